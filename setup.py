@@ -1,5 +1,5 @@
-"""Packages, and the build hook that puts precompiled SPIR-V into the wheel. A pack that was made of
-the same sources before comes from the user's cache (webnn_vk/tools/pack_cache.py)."""
+"""Packages, and the build hook that puts precompiled SPIR-V into the wheel. An archive that was
+built from the same sources before comes from the user's cache (webnn_vk/tools/archive_cache.py)."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from setuptools.errors import SetupError
 
 # Runs in a process of its own, on the tree as it will be installed: the wheel's own layout is what
 # maps webnn_vk.codegen, and nothing stays imported in the build backend.
-MAKE_PACK = "import sys; sys.path.insert(0, sys.argv[1]); from webnn_vk.tools import pack; \
-sys.exit(pack.main(sys.argv[2:]))"
+MAKE_ARCHIVE = "import sys; sys.path.insert(0, sys.argv[1]); \
+from webnn_vk.tools import shader_archive; sys.exit(shader_archive.main(sys.argv[2:]))"
 
 
 WITHOUT_PACK = "WEBNN_VK_BUILD_WITHOUT_PACK"
@@ -35,7 +35,7 @@ class BuildWithPack(build_py):
         if os.environ.get(WITHOUT_PACK) == "1":
             pack.unlink(missing_ok=True)  # of an earlier build in the same folder
             return
-        command = [sys.executable, "-c", MAKE_PACK, str(tree), str(pack.parent)]
+        command = [sys.executable, "-c", MAKE_ARCHIVE, str(tree), str(pack.parent)]
         # Without bytecode: what the hook imports here must not end up in the wheel. With any
         # compiler: WEBNN_VK_GLSLANG is about running.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "WEBNN_VK_GLSLANG": "auto"}

@@ -85,7 +85,7 @@ def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str
     return json.loads(done.stdout)
 
 
-class _Watch:
+class _Stopwatch:
     """Seconds between marks, by the clock and of the processor on all threads."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Watch:
 
 def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
     """This process's stages for one of `MODELS`, and what else the table has."""
-    watch = _Watch()
+    stopwatch = _Stopwatch()
     import resource
 
     import webnn_vk
@@ -117,37 +117,37 @@ def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
 
     # What the package loads when it is first asked for.
     webnn_vk.MLGraphBuilder, webnn_vk.ml.create_context  # noqa: B018
-    watch.mark("import")
+    stopwatch.mark("import")
     context = open_context(device)
-    watch.mark("context")
+    stopwatch.mark("context")
     if what == "load_graph":
         promise = context.load_graph("cold")
     else:
         promise = MODELS[name](context)
-        watch.mark("describe")
+        stopwatch.mark("describe")
     graph = promise.result()
-    watch.mark("build")
+    stopwatch.mark("build")
     random = np.random.default_rng(1)
     feeds = {
         key: random.standard_normal(described.shape, np.float32)
         for key, described in graph.inputs.items()
     }
-    watch.mark()
+    stopwatch.mark()
     context.compute(graph, feeds)
-    watch.mark("first run")
-    for times in watch.times.values():
+    stopwatch.mark("first run")
+    for times in stopwatch.times.values():
         times["total"] = sum(times.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    watch.mark()
+    stopwatch.mark()
     context.compute(graph, feeds)
-    watch.mark("one run")
+    stopwatch.mark("one run")
     executable, reported = executable_of(graph), graph.report().build_seconds
     if what == "empty caches":
         context.save_graph("cold", graph).result()
-    watch.times["clock"] |= {stage: reported[stage] for stage in _REPORTED if stage in reported}
-    watch.times["clock"]["set-up"] = watch.times["clock"]["build"] - sum(reported.values())
+    stopwatch.times["clock"] |= {stage: reported[stage] for stage in _REPORTED if stage in reported}
+    stopwatch.times["clock"]["set-up"] = stopwatch.times["clock"]["build"] - sum(reported.values())
     return {
-        **watch.times,
+        **stopwatch.times,
         "device": str(context.device_info),
         "peak": peak,
         "weights": graph.report().weight_bytes / 1e6,

@@ -115,25 +115,25 @@ class Wgpu:
 def main(device: str | None, runs: int) -> None:
     """Median of `runs` figures, ours and wgpu-py's in turns; what both compute is compared."""
     with open_context(device) as context:
-        sides: dict[str, Any] = {"webnn_vk": Ours(context)}
+        engines: dict[str, Any] = {"webnn_vk": Ours(context)}
         print(f"webnn_vk  {context.device_info}")
         other = _wgpu_device(context.device_info.name)
         if isinstance(other, str):
             print(f"wgpu-py   not measured: {other}")
         else:
             wgpu, adapter, opened = other
-            sides["wgpu-py"] = Wgpu(wgpu, opened)
+            engines["wgpu-py"] = Wgpu(wgpu, opened)
             print(f"wgpu-py   {wgpu.__version__}, {adapter.info['device']}")
-        costs: dict[str, list[float]] = {name: [] for name in sides}
-        chained: dict[str, list[float]] = {name: [] for name in sides}
-        read_back: dict[str, list[float]] = {name: [] for name in sides}
+        costs: dict[str, list[float]] = {name: [] for name in engines}
+        chained: dict[str, list[float]] = {name: [] for name in engines}
+        read_back: dict[str, list[float]] = {name: [] for name in engines}
         for run in range(runs + 1):
             values = np.full(LENGTH, run % 7, np.int32)
             results = []
-            for name, side in sides.items():
-                cost, rate, result = _chain(side, values)
+            for name, engine in engines.items():
+                cost, rate, result = _chain(engine, values)
                 results.append(result)
-                rate_back = _read_back(side, values)
+                rate_back = _read_back(engine, values)
                 if run:  # the first warms up
                     costs[name].append(cost)
                     chained[name].append(rate)
@@ -154,7 +154,7 @@ def main(device: str | None, runs: int) -> None:
                     f"{statistics.median(read_back[name]):,.0f}",
                     f"{statistics.median(costs[name]):.2f}",
                 ]
-                for name in sides
+                for name in engines
             ],
         )
     print(
@@ -165,27 +165,27 @@ def main(device: str | None, runs: int) -> None:
     )
 
 
-def _chain(side: Any, values: np.ndarray) -> tuple[float, float, np.ndarray]:
+def _chain(engine: Any, values: np.ndarray) -> tuple[float, float, np.ndarray]:
     """Median µs of a call, calls per second to the last result, that result."""
-    side.start(values)
+    engine.start(values)
     clock: Callable[[], int] = time.perf_counter_ns
     costs = []
     begin = clock()
     for turn in range(CHAINED):
         start = clock()
-        side.dispatch(turn)
+        engine.dispatch(turn)
         costs.append(clock() - start)
-    side.flush()
-    result = side.read(CHAINED - 1)
+    engine.flush()
+    result = engine.read(CHAINED - 1)
     return statistics.median(costs) / 1e3, CHAINED / (clock() - begin) * 1e9, result
 
 
-def _read_back(side: Any, values: np.ndarray) -> float:
-    side.start(values)
+def _read_back(engine: Any, values: np.ndarray) -> float:
+    engine.start(values)
     start = time.perf_counter()
     for turn in range(READ_BACK):
-        side.dispatch(turn)
-        side.read(turn)
+        engine.dispatch(turn)
+        engine.read(turn)
     return READ_BACK / (time.perf_counter() - start)
 
 

@@ -19,22 +19,22 @@ import numpy as np
 
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.runtime.tuning.store import processor
+from webnn_vk.support.settings import DRIVERS
 from webnn_vk.tools import ToolError
 
 from .memory import resident
 from .models import mobilenet_v2
 from .table import show
 
-DRIVERS = ("vulkan", "kompute", "null")
-#: Titles of the figures, in order.
-FIGURES = {
-    "dispatch": "a dispatch of one step, µs",
-    "step": "a step that depends on the one before, µs",
+#: Titles of the measurements, in order.
+MEASUREMENTS = {
+    "dispatch": "dispatch of one step, µs",
+    "step": "step that depends on the previous one, µs",
     "build": "MobileNetV2: build, s",
     "first": "MobileNetV2: first run, s",
-    "run": "MobileNetV2: a run, s",
+    "run": "MobileNetV2: one run, s",
     "device": "MobileNetV2: device memory, MiB",
-    "resident": "MobileNetV2: resident memory on top, MiB",
+    "resident": "MobileNetV2: additional resident memory, MiB",
 }
 _STEPS = 64
 
@@ -52,7 +52,7 @@ def main(device: str | None, runs: int, path: Path | None) -> None:
         measured[name] = json.loads(done.stdout)
     rows = [
         [title, *(f"{measured[name][key]:.3g}" for name in DRIVERS)]
-        for key, title in FIGURES.items()
+        for key, title in MEASUREMENTS.items()
     ]
     show(["process time", *DRIVERS], rows)
     if path is not None:
@@ -60,21 +60,21 @@ def main(device: str | None, runs: int, path: Path | None) -> None:
 
 
 def measure(driver: str, device: str, runs: int) -> dict[str, Any]:
-    """The figures of one driver."""
+    """The measurements of one driver."""
     with ml.create_context(settings=Settings(device=device, driver=driver)).result() as context:
-        figures: dict[str, Any] = {"name": str(context.device_info)}
-        figures["dispatch"] = _dispatches(context, 1, runs)
-        figures["step"] = _dispatches(context, _STEPS, runs) / _STEPS
+        measured: dict[str, Any] = {"name": str(context.device_info)}
+        measured["dispatch"] = _dispatches(context, 1, runs)
+        measured["step"] = _dispatches(context, _STEPS, runs) / _STEPS
         before = resident()
         image = {"image": mobilenet_v2.image()}
-        figures["build"], graph = _timed(lambda: mobilenet_v2.build(context).result())
-        figures["first"], _ = _timed(lambda: context.compute(graph, image))
+        measured["build"], graph = _timed(lambda: mobilenet_v2.build(context).result())
+        measured["first"], _ = _timed(lambda: context.compute(graph, image))
         times = [_timed(lambda: context.compute(graph, image))[0] for _ in range(runs)]
-        figures["run"] = statistics.median(times)
-        figures["device"] = context._state.device.memory_in_use() / 2**20
-        figures["resident"] = (resident() - before) / 2**20
+        measured["run"] = statistics.median(times)
+        measured["device"] = context._state.device.memory_in_use() / 2**20
+        measured["resident"] = (resident() - before) / 2**20
         graph.destroy()
-    return figures
+    return measured
 
 
 def _dispatches(context: Any, steps: int, runs: int, count: int = 200) -> float:

@@ -19,33 +19,35 @@ MEGABYTES = (0.004, 1, 64)
 
 
 def main(device: str | None, runs: int) -> None:
-    """Median milliseconds per way and size, beside a plain copy in host memory."""
+    """Median milliseconds per access and size, beside a plain copy in host memory."""
     with open_context(device) as context:
         print(context.device_info)
-        ways = {**_numpy_ways(context), **_wgpu_ways(context)}
+        accesses = {**_numpy_accesses(context), **_wgpu_accesses(context)}
         show(
             ["ms", *(f"{size:g} MB" for size in MEGABYTES)],
             [
-                [name, *(f"{_median(way, int(size * 250_000), runs):.3f}" for size in MEGABYTES)]
-                for name, way in ways.items()
+                [name, *(f"{_median(access, int(size * 250_000), runs):.3f}" for size in MEGABYTES)]
+                for name, access in accesses.items()
             ],
         )
 
 
-def _median(way: Callable[[np.ndarray], tuple[Callable, Callable]], size: int, runs: int) -> float:
+def _median(
+    access: Callable[[np.ndarray], tuple[Callable, Callable]], size: int, runs: int
+) -> float:
     data = np.ones(size, np.float32)
-    act, after = way(data)
+    act, after = access(data)
     times = []
     for _ in range(runs + 2):
         start = time.perf_counter()
-        held = act()
+        result = act()
         times.append(time.perf_counter() - start)
-        after(held)
-        del held
+        after(result)
+        del result
     return 1e3 * statistics.median(times[2:])
 
 
-def _nothing(held: Any) -> None:
+def _nothing(result: Any) -> None:
     return None
 
 
@@ -59,7 +61,7 @@ def _tensor(context: Any, data: np.ndarray, *device: Any) -> Any:
     return tensor
 
 
-def _numpy_ways(context: Any) -> dict[str, Any]:
+def _numpy_accesses(context: Any) -> dict[str, Any]:
     def copy(data: np.ndarray) -> Any:
         target = np.empty_like(data)
         return lambda: np.copyto(target, data), _nothing
@@ -98,7 +100,7 @@ def _numpy_ways(context: Any) -> dict[str, Any]:
     }
 
 
-def _wgpu_ways(context: Any) -> dict[str, Any]:
+def _wgpu_accesses(context: Any) -> dict[str, Any]:
     missing = packages.problem("wgpu is left out: it needs", "wgpu")
     if missing:
         print(missing)

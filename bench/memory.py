@@ -37,7 +37,7 @@ STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True)
-class Figures:
+class MemoryUse:
     """Bytes. ``peak`` and ``steady`` are growth over what the process had before the model."""
 
     weights: int
@@ -95,7 +95,7 @@ def build(context: Any, side: int, layers: int = LAYERS) -> Any:
     return builder.build({"y": operands[-1]}).result(), operands
 
 
-def measure(context: Any, megabytes: int) -> Figures:
+def measure(context: Any, megabytes: int) -> MemoryUse:
     """Build a model with so many megabytes of weights, run it, and see what stays."""
     side = int((megabytes * 1e6 / LAYERS / 4) ** 0.5) // 8 * 8
     # What any graph needs: kernels, the driver's compiler, staging memory.
@@ -112,7 +112,7 @@ def measure(context: Any, megabytes: int) -> Figures:
     if not np.isfinite(result).all():
         raise ToolError("the model's result is not finite")
     gc.collect()
-    return Figures(
+    return MemoryUse(
         LAYERS * side * side * 4,
         before,
         peak.bytes - before,
@@ -165,7 +165,7 @@ def write_model(folder: str, megabytes: int) -> None:
     onnx.save(model, f"{folder}/external.onnx", save_as_external_data=True, location="weights")
 
 
-def measure_import(context: Any, path: Path, weights: int) -> Figures:
+def measure_import(context: Any, path: Path, weights: int) -> MemoryUse:
     """The same of a model that is imported from ``path``, over a context without graphs."""
     import webnn_vk.onnx
 
@@ -184,7 +184,7 @@ def measure_import(context: Any, path: Path, weights: int) -> Figures:
     if not all(np.isfinite(array).all() for array in result.values()):
         raise ToolError("the model's result is not finite")
     gc.collect()
-    return Figures(
+    return MemoryUse(
         weights,
         before,
         peak.bytes - before,
@@ -252,9 +252,9 @@ with open_context(device) as context:
 """
 
 
-def import_in_a_process(device: str | None, path: Path, weights: int) -> Figures:
+def import_in_a_process(device: str | None, path: Path, weights: int) -> MemoryUse:
     """``measure_import`` in a process of its own, which has imported nothing before."""
-    return Figures(**_in_a_process(_CHILD, [device, str(path), weights]))
+    return MemoryUse(**_in_a_process(_CHILD, [device, str(path), weights]))
 
 
 _CHILD = """
@@ -269,8 +269,8 @@ with open_context(device) as context:
 """
 
 
-def imports(device: str | None, megabytes: int) -> dict[str, Figures]:
-    """Figures of the same model with its weights in a file beside it, and in its own file."""
+def imports(device: str | None, megabytes: int) -> dict[str, MemoryUse]:
+    """Memory use of the same model with its weights in a file beside it, and in its own file."""
     with tempfile.TemporaryDirectory() as folder:
         made = "import sys; from bench.memory import write_model; "
         made += "write_model(sys.argv[1], int(sys.argv[2]))"
@@ -284,9 +284,9 @@ def imports(device: str | None, megabytes: int) -> dict[str, Figures]:
 
 def main(device: str | None, megabytes: int = MEGABYTES) -> None:
     with open_context(device) as context:
-        figures = measure(context, megabytes)
-    print(f"{LAYERS} products with constant matrices, {figures.weights / 1e6:.0f} MB of weights")
-    _show(figures)
+        use = measure(context, megabytes)
+    print(f"{LAYERS} products with constant matrices, {use.weights / 1e6:.0f} MB of weights")
+    _show(use)
     for name, imported in imports(device, megabytes).items():
         print(
             f"\nAn ONNX model with {imported.weights / 1e6:.0f} MB of {name} weights, imported in "
@@ -306,15 +306,15 @@ def main(device: str | None, megabytes: int = MEGABYTES) -> None:
     show(["MB", *titles], rows)
 
 
-def _show(figures: Figures) -> None:
+def _show(use: MemoryUse) -> None:
     rows = [
-        [name, f"{value / 1e6:.0f}", f"{value / figures.weights:.2f}"]
+        [name, f"{value / 1e6:.0f}", f"{value / use.weights:.2f}"]
         for name, value in (
-            ("before", figures.before),
-            ("peak of the build, more than before", figures.peak),
-            ("after the build, more than before", figures.steady),
-            ("after a run, more than before", figures.after_run),
-            ("the device's own account", figures.on_device),
+            ("before", use.before),
+            ("peak of the build, more than before", use.peak),
+            ("after the build, more than before", use.steady),
+            ("after a run, more than before", use.after_run),
+            ("the device's own account", use.on_device),
         )
     ]
     show(["resident memory", "MB", "× weights"], rows)

@@ -7,11 +7,11 @@
     spec = KernelSpec("copy.comp.j2", buffers, params, options={"mode": "triangular"})
     spirv, = ShaderStore().get([spec])
 
-It knows nothing of devices, needs no GPU and imports only `webnn_vk.support` of the rest. The
-command line (`python -m webnn_vk.codegen`) lists, describes, renders, compiles and disassembles;
-templates of your own are found with `add_template_dir`. Modules: `spec` (the plain data), `render`
-and `library` (Jinja to GLSL), `glsl`, `compiler` and `glslang` (GLSL to SPIR-V), `spirv` (reading
-and patching modules), `store` (pack, cache, compiler), `pack` (many modules in one file),
+It has no knowledge of devices, needs no GPU and imports only `webnn_vk.support`. The command line
+(`python -m webnn_vk.codegen`) lists, describes, renders, compiles and disassembles;
+`add_template_dir` adds your own templates. Modules: `spec` (the plain data), `render` and `library`
+(Jinja to GLSL), `glsl`, `compiler`, `process` and `glslang` (GLSL to SPIR-V), `spirv` (reading and
+patching modules), `store` (shader archive, cache, compiler), `pack` (the shader archive),
 `arguments` and `describe` (for the command line).
 """
 

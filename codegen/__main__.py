@@ -5,14 +5,14 @@
     render scatter_clear --buffer slots:uint32:w:4 --param count
     compile scatter_clear --buffer slots:uint32:w:4 --param count -o clear.spv
     disassemble clear.spv
-    inspect clear.spv --chip NAVI21         what AMD's compiler makes of it, without a GPU
-    pack FILE [--entries]                   what a pack holds
-    pack FILE --specs MODULE:FUNCTION       writes one of the specs that the function returns
+    inspect clear.spv --chip NAVI21         compile with AMD's compiler, without a GPU
+    pack FILE [--entries]                   show the contents of a shader archive
+    pack FILE --specs MODULE:FUNCTION       write one with the specs that the function returns
 
-`describe` tells what a template wants, with a command line for it. A buffer is
+`describe` shows the parameters of a template, with a command line for it. A buffer is
 NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], a parameter NAME[:TYPE[:COUNT]], a constant
-NAME[:TYPE[:DEFAULT]], an option NAME=VALUE with VALUE a Python literal or else a text. A template
-of your own is a path to NAME.comp.j2, or a name in a --template-dir. `list`, `describe`, `compile`
+NAME[:TYPE[:DEFAULT]], an option NAME=VALUE, where VALUE is a Python literal or else a text. Your
+own template is a path to NAME.comp.j2, or a name in a --template-dir. `list`, `describe`, `compile`
 and `inspect` take --json. No GPU is needed. Exit status: 0, or 2 with a message on the standard
 error.
 """
@@ -22,8 +22,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +39,7 @@ from .render import SHADERS, add_template_dir, own_templates, render, template_i
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
 
-#: What commands read beside templates.
+#: Files that commands read besides templates.
 _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
 
 
@@ -65,7 +63,7 @@ def _find_own(arguments: argparse.Namespace) -> None:
 
 
 def _told(error: Exception, arguments: argparse.Namespace) -> str:
-    """An error as it is printed."""
+    """The text of an error."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"{error.filename}: there is no such file"
     if isinstance(error, OSError) and error.filename is not None:
@@ -73,8 +71,8 @@ def _told(error: Exception, arguments: argparse.Namespace) -> str:
     if isinstance(error, (SpecError, GlslError)) and getattr(arguments, "buffer", None) == []:
         name = arguments.template.removesuffix(".comp.j2")
         if f"{name}.comp.j2" in templates():
-            return (f"{error}\n`describe {name}` tells which --buffer, --param and --option it "
-                    "wants")
+            return (f"{error}\n`describe {name}` shows which --buffer, --param and --option it "
+                    "takes")
     return str(error)
 
 
@@ -164,21 +162,13 @@ def _disassemble(arguments: argparse.Namespace) -> None:
         module = Path(arguments.template).read_bytes()
     else:
         module = _compiled(arguments)
-    spirv.info(module)
-    program = shutil.which("spirv-dis")
-    if program is None:
-        _write_text(spirv.listing(module), arguments.output)
-        return
-    done = subprocess.run([program, "--no-color", "-"], input=module, capture_output=True)
-    if done.returncode:
-        raise spirv.SpirvError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
-    _write_text(done.stdout.decode(), arguments.output)
+    _write_text(spirv.disassembled(module), arguments.output)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    # Loaded for this command alone: it is the only one that starts a Vulkan driver.
+    # Only this command starts a Vulkan driver.
     from . import inspect
-    from .isa import text
+    from .isa import compile_for, text
 
     constants = inspect.given_constants(arguments.set)
     path = Path(arguments.template)
@@ -190,7 +180,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     else:
         spec = _spec(arguments)
         module = inspect.module_of_spec(spec, _compiled(arguments), constants, path.name)
-    compiled = inspect.inspected(arguments.chip, module)
+    (compiled,) = compile_for(arguments.chip, [module])
     if arguments.json:
         assembly = {"isa": compiled.assembly} if arguments.isa else {}
         _print_json({
@@ -205,7 +195,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
-    """What MODULE:FUNCTION returns; the function is given the features when there are any."""
+    """The specs that MODULE:FUNCTION returns. The function gets the features, if there are any."""
     module_name, colon, name = text.partition(":")
     if not colon:
         raise SpecError(f"--specs {text!r}: MODULE:FUNCTION is needed")
@@ -224,7 +214,7 @@ def _specs(text: str, features: Sequence[str]) -> list[KernelSpec]:
 def _pack(arguments: argparse.Namespace) -> None:
     if arguments.specs:
         if not arguments.file:
-            raise SpecError("--specs: the name of the pack to write is needed too")
+            raise SpecError("--specs: the name of the file to write is needed too")
         build_pack(_specs(arguments.specs, arguments.feature), arguments.file)
     pack = Pack(arguments.file or find_pack() or PACK_PATH)
     about = pack.about
@@ -251,70 +241,60 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(function=function)
+    def part() -> argparse.ArgumentParser:
+        return argparse.ArgumentParser(add_help=False)
+
+    folders, as_json, spec, compiling = (part() for _ in range(4))
+    folders.add_argument("--template-dir", action="append", default=[], metavar="DIR",
+                         help="find templates there too")
+    as_json.add_argument("--json", action="store_true", help="JSON alone on stdout")
+    for name, metavar, text in (
+        ("buffer", "NAME:TYPE[:ACCESS…]", "NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the "
+         "order of the bindings; LOAD is storage (default) or texel"),
+        ("param", "NAME[:TYPE[:COUNT]]",
+         "a number given at each dispatch; TYPE uint (default), int, float"),
+        ("constant", "NAME[:TYPE[:DEFAULT]]", "a specialisation constant"),
+        ("option", "NAME=VALUE", "a variable of the template: a Python literal, else a text"),
+        ("feature", "NAME", f"a device feature to use: {', '.join(sorted(FEATURES))}"),
+    ):
+        spec.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+    spec.add_argument("-o", "--output", metavar="FILE", help="write there")
+    compiling.add_argument("--names", action="store_true", help="keep names and debug text")
+    compiling.add_argument("--compiler", choices=("auto", "process"),
+                           help="default: WEBNN_VK_GLSLANG, else auto")
+
+    def command(
+        name: str, function: Any, text: str, *parents: argparse.ArgumentParser, or_file: str = "",
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, parents=parents)
+        sub.set_defaults(function=function, files=_FILES.get(name, ()))
+        if name not in ("list", "pack"):
+            sub.add_argument("template", help="name of a template (see list), or a path to your "
+                             f"own{or_file}")
         return sub
 
-    def own(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--template-dir", action="append", default=[], metavar="DIR",
-                         help="find templates there too")
-
-    def as_json(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--json", action="store_true", help="JSON alone on stdout")
-
-    sub = command("list", _list, "list the templates with their options")
-    sub.set_defaults(files=())
-    own(sub)
-    as_json(sub)
-    sub = command("describe", _describe, "what a template wants, and a command line for it")
-    sub.add_argument("template", help="name of a template (see list), or a path to your own")
-    sub.set_defaults(files=())
-    own(sub)
-    as_json(sub)
-    for name, function, text in (
-        ("render", _render, "print the GLSL of a template"),
-        ("compile", _compile, "compile a template to SPIR-V"),
-        ("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text"),
-        ("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, a .spv "
-         "file or GLSL under AMD's compiler"),
-    ):
-        sub = command(name, function, text)
-        own(sub)
-        sub.set_defaults(files=_FILES.get(name, ()))
-        files = {"disassemble": " or a .spv file", "inspect": " or a .spv or .comp file"}
-        sub.add_argument("template", help="name of a template (see list), or a path to your own"
-                         + files.get(name, ""))
-        sub.add_argument("--buffer", action="append", default=[], metavar="NAME:TYPE[:ACCESS…]",
-                         help="NAME:TYPE[:ACCESS[:WIDTH[:PORTIONS[:LOAD]]]], in the order of the "
-                         "bindings; LOAD is storage (default) or texel")
-        sub.add_argument("--param", action="append", default=[], metavar="NAME[:TYPE[:COUNT]]",
-                         help="a number given at each dispatch; TYPE uint (default), int, float")
-        sub.add_argument("--constant", action="append", default=[],
-                         metavar="NAME[:TYPE[:DEFAULT]]", help="a specialisation constant")
-        sub.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
-                         help="a variable of the template: a Python literal, else a text")
-        sub.add_argument("--feature", action="append", default=[], metavar="NAME",
-                         help=f"a device feature to use: {', '.join(sorted(FEATURES))}")
-        sub.add_argument("-o", "--output", metavar="FILE", help="write there")
-        if name != "render":
-            sub.add_argument("--names", action="store_true", help="keep names and debug text")
-            sub.add_argument("--compiler", choices=("auto", "process"),
-                             help="default: WEBNN_VK_GLSLANG, else auto")
-        if name in ("compile", "inspect"):
-            as_json(sub)
-        if name == "inspect":
-            sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also "
-                             "GFX1100, VEGA10 and others")
-            sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
-                             help="a specialisation constant; by id in a .spv or .comp file")
-            sub.add_argument("--isa", action="store_true",
-                             help="print the assembly, too; -o writes it to a file")
-    pack = command("pack", _pack, "show, or write, a pack of precompiled modules")
+    command("list", _list, "list the templates with their options", folders, as_json)
+    command("describe", _describe, "what a template takes, and a command line for it", folders,
+            as_json)
+    command("render", _render, "print the GLSL of a template", folders, spec)
+    command("compile", _compile, "compile a template to SPIR-V", folders, spec, compiling,
+            as_json)
+    command("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text",
+            folders, spec, compiling, or_file=" or a .spv file")
+    sub = command("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, "
+                  "a .spv file or GLSL under AMD's compiler", folders, spec, compiling, as_json,
+                  or_file=" or a .spv or .comp file")
+    sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also GFX1100, "
+                     "VEGA10 and others")
+    sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
+                     help="a specialisation constant; by id in a .spv or .comp file")
+    sub.add_argument("--isa", action="store_true",
+                     help="print the assembly, too; -o writes it to a file")
+    pack = command("pack", _pack, "show or write an archive of precompiled modules")
     pack.add_argument("--specs", metavar="MODULE:FUNCTION",
                       help="write FILE first: the function returns the KernelSpecs")
     pack.add_argument("--feature", action="append", default=[], metavar="NAME",
-                      help="given to that function, all in a frozenset")
+                      help="passed to this function, all in a frozenset")
     pack.add_argument("file", nargs="?", help="default: the installed package's")
     pack.add_argument("--entries", action="store_true", help="list addresses and sizes")
     return parser
@@ -324,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
-        with own_templates():  # the caller may be a program that goes on
+        with own_templates():  # the calling program may continue
             if hasattr(parsed, "template_dir"):
                 _find_own(parsed)
             parsed.function(parsed)

@@ -10,7 +10,7 @@ from .spec import Buffer, Constant, KernelSpec, Param, SpecError
 
 
 def template_name(text: str) -> str:
-    """The whole name of a template; `copy` stands for `copy.comp.j2`."""
+    """The full name of a template; `copy` means `copy.comp.j2`."""
     return text if text.endswith(".j2") else f"{text}.comp.j2"
 
 
@@ -23,8 +23,7 @@ def read_spec(
     options: Sequence[str] = (),
     features: Sequence[str] = (),
 ) -> KernelSpec:
-    """The spec that texts describe, in the forms that `webnn_vk.codegen --help` tells. Raises
-    SpecError."""
+    """The spec described by texts in the forms of `webnn_vk.codegen --help`. Raises SpecError."""
     return KernelSpec(
         template_name(template),
         tuple(map(_buffer, buffers)),
@@ -36,7 +35,7 @@ def read_spec(
 
 
 def write_spec(spec: KernelSpec) -> list[str]:
-    """The arguments that give this spec: the template, then options of the command line."""
+    """The command-line arguments for a spec: the template, then options."""
     words = [spec.template.removesuffix(".comp.j2")]
     for b in spec.buffers:
         words += ["--buffer", _joined(b.name, (b.data_type, b.access, b.width, b.portions, b.load),
@@ -53,7 +52,7 @@ def write_spec(spec: KernelSpec) -> list[str]:
 
 
 def _joined(name: str, values: Sequence[Any], defaults: Sequence[Any]) -> str:
-    """Fields with colons between; those at the end that are the default are left out."""
+    """Fields joined by colons, without defaults at the end."""
     count = len(values)
     while count and values[count - 1] == defaults[count - 1]:
         count -= 1

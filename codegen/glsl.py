@@ -1,4 +1,4 @@
-"""What a GLSL compiler takes, and the errors that it answers with."""
+"""The source of a shader, and the errors of GLSL compilers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 _LONGEST_STATEMENT = 20_000
 
-#: What modules are made for: the version of Vulkan -> that of SPIR-V. A device has to have both.
+#: Targets of modules: version of Vulkan -> version of SPIR-V. A device must support both.
 TARGETS = {"vulkan1.2": (1, 5), "vulkan1.3": (1, 6)}
 
-# A directive that reads a file, with the comments and blanks that may stand in it.
+# A directive that reads a file, with comments and blanks inside.
 _INCLUDE = re.compile(r"#(?:\s|\0|/\*.*?\*/)*include", re.DOTALL)
-# What compilers join lines by: a backslash at the end of one.
+# A backslash at the end of a line, by which compilers join lines.
 _JOINED_LINES = re.compile(r"\\[ \t\f\v]*(?:\r\n|\n|\r)")
 
 
-# How compilers begin an error: with the line of the GLSL.
+# The beginning of a compiler's error, with the line of the GLSL.
 _ERROR = re.compile(r"(?:ERROR: [^\n:]*:|\.comp:)(\d+):")
 
 
 class GlslError(RuntimeError):
-    """GLSL that does not compile. `log` is the compiler's, `text` the whole source. `origins`:
-    FILE:LINE of the template that each line of it comes from, where there is one."""
+    """GLSL that does not compile. `log`: the compiler's messages; `text`: the whole source;
+    `origins`: FILE:LINE of the template that each line of it comes from, if known."""
 
     def __init__(self, name: str, log: str, text: str, origins: Sequence[str] = ()) -> None:
         self.name, self.log, self.text = name, log.strip(), text
@@ -33,7 +33,7 @@ class GlslError(RuntimeError):
 
 
 def _located(line: str, origins: Sequence[str]) -> str:
-    """A line of a log, with its place in a template before it."""
+    """A line of a log, preceded by its place in a template."""
     error = _ERROR.search(line)
     number = int(error[1]) if error else 0
     origin = origins[number - 1] if 0 < number <= len(origins) else ""
@@ -41,9 +41,9 @@ def _located(line: str, origins: Sequence[str]) -> str:
 
 
 class CompilerUnavailable(RuntimeError):
-    """A compiler that was found but cannot be loaded or run, or that does not do its work.
+    """A compiler was found but cannot be loaded or run, or does not work.
 
-    ``passing``: for want of files, memory, processes or room on the disk; it may work again later.
+    ``passing``: files, memory, processes or disk space are short, so it may work again later.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:
@@ -53,11 +53,10 @@ class CompilerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """One shader to compile: its GLSL, the name that errors mention, and which of `TARGETS` it is
-    for.
+    """One shader to compile: its GLSL, its name in error messages, and one of `TARGETS`.
 
-    Raises ValueError for what could crash a compiler, a zero byte or an extremely long statement,
-    and for `#include`: the text may be anyone's, and compilers open whatever file it names.
+    Raises ValueError for a zero byte and for an extremely long statement, which could crash a
+    compiler, and for `#include`: the text may be untrusted, and compilers open any file it names.
     """
 
     text: str
@@ -69,18 +68,18 @@ class Source:
             raise ValueError(
                 f"{self.name}: target {self.target!r}; accepted: {', '.join(TARGETS)}"
             )
-        # A C string ends there: the library would compile the part before.
+        # A C string would end there, so the library would compile only the part before.
         if "\0" in self.text:
             raise ValueError(f"{self.name}: the GLSL contains a zero byte")
-        # In comments too, and whether lines are joined or not: where a comment ends is for the
-        # compiler to say, and none is needed for our own shaders.
+        # Refused in comments too, and whether lines are joined or not: only the compiler knows
+        # where a comment ends, and the library's shaders need no include.
         for text in (self.text, _JOINED_LINES.sub("", self.text)):
             if _INCLUDE.search(text):
                 raise ValueError(
-                    f"{self.name}: the GLSL has an #include; no file is read, so put the text in "
-                    "its place"
+                    f"{self.name}: the GLSL has an #include; no file is read, so insert the "
+                    "text instead"
                 )
-        # glslang walks a + b + c + … by recursion: 100,000 terms overflow the stack.
+        # glslang parses a + b + c + … by recursion: 100,000 terms overflow the stack.
         longest = max(map(len, self.text.split(";")))
         if longest > _LONGEST_STATEMENT:
             raise ValueError(

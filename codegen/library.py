@@ -1,5 +1,5 @@
 """The shaders' function library (`shaders/lib`, names `w_…`). Only the functions that a kernel
-calls, directly or not, are inserted into its text, so that the compiler has little to parse."""
+calls, directly or indirectly, are inserted, so that the compiler has little to parse."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COMMENT = re.compile(r"//.*")
 
 @dataclass(frozen=True)
 class _Library:
-    """blocks: the texts in order, each with the name it defines ("" for what is always there).
-    needs: name -> the names it reaches, itself included."""
+    """blocks: the texts in order, each with the name it defines ("": always included). needs: name
+    -> the names that it needs directly or indirectly, including itself."""
 
     blocks: tuple[tuple[str, str], ...]
     needs: dict[str, frozenset[str]]
@@ -32,7 +32,7 @@ def _blocks(text: str) -> list[tuple[str, str]]:
     blocks, lines, name, depth = [], [], None, 0
     for line in text.splitlines():
         if not line and name is None:
-            lines = []  # what stands alone is a comment on the file
+            lines = []  # a comment on the file
             continue
         lines.append(line)
         if line.startswith("//"):

@@ -1,7 +1,7 @@
-"""Where the lines of a kernel's GLSL come from: the template and its line, for errors.
+"""The origins of the lines of a kernel's GLSL, as template and line, for error messages.
 
-The kernel is rendered once more with a mark before each line of its templates' text. Included
-files, macros and loops need no care of their own: what they write has their marks.
+The kernel is rendered again with a mark before each line of its templates' text. Included files,
+macros and loops need no special treatment: their output has their marks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .library import MARK
 from .render import environment, render, shown, variables
 from .spec import KernelSpec
 
-# Of the private-use area: no GLSL has them.
+# Characters of the private-use area, which GLSL does not contain.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACE = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
 class _Marks(jinja2.ext.Extension):
-    """Puts a mark before each line of the text of templates; ``places``: FILE:LINE by its number.
+    """Puts a mark before each line of text in templates. ``places``: FILE:LINE by number of mark.
     """
 
     def __init__(self, environment: jinja2.Environment) -> None:
@@ -48,8 +48,8 @@ class _Marks(jinja2.ext.Extension):
 
 
 def origins(spec: KernelSpec) -> list[str]:
-    """FILE:LINE of each line of `render(spec)`, "" where it is not known. Empty where the marks
-    change what the templates do."""
+    """FILE:LINE of each line of `render(spec)`; "" if unknown. Empty where the marks change the
+    output of the templates."""
     plain = render(spec).splitlines()
     marking: Any = environment().overlay(extensions=[_Marks], cache_size=-1)
     try:
@@ -60,7 +60,7 @@ def origins(spec: KernelSpec) -> list[str]:
     texts, found = [], []
     for line in marked.split("\n"):
         text = _PLACE.sub("", line)
-        # The last one before the text: those before it ended what came before.
+        # Use the last mark before the text. Marks before it are of earlier, empty lines.
         start = line[: len(line) - len(_after_marks(line))]
         numbers = _PLACE.findall(start)
         texts.append(text)
@@ -78,5 +78,5 @@ def _after_marks(line: str) -> str:
 
 
 def placed(error: GlslError, spec: KernelSpec) -> GlslError:
-    """The error of a kernel's GLSL, with the lines of the templates beside those of the GLSL."""
+    """The error of a kernel's GLSL with lines of the templates besides lines of the GLSL."""
     return GlslError(error.name, error.log, error.text, origins(spec))

@@ -1,4 +1,4 @@
-"""A GLSL compiler run as a program, which may fail in all the ways that programs do."""
+"""GLSL compilers that run as programs, and all failures of programs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from . import spirv
 from .files import is_shortage, read_regular
 from .glsl import CompilerUnavailable, GlslError, Source
 
-#: How long a run may take, in seconds: to start, and for each shader. One takes 0.02 to 0.2 s.
+#: Limits of a run in seconds: for the start, and for each shader, which takes 0.02 to 0.2 s.
 START_SECONDS = 30.0
 SHADER_SECONDS = 2.0
-#: What a run may write, messages included, in bytes. A large kernel of ours has 200 kB.
+#: The limit of a run's output in bytes, messages included. A large kernel has 200 kB.
 LARGEST = 256 << 20
 
-#: What every compiler for Vulkan 1.2 takes.
+#: Every compiler for Vulkan 1.2 accepts this.
 _PROBE = Source("#version 450\nlayout(local_size_x = 1) in;\nvoid main() {}\n", "probe")
 
 
 class ProcessCompiler:
-    """`glslc` (many files in a process) or `glslangValidator` (one; several at a time).
+    """`glslc` (many files per process) or `glslangValidator` (one file per process, several
+    processes at a time).
 
-    A program that crashes, hangs, writes something else than SPIR-V or refuses what every compiler
-    takes is CompilerUnavailable, with the reason.
+    Raises CompilerUnavailable, with the reason, for a program that crashes, hangs, writes anything
+    but SPIR-V or rejects valid GLSL.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,7 +39,7 @@ class ProcessCompiler:
 
     @functools.cached_property
     def version(self) -> str:
-        """The first line that `--version` prints, after the program's name."""
+        """The program's name and the first line that `--version` prints."""
         try:
             with tempfile.TemporaryDirectory(prefix="webnn_vk_") as folder:
                 _, log = self._run(["--version"], folder, 1)
@@ -63,7 +64,7 @@ class ProcessCompiler:
         return CompilerUnavailable(f"{self.path}: {error}", passing=is_shortage(error))
 
     def _compile(self, folder: str, sources: Sequence[Source]) -> list[bytes | GlslError]:
-        from webnn_vk.support import parallel_map  # not needed where a pack or cache has all
+        from webnn_vk.support import parallel_map  # not needed where archive or cache have all
 
         for i, source in enumerate(sources):
             Path(folder, f"{i}.comp").write_text(source.text, encoding="utf-8", newline="\n")
@@ -87,7 +88,7 @@ class ProcessCompiler:
         return results
 
     def _check_takes_good_glsl(self, refused: bytes | GlslError) -> None:
-        """Whether it is the compiler and not the GLSL: a broken one refuses everything."""
+        """Raises CompilerUnavailable if the compiler is broken and rejects everything."""
         (result,) = self.compile([_PROBE])
         if isinstance(result, GlslError) and isinstance(refused, GlslError):
             raise CompilerUnavailable(
@@ -103,8 +104,8 @@ class ProcessCompiler:
         return self._run(["--target-env", target, "-S", "comp", *output, *files], folder, 1)
 
     def _run(self, arguments: list[str], folder: str, shaders: int) -> tuple[int, str]:
-        """The exit status and what was printed. Raises OSError, CompilerUnavailable."""
-        # Into a file: a pipe would have to be read while waiting, and could be filled without end.
+        """The exit status and the output. Raises OSError, CompilerUnavailable."""
+        # The output goes to a file. A pipe would have to be read while waiting, without a limit.
         with tempfile.TemporaryFile(dir=folder) as log:
             process = subprocess.Popen(
                 [self.path, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
@@ -152,14 +153,15 @@ class ProcessCompiler:
 
     def _refused(self, i: int, source: Source, log: str) -> GlslError:
         lines = log.splitlines()
-        # Of several files' messages those that name this one; else all but the bare file name.
+        # From the messages for several files, take the ones that name this file; else all lines but
+        # the bare file name.
         errors = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
         errors = errors or [n for n in lines if n.strip() != f"{i}.comp"]
         return GlslError(source.name, "\n".join(errors), source.text)
 
 
 def _by_target(sources: Sequence[Source]) -> dict[str, list[int]]:
-    """The numbers of the sources that are for each target."""
+    """The numbers of the sources for each target."""
     numbers: dict[str, list[int]] = {}
     for i, source in enumerate(sources):
         numbers.setdefault(source.target, []).append(i)
@@ -172,18 +174,18 @@ def _bytes_in(folder: str) -> int:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and what it started."""
+    """End a running program and the processes that it started."""
     if process.poll() is not None:
         return
     try:
-        os.killpg(process.pid, 9)  # it leads a session of its own
+        os.killpg(process.pid, 9)  # it leads its own session
     except (AttributeError, OSError):
         process.kill()
     process.wait()
 
 
 def identity_of(path: str) -> str:
-    """Name, size and time of the file: changes with the compiler and costs one stat."""
+    """Name, size and time of the file: changes with the compiler, and needs only one stat."""
     try:
         real = os.path.realpath(path)
         about = os.stat(real)

@@ -1,16 +1,16 @@
 """Rendering: a `KernelSpec` and the templates of `shaders/` become GLSL. Deterministic, pure text.
 
-What a template sees: its options by name, and `spec`, `buffers` (a list of `BufferView`), `params`,
-`constants`, `features`, `int64_native`, `int64_used`, `arithmetic_type(data_type)`. A template may
-set `extensions` (a list of GLSL extensions) before it includes the prelude. Anything else is an
-error (StrictUndefined).
+A template can use its options by name, and `spec`, `buffers` (a list of `BufferView`), `params`,
+`constants`, `features`, `int64_native`, `int64_used`, `arithmetic_type(data_type)`. It may set
+`extensions` (a list of GLSL extensions) before it includes the prelude. Any other name is an error
+(StrictUndefined).
 """
 
 from __future__ import annotations
 
 import difflib
 
-# Jinja looks this up at the first template: on a thread, amid which a process may be forked.
+# Jinja imports this at the first template, on a thread, while the process may be forked.
 import encodings.unicode_escape  # noqa: F401
 import functools
 import hashlib
@@ -30,7 +30,7 @@ import jinja2.nodes
 from .library import insert_functions
 from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError
 
-#: The templates: beside this folder, in the checkout and in an installed package alike.
+#: The templates: a folder beside this one, both in a checkout and in an installed package.
 SHADERS = Path(__file__).resolve().parent.parent / "shaders"
 
 _loader = jinja2.FileSystemLoader(SHADERS)
@@ -40,11 +40,11 @@ _VECTORS = {"float": "vec4", "int": "ivec4", "uint": "uvec4"}
 
 
 class RenderError(SpecError):
-    """A template that does not exist, cannot be parsed, or needs an option that was not given."""
+    """A template is missing, cannot be parsed, or needs an option that was not given."""
 
 
 def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
-    """The GLSL type in which a kernel computes with elements of a data type."""
+    """The GLSL type for computing with elements of a data type."""
     match data_type:
         case "float32" | "float16":
             return "float"
@@ -63,8 +63,8 @@ def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
 class BufferView:
     """How a `Buffer` is declared and accessed in GLSL.
 
-    storage: element type of the block. form: how an element lies in it, "plain", "native" (a 16-
-    or 8-bit integer type), "packed" (in 32-bit words) or "pair" (64 bits in two words).
+    storage: the element type of the block. form: the form of an element in it, "plain", "native"
+    (a 16- or 8-bit integer type), "packed" (in 32-bit words) or "pair" (64 bits in two words).
     """
 
     name: str
@@ -83,30 +83,29 @@ class BufferView:
 
     @property
     def bits(self) -> int:
-        """Bits of one element."""
+        """The number of bits of an element."""
         return 8 * ELEMENT_BYTES[self.data_type]
 
     @property
     def register(self) -> str:
-        """The GLSL type of a cell once loaded: 16- and 8-bit types exist only in the buffer's
-        block."""
+        """The GLSL type of a loaded cell: 16- and 8-bit types exist only in the buffer's block."""
         if self.form == "native" and self.bits < 32:
             return "int" if self.storage == "int8_t" else "uint"
         return self.storage
 
     @property
     def reads(self) -> bool:
-        """Whether the kernel loads from it."""
+        """Whether the kernel reads it."""
         return "r" in self.access
 
     @property
     def writes(self) -> bool:
-        """Whether the kernel stores to it."""
+        """Whether the kernel writes it."""
         return "w" in self.access
 
     @property
     def qualifiers(self) -> str:
-        """Memory qualifiers. A buffer stored to by atomics, which read too, is not writeonly."""
+        """Memory qualifiers. A buffer written by atomics, which also read, isn't writeonly."""
         if self.access == "r":
             return "restrict readonly"
         return "restrict writeonly" if self.access == "w" and not self.atomic else "restrict"
@@ -155,9 +154,9 @@ def environment() -> jinja2.Environment:
 
 
 def add_template_dir(folder: str | os.PathLike[str]) -> None:
-    """Find templates (`NAME.comp.j2`) in this folder too; again after editing one, to read it anew.
-    The library's own `lib/` can be included. RenderError where the folder is missing or has a name
-    that the library has, which would otherwise be shadowed.
+    """Find templates (`NAME.comp.j2`) in this folder, too. After editing a template, call it again
+    to reload it. Templates can include the library's `lib/`. RenderError where the folder is
+    missing, or has a template with the name of one of the library's.
     """
     path = Path(folder).resolve()
     if not path.is_dir():
@@ -175,7 +174,7 @@ def add_template_dir(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def own_templates() -> Iterator[None]:
-    """Folders that are added inside (`add_template_dir`) are forgotten at its end."""
+    """Removes folders that were added inside (`add_template_dir`) at the end."""
     before = list(_loader.searchpath)
     try:
         yield
@@ -192,8 +191,8 @@ def _forget() -> None:
 
 
 def fingerprint() -> bytes | None:
-    """Stands for all that decides, beside a spec, what `render` makes of it: the templates and the
-    generator itself. None where that can't be read."""
+    """A hash of everything that determines the output of `render` besides the spec: the templates
+    and the generator. None where these files can't be read."""
     return _fingerprint(environment().loader)
 
 
@@ -207,7 +206,7 @@ def _fingerprint(loader: jinja2.BaseLoader) -> bytes | None:
             text, _, _ = loader.get_source(environment(), name)
             digest.update(f"{name}\0{len(text)}\0{text}".encode())
     except OSError:
-        return None  # of an installation without sources
+        return None  # an installation without sources
     return digest.digest()
 
 
@@ -216,7 +215,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def variables(spec: KernelSpec) -> dict[str, Any]:
-    """What the template of a spec sees."""
+    """The variables of a spec's template."""
     native64 = "int64" in spec.features
     buffers = [_view(b, spec.bindings[b.name], spec.features) for b in spec.buffers]
     return {
@@ -234,9 +233,9 @@ def variables(spec: KernelSpec) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1024)  # some 6 kB each
 def render(spec: KernelSpec) -> str:
-    """The GLSL of a kernel; the same spec gives the same text in every process.
+    """The GLSL of a kernel. The same spec gives the same text in every process.
 
-    Raises RenderError when the template is missing or faulty, or an option it needs is not given.
+    Raises RenderError where the template is missing or faulty, or an option is missing.
     """
     try:
         given = variables(spec)
@@ -254,14 +253,14 @@ def render(spec: KernelSpec) -> str:
         raise RenderError(f"{place}: {error.message} (is an option missing?)") from error
     except Exception as error:
         place = _place_of(error)
-        if place is None:  # not the template's
+        if place is None:  # not raised by a template
             raise
         kind = "" if isinstance(error, SpecError) else f"{type(error).__name__}: "
         raise RenderError(f"{place}: {kind}{error}") from error
 
 
 def _place_of(error: Exception) -> str | None:
-    """FILE:LINE of the template that raised it: Jinja puts that into the traceback."""
+    """FILE:LINE of the template that raised the error: Jinja puts it into the traceback."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         path = Path(frame.f_code.co_filename)
@@ -271,7 +270,7 @@ def _place_of(error: Exception) -> str | None:
 
 
 def shown(filename: str | None, name: str | None) -> str:
-    """A template's file as errors name it: the library's by name, others by their path."""
+    """A template's file for messages: the library's by name, others by their path."""
     if filename is None or Path(filename).is_relative_to(SHADERS):
         return name or "template"
     path = Path(filename)
@@ -287,8 +286,8 @@ def _missing(name: str | None) -> str:
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A template: its name, the first line of its first comment, all of that comment, the names of
-    the options it looks at."""
+    """A template: its name, the first line of its first comment, the whole comment, and the names
+    of the options that it uses."""
 
     name: str
     description: str
@@ -297,7 +296,7 @@ class TemplateInfo:
 
 
 def template_texts(name: str) -> dict[str, str]:
-    """The text of a template and of those it includes, by name. Raises RenderError."""
+    """The texts of a template and of included ones, by name. Raises RenderError."""
     texts: dict[str, str] = {}
     front = [name]
     env = environment()
@@ -317,14 +316,14 @@ def template_texts(name: str) -> dict[str, str]:
 
 
 def template_info(name: str) -> TemplateInfo:
-    """What `templates()` and the command line tell of a template. Raises RenderError."""
+    """The description of a template for the command line. Raises RenderError."""
     texts = template_texts(name)
     wanted: set[str] = set()
     given: set[str] = set(TEMPLATE_VARIABLES)
     for text in texts.values():
         tree = environment().parse(text)
         wanted |= jinja2.meta.find_undeclared_variables(tree)
-        # What a template sets for those it includes is no option.
+        # Variables that a template sets for included ones are not options.
         for assigned in tree.find_all((jinja2.nodes.Assign, jinja2.nodes.AssignBlock)):
             given |= {n.name for n in (assigned.target, *assigned.target.find_all(
                 jinja2.nodes.Name)) if isinstance(n, jinja2.nodes.Name)}
@@ -337,12 +336,12 @@ def template_info(name: str) -> TemplateInfo:
 
 
 def templates() -> list[str]:
-    """Names of the kernel templates (what `KernelSpec.template` accepts), sorted."""
+    """The sorted names of the kernel templates, for `KernelSpec.template`."""
     return sorted({name for folder in _loader.searchpath for name in _names(Path(folder))})
 
 
 def source_hash(templates: Iterable[str]) -> str:
-    """The hash of templates as they lie in `SHADERS`, with the library that they include from."""
+    """The hash of templates in `SHADERS` and of the library that they include."""
     digest = hashlib.sha256()
     library = sorted((SHADERS / "lib").glob("*.j2"))
     for path in [*library, *(SHADERS / name for name in sorted(templates))]:

@@ -1,9 +1,9 @@
-"""What a compute kernel is made of, as plain data: the input of the generator.
+"""The description of a compute kernel as plain data: the input of the generator.
 
-A `KernelSpec` names a template and fixes its structure: buffers with data types, parameters,
-specialisation constants and options. Numbers that change from one dispatch to the next (shapes,
-strides) are parameters, numbers that a driver may fold (tile sizes, the workgroup size) are
-specialisation constants; neither changes the SPIR-V.
+A `KernelSpec` names a template and determines its structure: buffers with data types, parameters,
+specialisation constants and options. Numbers that change between dispatches (shapes, strides) are
+parameters, numbers that a driver may fold (tile sizes, the workgroup size) are specialisation
+constants. Neither changes the SPIR-V.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
-#: Bytes of push constants that every Vulkan device has.
+#: The size of push constants in bytes that every Vulkan device supports.
 PUSH_CONSTANT_BYTES = 128
 
-#: Data type -> bytes per element. uint16 is no operand type: the raw bits of 16-bit elements.
+#: Data type -> bytes per element. uint16 is not an operand type, but the bits of 16-bit elements.
 ELEMENT_BYTES = {
     "float32": 4, "float16": 2, "int32": 4, "uint32": 4,
     "int64": 8, "uint64": 8, "int8": 1, "uint8": 1, "uint16": 2,
@@ -39,11 +39,11 @@ FEATURES = frozenset({
 })
 
 _SCALARS = ("uint", "int", "float")
-# Data types of texels, and how their formats end.
+# Data types of texels, and the last letters of their formats.
 _TEXELS = {"float32": "f", "int32": "i", "uint32": "ui"}
 _IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
 _TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
-# What a parameter or a constant may not be called: GLSL's words and the prelude's own names.
+# Names that parameters and constants must not have: GLSL's words and names of the prelude.
 _RESERVED = frozenset(
     "P LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 "
     "uvec2 uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 in out inout const uniform buffer shared "
@@ -55,7 +55,7 @@ _RESERVED = frozenset(
     "interface long short half fixed unsigned superp input output filter sizeof cast namespace "
     "using sample patch".split()
 )
-# Jinja's names of what every template sees beside its options (see render.py).
+# Jinja variables of every template besides its options (see render.py).
 TEMPLATE_VARIABLES = frozenset(
     {"spec", "buffers", "params", "constants", "features", "int64_native", "int64_used",
      "extensions", "arithmetic_type", "loop", "self", "super", "caller", "varargs",
@@ -64,7 +64,7 @@ TEMPLATE_VARIABLES = frozenset(
 
 
 class SpecError(ValueError):
-    """A `KernelSpec`, its parameters or its constants do not make sense."""
+    """A `KernelSpec`, its parameters or its constants are invalid."""
 
 
 def _check_name(kind: str, name: str, *, reserved: Iterable[str] = ()) -> None:
@@ -74,6 +74,11 @@ def _check_name(kind: str, name: str, *, reserved: Iterable[str] = ()) -> None:
         )
     if name in reserved:
         raise SpecError(f"{kind} name {name!r} is reserved")
+
+
+def _check_choice(what: str, kind: str, value: Any, accepted: Iterable[Any]) -> None:
+    if value not in accepted:
+        raise SpecError(f"{what}: {kind} {value!r}; accepted: {', '.join(map(str, accepted))}")
 
 
 def _check_distinct(kind: str, names: Sequence[str]) -> None:
@@ -86,16 +91,16 @@ def _check_distinct(kind: str, names: Sequence[str]) -> None:
 class Buffer:
     """A storage buffer of the kernel.
 
-    access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors and
+    access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors, and
     `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8). A scalar
-    store into packed words (8 and 16 bits without the native storage, or 4 wide) takes two atomics.
-    width 8, of float16 that is only read: `read_<name>` counts 8 elements and gives them as uvec4.
-    portions > 1: the tensor is bound in that many portions, one descriptor after the other, of
-    `PORTION_<name>` elements each (the last may be shorter). That specialisation constant is a
+    store into packed words (8 and 16 bits without native storage, or width 4) takes two atomics.
+    width 8, for float16 with access r: `read_<name>` counts 8 elements and returns them as uvec4.
+    portions > 1: the tensor is bound as this many portions, in successive descriptors, of
+    `PORTION_<name>` elements each (the last may be shorter). This specialisation constant is a
     multiple of 16.
-    load "texel": bound as a uniform texel buffer of `texel_format`, a texel for each element, or
-    for 4 of them at width 4; 32-bit types that are only read, whole. What is bound is a multiple of
-    a texel in bytes, and so is its offset.
+    load "texel": bound as a uniform texel buffer of `texel_format`, with a texel for each element,
+    or for 4 elements at width 4. For 32-bit types with access r and 1 portion. The size of the
+    bound range is a multiple of a texel, and so is its offset.
     """
 
     name: str
@@ -108,14 +113,9 @@ class Buffer:
     def __post_init__(self) -> None:
         _check_name("buffer", self.name)
         what = f"buffer {self.name!r}"
-        if self.data_type not in ELEMENT_BYTES:
-            raise SpecError(
-                f"{what}: data type {self.data_type!r}; accepted: {', '.join(ELEMENT_BYTES)}"
-            )
-        if self.access not in ("r", "w", "rw"):
-            raise SpecError(f"{what}: access {self.access!r}; accepted: r, w, rw")
-        if self.width not in (1, 4, 8):
-            raise SpecError(f"{what}: width {self.width!r}; accepted: 1, 4, 8")
+        _check_choice(what, "data type", self.data_type, ELEMENT_BYTES)
+        _check_choice(what, "access", self.access, ("r", "w", "rw"))
+        _check_choice(what, "width", self.width, (1, 4, 8))
         if self.width == 8 and (self.data_type, self.access) != ("float16", "r"):
             raise SpecError(
                 f"{what}: width 8 is for float16 with access r, not {self.data_type} with access "
@@ -125,8 +125,7 @@ class Buffer:
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")
-        if self.load not in ("storage", "texel"):
-            raise SpecError(f"{what}: load {self.load!r}; accepted: storage, texel")
+        _check_choice(what, "load", self.load, ("storage", "texel"))
         if self.load == "texel" and self.texel_format is None:
             raise SpecError(
                 f"{what}: texels are {', '.join(_TEXELS)} with access r and 1 portion, not "
@@ -135,7 +134,7 @@ class Buffer:
 
     @property
     def texel_format(self) -> str | None:
-        """The format of its texels; None where it can't be, or isn't, read as such."""
+        """The format of its texels; None for a buffer that isn't a valid texel buffer."""
         if (self.load, self.access, self.portions) != ("texel", "r", 1):
             return None
         letter = _TEXELS.get(self.data_type)
@@ -144,7 +143,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Param:
-    """A number, or `count` of them, given at each dispatch; `P.<name>` in GLSL."""
+    """A number, or `count` numbers, given at each dispatch; `P.<name>` in GLSL."""
 
     name: str
     type: str = "uint"
@@ -152,17 +151,14 @@ class Param:
 
     def __post_init__(self) -> None:
         _check_name("parameter", self.name, reserved=_RESERVED)
-        if self.type not in _SCALARS:
-            raise SpecError(
-                f"parameter {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
-            )
+        _check_choice(f"parameter {self.name!r}", "type", self.type, _SCALARS)
         if not isinstance(self.count, int) or self.count < 1:
             raise SpecError(f"parameter {self.name!r}: count {self.count!r}; at least 1 is needed")
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A specialisation constant, given when a pipeline is made; `<name>` in GLSL."""
+    """A specialisation constant, given when a pipeline is created; `<name>` in GLSL."""
 
     name: str
     type: str = "uint"
@@ -170,20 +166,16 @@ class Constant:
 
     def __post_init__(self) -> None:
         _check_name("constant", self.name, reserved=_RESERVED)
-        if self.type not in _SCALARS:
-            raise SpecError(
-                f"constant {self.name!r}: type {self.type!r}; accepted: {', '.join(_SCALARS)}"
-            )
+        _check_choice(f"constant {self.name!r}", "type", self.type, _SCALARS)
         _scalar_bytes(f"default of constant {self.name!r}", self.type, self.default)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """The structure of one kernel; specs are equal, and render to the same text, by their key.
+    """The structure of a kernel. Specs with the same key are equal and render to the same text.
 
-    options: what the template's Jinja decides on: a mapping of names to plain hashable values, or
-    pairs of them.
-    features: those device features that the shader may use; without one the prelude emulates.
+    options: for conditions in the template: a mapping of names to plain hashable values, or pairs.
+    features: device features that the shader may use; the prelude emulates missing ones.
     """
 
     template: str
@@ -218,19 +210,19 @@ class KernelSpec:
 
     @property
     def target(self) -> str:
-        """Which of `glsl.TARGETS` the module is made for: the oldest that knows its features."""
+        """The target of the module: the oldest of `glsl.TARGETS` that supports its features."""
         return "vulkan1.3" if "cooperative_matrix2" in self.features else "vulkan1.2"
 
     # -- parameters
 
     @cached_property
     def param_bytes(self) -> int:
-        """Size of the parameter block in bytes."""
+        """The size of the parameter block in bytes."""
         return 4 * sum(p.count for p in self.params)
 
     @property
     def param_storage(self) -> str:
-        """Where the parameters go: "push" (push constants), "buffer" (the last binding), "none"."""
+        """Where parameters are: "push" (push constants), "buffer" (the last binding), "none"."""
         if not self.params:
             return "none"
         return "push" if self.param_bytes <= PUSH_CONSTANT_BYTES else "buffer"
@@ -258,7 +250,7 @@ class KernelSpec:
 
     @cached_property
     def all_constants(self) -> tuple[Constant, ...]:
-        """Every specialisation constant; the index is its id.
+        """All specialisation constants; the index is the id.
 
         First LX, LY, LZ, then `PORTION_<buffer>` of each buffer in portions, then `constants`.
         """
@@ -270,7 +262,7 @@ class KernelSpec:
 
     @property
     def constant_ids_names(self) -> list[str]:
-        """Names of the specialisation constants in the order of their ids."""
+        """The names of the specialisation constants in the order of their ids."""
         return [c.name for c in self.all_constants]
 
     @cached_property
@@ -298,8 +290,8 @@ class KernelSpec:
         return tuple(range(len(parts))), b"".join(parts)
 
     def subgroup_size(self, constants: Iterable[tuple[int, bytes]]) -> int:
-        """The size that the kernel's subgroups must have for these constants (id, 4 bytes): that of
-        cooperative matrices or of the kernel's sums, SUBGROUP; 0: any will do."""
+        """The size that the kernel's subgroups must have with these constants (id, 4 bytes): the
+        constant SUBGROUP of kernels with cooperative matrices or subgroup sums. 0: any size."""
         relies = self.features & {"cooperative_matrix", "subgroup_arithmetic"}
         if not relies or "SUBGROUP" not in self.constant_ids:
             return 0
@@ -309,12 +301,13 @@ class KernelSpec:
 
     @property
     def binding_count(self) -> int:
-        """Descriptors of set 0: one per portion of each buffer, and the parameter buffer if any."""
+        """The number of descriptors in set 0: one for each portion of each buffer, and one for the
+        parameter buffer, if any."""
         return sum(b.portions for b in self.buffers) + (self.param_storage == "buffer")
 
     @cached_property
     def bindings(self) -> dict[str, int]:
-        """Buffer name -> its first binding number."""
+        """Buffer name -> first binding number."""
         first, result = 0, {}
         for buffer in self.buffers:
             result[buffer.name] = first
@@ -336,22 +329,11 @@ class KernelSpec:
     @cached_property
     def _key(self) -> str:
         return json.dumps(
-            {
-                "template": self.template,
-                "buffers": [
-                    [b.name, b.data_type, b.access, b.width, b.portions, b.load]
-                    for b in self.buffers
-                ],
-                "params": [[p.name, p.type, p.count] for p in self.params],
-                "constants": [[c.name, c.type, c.default] for c in self.constants],
-                "options": dict(sorted(self.options)),
-                "features": sorted(self.features),
-            },
-            separators=(",", ":"),
+            {**self.to_json(), "options": dict(sorted(self.options))}, separators=(",", ":")
         )
 
     def key(self) -> str:
-        """A stable text of the structure: equal in every process, different for different specs."""
+        """A text of the structure: the same in every process, different for different specs."""
         return self._key
 
     # -- files
@@ -369,8 +351,8 @@ class KernelSpec:
 
     @classmethod
     def from_json(cls, data: Any) -> KernelSpec:
-        """The spec that `to_json` gave. The data is not trusted: SpecError (a ValueError) for
-        whatever is not exactly of that form."""
+        """The spec from the data of `to_json`. The data is untrusted: raises SpecError (a
+        ValueError) for any other form."""
         fields = ("template", "buffers", "params", "constants", "options", "features")
         if not isinstance(data, dict) or set(data) != set(fields):
             raise SpecError(f"a kernel: an object with {', '.join(fields)} is expected")
@@ -391,7 +373,7 @@ class KernelSpec:
             frozenset(data["features"]),
         )
 
-    # Field by field, an option True would equal 1, which a template tells apart.
+    # A comparison of fields would take the option True for 1, which templates distinguish.
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, KernelSpec) else NotImplemented
 
@@ -399,12 +381,17 @@ class KernelSpec:
         return hash(self._key)
 
 
+def push_bytes(spec: KernelSpec) -> int:
+    """The size of a kernel's push constants in bytes."""
+    return spec.param_bytes if spec.param_storage == "push" else 0
+
+
 def _row(where: str, row: Any, *kinds: Any) -> list[Any]:
-    """A list of exactly these kinds of JSON values (None: any)."""
+    """The row, if it is a list of exactly these kinds of JSON values (None: any)."""
     if not isinstance(row, list) or len(row) != len(kinds):
         raise SpecError(f"a kernel's {where}: {row!r} is no list of {len(kinds)}")
     for item, kind in zip(row, kinds, strict=True):
-        # bool is a kind of int to Python, not here.
+        # In Python, bool is a kind of int.
         if kind is not None and (isinstance(item, bool) or not isinstance(item, kind)):
             raise SpecError(f"a kernel's {where}: {item!r} in {row!r} is of the wrong type")
     return row
@@ -415,7 +402,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _workgroup_constant(name: str, default: int) -> Constant:
-    # LX, LY and LZ are reserved for everybody else.
+    # The names LX, LY and LZ are reserved, so the check is bypassed.
     constant = object.__new__(Constant)
     for field, value in (("name", name), ("type", "uint"), ("default", default)):
         object.__setattr__(constant, field, value)

@@ -1,6 +1,6 @@
-"""Reading and patching SPIR-V modules: words in, words out, no compiler needed.
+"""Reading and patching SPIR-V modules. Needs no compiler.
 
-Everything here treats its input as untrusted: a module that is no SPIR-V raises SpirvError.
+All functions treat their input as untrusted: bytes that are not SPIR-V raise SpirvError.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _MODE_LOCAL_SIZE = 17
 
 
 class SpirvError(ValueError):
-    """The bytes are no SPIR-V module."""
+    """The bytes are not a SPIR-V module."""
 
 
 @dataclass(frozen=True)
 class ModuleInfo:
-    """What a module says of itself: sizes in bytes, bindings as (set, binding) pairs."""
+    """The description of a module: sizes in bytes, bindings as (set, binding) pairs."""
 
     version: tuple[int, int]
     generator: int
@@ -101,12 +101,12 @@ def _text(words: array, start: int, end: int) -> str:
 
 
 def capability_name(number: int) -> str:
-    """The name of a capability, or its number as text when it is not one we know."""
+    """The name of a capability, or its number as text if unknown."""
     return _CAPABILITIES.get(number, str(number))
 
 
 def is_known_capability(number: int) -> bool:
-    """Whether it is one of those that our shaders may need."""
+    """Whether the library's shaders may need this capability."""
     return number in _CAPABILITIES
 
 
@@ -119,7 +119,7 @@ def capabilities(spirv: bytes) -> set[str]:
 
 
 def info(spirv: bytes) -> ModuleInfo:
-    """Everything `ModuleInfo` holds, in one pass. Raises SpirvError."""
+    """The `ModuleInfo` of a module. Raises SpirvError."""
     words = words_of(spirv)
     sets: dict[int, int] = {}
     bindings: dict[int, int] = {}
@@ -151,7 +151,7 @@ def info(spirv: bytes) -> ModuleInfo:
 
 
 def strip(spirv: bytes) -> bytes:
-    """The module without names, source lines and other debug text; its meaning is the same."""
+    """The module without names, source lines and other debug information."""
     words = words_of(spirv)
     kept = words[:5]
     for op, p, end in instructions(words):
@@ -161,9 +161,9 @@ def strip(spirv: bytes) -> bytes:
 
 
 def add_float_controls(spirv: bytes, features: frozenset[str]) -> bytes:
-    """The module with the execution modes that the float-control features stand for.
+    """The module with the execution modes for the float-control features.
 
-    Unknown features are ignored: only the names of FLOAT_CONTROLS change a module.
+    Other features than FLOAT_CONTROLS are ignored.
     """
     wanted = [FLOAT_CONTROLS[f] for f in sorted(features & FLOAT_CONTROLS.keys())]
     if not wanted:
@@ -197,6 +197,21 @@ def _bytes(words: array) -> bytes:
         words = array("I", words)
         words.byteswap()
     return words.tobytes()
+
+
+def disassembled(spirv: bytes) -> str:
+    """A module as text: by spirv-dis where it is installed, else `listing`. Raises SpirvError."""
+    import shutil
+    import subprocess
+
+    info(spirv)
+    program = shutil.which("spirv-dis")
+    if program is None:
+        return listing(spirv)
+    done = subprocess.run([program, "--no-color", "-"], input=spirv, capture_output=True)
+    if done.returncode:
+        raise SpirvError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode()
 
 
 def listing(spirv: bytes) -> str:

@@ -1,10 +1,10 @@
-"""Whether bytes from a cache or a pack have the structure of a compute shader's SPIR-V module.
+"""Checks that bytes from a cache or an archive have the structure of a compute shader's module.
 
-A driver takes modules on trust: what is malformed may crash it. Looked at are the header, the
-length of every instruction, the order of the sections, that there is one entry point, that every id
-is in bounds, defined once and defined at all, that types are types, and which capabilities are
-declared. It says nothing about what a module does: the author of a module chooses what runs on the
-device (docs/trust.md). The time is bounded by the module's size.
+Drivers trust modules, and a malformed one may crash them. This module checks the header, the length
+of every instruction, the order of the sections, that there is one entry point, that every id is in
+bounds and defined exactly once, that types are types, and which capabilities are declared. It does
+not check the behaviour of a module: its author chooses what runs on the device (docs/trust.md). The
+time is bounded by the module's size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from array import array
 
 from .spirv import MAGIC, SpirvError, is_known_capability, words_of
 
-_LARGEST = 16 << 20  # bytes; the largest of ours has 0.1 MB
+_LARGEST = 16 << 20  # bytes; the library's largest has 0.1 MB
 _MOST_IDS = 0x3FFFFF  # the specification's universal limit
 _VERSIONS = range(0x10000, 0x10700, 0x100)
 
@@ -24,7 +24,7 @@ _GL_COMPUTE = 5
 _TERMINATORS = frozenset({249, 250, 251, 252, 253, 254, 255})
 _TYPES = frozenset({*range(19, 40), 4456, 5370, 5371})
 
-#: Section of each instruction outside of functions, in the order that modules have them.
+#: The section of each instruction outside of functions, in the order of sections in a module.
 _SECTIONS = {
     _CAPABILITY: 0, _EXTENSION: 1, _IMPORT: 2, _MEMORY_MODEL: 3, _ENTRY_POINT: 4, 16: 5, 331: 5,
     **dict.fromkeys((2, 3, 4, 5, 6, 7, 330), 6), **dict.fromkeys((71, 72, 332), 7),
@@ -34,7 +34,7 @@ _SECTIONS = {
 
 def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     """Opcode → (least words, has a type, place of the result or 0, first id, end of the ids or None
-    for all that follow). An instruction that isn't here is looked at for its length only."""
+    for all following ones). Of an instruction that isn't here only the length is checked."""
     table: dict[int, tuple[int, bool, int, int, int | None]] = {}
 
     def add(least: int, typed: bool, result: int, first: int, end: int | None, *ops: int) -> None:
@@ -80,7 +80,7 @@ def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     add(5, True, 2, 3, None, *range(229, 243))
     add(6, True, 2, 3, None, 227)
     # ids only
-    # tensor layouts and views, and what is done by them to matrices (SPV_NV_cooperative_matrix2)
+    # tensor layouts and views, and their use with matrices (SPV_NV_cooperative_matrix2)
     add(3, True, 2, 0, 0, 5372, 5377)
     add(5, True, 2, 3, None, *range(5373, 5377), 5378, 5379)
     add(6, True, 2, 3, 6, 5367)
@@ -104,13 +104,13 @@ _UNKNOWN = (1, False, 0, 0, 0)
 def check(module: bytes) -> None:
     """Raises SpirvError unless it is a well-formed module of one compute shader."""
     if len(module) > _LARGEST:
-        raise SpirvError(f"{len(module)} bytes are more than a shader has")
+        raise SpirvError(f"{len(module)} bytes are too many for a shader")
     words = words_of(module)
     if module[:4] != MAGIC.to_bytes(4, "little"):
-        raise SpirvError("the module is of another byte order than devices'")
+        raise SpirvError("the module has the wrong byte order")
     version, bound, size = words[1], words[3], len(words)
     if version not in _VERSIONS:
-        raise SpirvError(f"SPIR-V version {version:#x} is not one we know")
+        raise SpirvError(f"SPIR-V version {version:#x} is unknown")
     if not 0 < bound <= min(_MOST_IDS, 4 * size):
         raise SpirvError(f"a bound of {bound} ids in {size} words")
     if words[4]:
@@ -133,9 +133,10 @@ class _Walk:
         if self.entry is None or not self.models:
             raise SpirvError("the module has no entry point, or no memory model")
         if self.entry not in self.functions:
-            raise SpirvError(f"the entry point %{self.entry} is no function")
+            raise SpirvError(f"the entry point %{self.entry} is not a function")
         if not self.types_used <= self.types:
-            raise SpirvError(f"%{min(self.types_used - self.types)} is used as a type and is none")
+            wrong = min(self.types_used - self.types)
+            raise SpirvError(f"%{wrong} is used as a type, but is not one")
         if not self.used <= defined:
             raise SpirvError(f"%{min(self.used - defined)} is used and not defined")
 
@@ -174,7 +175,7 @@ class _Walk:
                     if op in _TERMINATORS:
                         block = False
                 if not inside:
-                    raise SpirvError(f"instruction {op} at word {position} is out of its place")
+                    raise SpirvError(f"instruction {op} at word {position} is misplaced")
             elif op == _FUNCTION:
                 function, section = True, 9
                 self.functions.add(words[position + 2])
@@ -191,15 +192,15 @@ class _Walk:
         return defined
 
     def _outside(self, op: int, position: int, end: int, section: int) -> int:
-        """An instruction outside of functions; its section."""
+        """Check an instruction outside of functions; returns its section."""
         mine = _SECTIONS.get(op)
         if mine is None or mine < section:
-            raise SpirvError(f"instruction {op} at word {position} is out of its place")
+            raise SpirvError(f"instruction {op} at word {position} is misplaced")
         if op in _TYPES:
             self.types.add(self.words[position + 1])
         elif op == _CAPABILITY:
             if not is_known_capability(self.words[position + 1]):
-                raise SpirvError(f"capability {self.words[position + 1]} is not one of ours")
+                raise SpirvError(f"capability {self.words[position + 1]} is not supported")
         elif op == _ENTRY_POINT:
             self._entry_point(position, end)
         elif op == _MEMORY_MODEL:
@@ -213,7 +214,7 @@ class _Walk:
         if self.entry is not None:
             raise SpirvError("a second entry point")
         if end - position < 4 or words[position + 1] != _GL_COMPUTE:
-            raise SpirvError("the entry point is none of a compute shader")
+            raise SpirvError("the entry point is not of a compute shader")
         self.entry = words[position + 2]
         for place in range(position + 3, end):
             if not words[place] >> 24:  # the name's last word ends with a zero

@@ -1,10 +1,10 @@
-"""Where SPIR-V comes from, in this order: the installation's pack, the user's cache, a compiler.
+"""The sources of SPIR-V, in this order: the installed shader archive, the user's cache, a compiler.
 
-A module's address is the hash of its GLSL, the compiler's flags and the float controls. The pack is
-looked up by address alone, so it serves machines without a compiler. A cache entry also carries the
-compiler's identity in its name: another compiler compiles again. Cache files are untrusted input: a
-foreign or world-writable folder is not used, a bad entry is a miss and is replaced. Whatever the
-compiler hasn't just made is checked for its structure (`spirv_check`).
+A module's address is the hash of its GLSL, the compiler's flags and the float controls. The archive
+is searched by address only, so it serves machines without a compiler. The name of a cache file also
+contains the compiler's identity: another compiler compiles again. Cache files are untrusted input:
+a folder that other users own or can write to is not used, and a bad file counts as missing and is
+replaced. The structure of every module that was not just compiled is checked (`spirv_check`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import struct
 import threading
 import warnings
 from collections import Counter, OrderedDict
@@ -25,32 +24,29 @@ from webnn_vk.support import environment
 
 from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, knowing, knows
-from .files import is_shortage, read_regular, write_atomically
+from .files import CacheFiles, belongs_to_user, is_shortage
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import Pack, PackError, PackStats, find_pack, write_pack
 from .render import fingerprint, render
 from .spec import KernelSpec
 
 _FORMAT = 1
-_MAGIC = b"WNNVKSPV"
-# magic, format, bytes of SPIR-V, address, hash of the SPIR-V
-_ENTRY = struct.Struct("<8sII32s32s")
-_LARGEST = 64 << 20
+_ENTRIES = CacheFiles(b"WNNVKSPV", _FORMAT, largest=64 << 20)
 _DEFAULT = "default"
-#: What kernels with cooperative matrices ask of a compiler: glslang from 14 on has it.
+#: The extension for kernels with cooperative matrices: glslang has it from version 14 on.
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
-#: What kernels with integer dot products ask of it: an instruction by its number.
+#: The extension for kernels with integer dot products: instructions by number.
 INTRINSICS_EXTENSION = "GL_EXT_spirv_intrinsics"
-#: What those of VK_NV_cooperative_matrix2 ask of it: glslang from 15.1 on, for Vulkan 1.3.
+#: The extension for VK_NV_cooperative_matrix2: glslang has it from 15.1 on, for Vulkan 1.3.
 MATRIX2_EXTENSION, MATRIX2_TARGET = "GL_NV_cooperative_matrix2", "vulkan1.3"
-#: Modules that a store remembers, some 14 kB each.
+#: The number of modules that a store keeps in memory, about 14 kB each.
 MAX_REMEMBERED = 1024
 
 
 class ShaderUnavailable(RuntimeError):
-    """Neither pack nor cache has the module, and no GLSL compiler works.
+    """Neither shader archive nor cache has the module, and no GLSL compiler works.
 
-    ``failed``: a compiler was there and could not be used; what goes without one is worth a try.
+    ``failed``: a compiler was found but failed, so the caller may try modules that need none.
     """
 
     def __init__(self, message: str, *, failed: bool = False) -> None:
@@ -59,16 +55,16 @@ class ShaderUnavailable(RuntimeError):
 
 
 def address(spec: KernelSpec) -> bytes:
-    """The 32 bytes under which a spec's module is found in a pack."""
+    """The key of a spec's module in a shader archive, 32 bytes."""
     controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
     made_with = f"{_FORMAT}\n{flags(spec.target)}\n{controls}"
     return hashlib.sha256(f"{made_with}\n{render(spec)}".encode()).digest()
 
 
 def quick_name(spec: KernelSpec) -> bytes | None:
-    """The 32 bytes under which a pack has a spec's module too: what is as good as its address while
-    templates and generator are those that the pack was made with, and needs no rendering, which
-    takes 10 to 30 ms a template."""
+    """A second key of a spec's module in a shader archive, 32 bytes. It is valid only while the
+    templates and the generator are the same as when the archive was built. It needs no rendering,
+    which takes 10 to 30 ms per template."""
     made_by = fingerprint()
     if made_by is None:
         return None
@@ -77,18 +73,18 @@ def quick_name(spec: KernelSpec) -> bytes | None:
 
 
 def default_cache_dir() -> Path | None:
-    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off, and for a user
-    without a home."""
+    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off and for users without
+    a home directory."""
     return environment.cache_folder()
 
 
 class ShaderStore:
-    """SPIR-V for specs. Thread-safe; remembers what it handed out last.
+    """SPIR-V for specs. Thread-safe. Keeps recently used modules in memory.
 
     cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
-    pack: a path, None for none, by default what `pack.find_pack` finds.
-    compiler: a `Compiler`, None for none, by default `find_compiler()`. Beside what that finds,
-    where it doesn't know cooperative matrices NV2, the first of the machine that does.
+    pack: the path of a shader archive, None for none, by default the result of `pack.find_pack`.
+    compiler: a `Compiler`, None for none, by default `find_compiler()`. If that one doesn't support
+    cooperative matrices NV2, the first compiler of the machine that does is used for them.
     """
 
     def __init__(
@@ -101,7 +97,9 @@ class ShaderStore:
         if cache_dir == _DEFAULT:
             cache_dir = default_cache_dir()
             if cache_dir is None and environment.text("WEBNN_VK_CACHE") is None:
-                _warn_once(
+                from webnn_vk.support.warnings import say_once  # rarely needed
+
+                say_once(
                     "no home directory (HOME is not set, and the user has none): shaders are not "
                     "kept from one process to the next; WEBNN_VK_CACHE can name a folder for them"
                 )
@@ -110,23 +108,22 @@ class ShaderStore:
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        # Whether the compiler knows an extension, once it was asked.
+        # Whether the compiler supports an extension, once it was tried.
         self._knows: dict[str, bool] = {}
-        # What compiles those of NV2, once that was looked for.
+        # The compiler for cooperative matrices NV2, once it was searched for.
         self._matrix2_compiler: Compiler | None = None
         self._matrix2_sought = False
-        #: Where the modules came from so far: {"pack": n, "cache": n, "compiler": n}.
+        #: The origins of the modules so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
 
     @property
     def has_compiler(self) -> bool:
-        """Whether fused kernels can be compiled: a compiler was found, and none has failed for
-        good so far."""
+        """Whether fused kernels can be compiled: a compiler was found and none failed for good."""
         return self._compiler is not None
 
     @property
     def has_pack(self) -> bool:
-        """Whether there are precompiled modules."""
+        """Whether there is a shader archive."""
         return self._pack is not None
 
     @property
@@ -135,9 +132,9 @@ class ShaderStore:
         return "none" if self._compiler is None else self._compiler.version
 
     def get(self, specs: Sequence[KernelSpec]) -> list[bytes]:
-        """The modules of the specs, in their order; what is missing is compiled in one batch.
+        """The modules of the specs, in their order. Missing ones are compiled in one batch.
 
-        Raises GlslError for GLSL that does not compile, ShaderUnavailable when nothing has it.
+        Raises GlslError for GLSL that does not compile, ShaderUnavailable for a missing module.
         """
         with self._lock:
             modules: dict[str, bytes] = {}
@@ -156,17 +153,17 @@ class ShaderStore:
             return [modules[spec.key()] for spec in specs]
 
     def available(self, spec: KernelSpec, *, compiling: bool = True) -> bool:
-        """Whether `get` can supply it: memory, pack, cache, or, when ``compiling``, a compiler to
-        try with."""
+        """Whether `get` can supply the module: from memory, archive or cache, or, if ``compiling``,
+        by a compiler."""
         if compiling and self._compiles(spec):
             return True
         with self._lock:
             return self._look_up(spec) is not None
 
     def _compiles(self, spec: KernelSpec) -> bool:
-        """Whether there is a compiler that knows what a kernel needs: older ones know no
-        cooperative matrices, or no instructions by number. One that can't be asked may be tried
-        with, as for other kernels."""
+        """Whether there is a compiler that supports the extensions of a kernel: older ones lack
+        cooperative matrices, or instructions by number. True as well for a compiler that can't be
+        asked, as for other kernels."""
         if self._compiler is None:
             return False
         if spec.target == MATRIX2_TARGET:
@@ -185,7 +182,7 @@ class ShaderStore:
         return self._knows[extension]
 
     def _for_matrix2(self) -> Compiler | None:
-        """What compiles cooperative matrices NV2: the compiler, or another of this machine."""
+        """A compiler for cooperative matrices NV2: this one, or another of the machine."""
         if not self._matrix2_sought:
             self._matrix2_compiler = knowing(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
             self._matrix2_sought = True
@@ -193,7 +190,7 @@ class ShaderStore:
 
     def _compiler_for(self, spec: KernelSpec) -> Compiler | None:
         if self._compiler is not None and spec.target == MATRIX2_TARGET:
-            # Where none knows it, the first says what is wrong.
+            # Where none supports them, the first reports the error.
             return self._for_matrix2() or self._compiler
         return self._compiler
 
@@ -215,7 +212,7 @@ class ShaderStore:
         return module
 
     def _quickly(self, spec: KernelSpec) -> bytes | None:
-        """What the pack has, without rendering."""
+        """The module in the archive, found without rendering."""
         name = None if self._pack is None else quick_name(spec)
         return None if name is None else self._checked(self._pack.named(name))
 
@@ -228,7 +225,7 @@ class ShaderStore:
                 spirv_check.check(module)
             except spirv.SpirvError as error:
                 warnings.warn(
-                    f"a shader of the pack {self._pack.path} is not used: {error}",
+                    f"a shader of the archive {self._pack.path} is not used: {error}",
                     RuntimeWarning, stacklevel=5,
                 )
                 return None
@@ -244,8 +241,8 @@ class ShaderStore:
         names = ", ".join(sorted({spec.template for spec in specs}))
         if self._compiler is None:
             raise ShaderUnavailable(
-                f"no GLSL compiler, and neither pack nor cache has the kernel of {names}; install "
-                "glslang-tools (glslangValidator), or unset WEBNN_VK_GLSLANG if it says none"
+                f"no GLSL compiler, and neither archive nor cache has the kernel of {names}; "
+                "install glslang-tools (glslangValidator), or unset WEBNN_VK_GLSLANG if it is none"
             )
         modules = {}
         for target in dict.fromkeys(spec.target for spec in specs):
@@ -253,14 +250,14 @@ class ShaderStore:
         return modules
 
     def _compiled(self, specs: list[KernelSpec], names: str) -> dict[str, bytes]:
-        """The modules of specs for one target. ``names``: of all that errors mention."""
+        """The modules of specs for one target. ``names``: the templates, for errors."""
         compiler = self._compiler_for(specs[0])
         assert compiler is not None
         try:
             results = compiler.compile([Source(render(s), s.template, s.target) for s in specs])
         except CompilerUnavailable as error:
             if not error.passing and compiler is self._compiler:
-                self._compiler = None  # one that hangs would be waited for again
+                self._compiler = None  # a hanging compiler would cost the time-out again
             elif not error.passing:
                 self._matrix2_compiler = None
             raise ShaderUnavailable(
@@ -274,21 +271,12 @@ class ShaderStore:
             modules[spec.key()] = module
             self._cache.put(address(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
-        for spec, result in zip(specs, results, strict=True):  # once the others are kept
+        for spec, result in zip(specs, results, strict=True):  # after the others were stored
             if isinstance(result, GlslError):
-                from .origins import placed  # not needed where all is well
+                from .origins import placed  # only for errors
 
                 raise placed(result, spec)
         return modules
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(f"webnn_vk: {message}", RuntimeWarning, stacklevel=3)
 
 
 def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
@@ -299,12 +287,12 @@ def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
     try:
         return Pack(pack)
     except PackError as error:
-        warnings.warn(f"the pack of shaders is not used: {error}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"the shader archive is not used: {error}", RuntimeWarning, stacklevel=3)
         return None
 
 
 class _Cache:
-    """The per-user folder of entries; every failure of the file system is a miss."""
+    """The user's cache folder. Every failure of the file system counts as a miss."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else Path(folder) / "spirv"
@@ -323,10 +311,8 @@ class _Cache:
             except OSError:
                 self._usable = False
                 return False
-            # Anyone who can write here chooses what runs on our GPU.
-            self._usable = not hasattr(os, "geteuid") or (
-                about.st_uid == os.geteuid() and not about.st_mode & 0o022
-            )
+            # A user who can write here chooses what runs on the GPU.
+            self._usable = belongs_to_user(about)
             if not self._usable:
                 warnings.warn(
                     f"the shader cache {self._folder} is not used: it belongs to another user or "
@@ -335,7 +321,7 @@ class _Cache:
         return self._usable
 
     def check(self) -> bool | None:
-        """Whether entries can be read; None when there are none yet."""
+        """Whether entries can be read; None where there are none yet."""
         return self._ready(create=False) or self._usable
 
     def _path(self, place: bytes, identity: str) -> Path:
@@ -343,7 +329,7 @@ class _Cache:
         return self._folder / f"{place.hex()}-{who}.spv"
 
     def get(self, place: bytes, identity: str | None) -> bytes | None:
-        """The entry made by this compiler; by any compiler when identity is None."""
+        """The entry made by this compiler, or by any compiler if identity is None."""
         if not self._ready(create=False):
             return None
         if identity is not None:
@@ -359,41 +345,30 @@ class _Cache:
         return None
 
     def put(self, place: bytes, identity: str, module: bytes) -> None:
-        """Writes an entry; a full or read-only disk only means that it is compiled again."""
+        """Writes an entry. On a full or read-only disk the module will be compiled again."""
         if not self._ready(create=True):
             return
-        header = _ENTRY.pack(_MAGIC, _FORMAT, len(module), place, hashlib.sha256(module).digest())
         try:
-            write_atomically(self._path(place, identity), header + module, mode=0o600)
+            _ENTRIES.write(self._path(place, identity), place, module)
         except OSError as error:
-            # What is in the way of this entry, or missing at this moment, is not the folder's.
+            # An obstacle to this entry, or a temporary shortage, does not concern the folder.
             if not isinstance(error, IsADirectoryError) and not is_shortage(error):
                 self._usable = False
 
 
 def _read_entry(path: Path, place: bytes) -> bytes | None:
+    module = _ENTRIES.read(path, place)
     try:
-        data = read_regular(path, _LARGEST)
-    except OSError:
-        return None
-    if len(data) < _ENTRY.size:
-        return None
-    magic, version, size, owner, digest = _ENTRY.unpack_from(data)
-    module = data[_ENTRY.size:]
-    if (magic, version, size, owner) != (_MAGIC, _FORMAT, len(module), place):
-        return None
-    if hashlib.sha256(module).digest() != digest:
-        return None
-    try:
-        spirv_check.check(module)
+        if module is not None:
+            spirv_check.check(module)
     except spirv.SpirvError:
         return None
     return module
 
 
 def cache_state() -> dict[str, Any]:
-    """The user's cache for people: "folder" (None when off), "entries", "bytes", and "problem" (why
-    it can't be used, or "")."""
+    """The state of the user's cache: "folder" (None when off), "entries", "bytes", and "problem"
+    (why it can't be used, or "")."""
     folder = default_cache_dir()
     state: dict[str, Any] = {
         "folder": None if folder is None else str(folder), "entries": 0, "bytes": 0, "problem": "",
@@ -403,10 +378,10 @@ def cache_state() -> dict[str, Any]:
         warnings.simplefilter("always")
         usable = cache.check()
     if usable:
-        # Of entries alone: anything may lie there under such a name.
+        # Only plain files count: any other kind may have such a name.
         sizes = []
         for path in Path(folder, "spirv").glob("*.spv"):
-            with contextlib.suppress(FileNotFoundError):  # another process clears
+            with contextlib.suppress(FileNotFoundError):  # another process may clear the cache
                 about = path.lstat()
                 sizes += [about.st_size] * stat.S_ISREG(about.st_mode)
         state["entries"], state["bytes"] = len(sizes), sum(sizes)
@@ -418,8 +393,8 @@ def cache_state() -> dict[str, Any]:
 
 
 def damaged_entries(folder: Path) -> list[Path]:
-    """The entries in a cache folder that can't be used: `ShaderStore` takes them for missing, and
-    replaces them."""
+    """The unusable entries in a cache folder. `ShaderStore` treats them as missing and replaces
+    them."""
     bad = []
     for path in sorted(folder.joinpath("spirv").glob("*.spv")):
         try:
@@ -435,11 +410,12 @@ def build_pack(
     specs: Iterable[KernelSpec], path: str | os.PathLike[str], compiler: Any = None,
     left_out: Mapping[str, int] | None = None,
 ) -> PackStats:
-    """Compiles every spec and writes the pack. Used by the wheel build.
+    """Compiles every spec and writes the shader archive. Used by the wheel build.
 
-    compiler: default what a `ShaderStore` finds. left_out: how many modules of which template the
-    pack lacks, for `Pack.about`, which says also how many are for which of `glsl.TARGETS`. Raises
-    ShaderUnavailable without a compiler, GlslError for GLSL that does not compile.
+    compiler: by default the compiler of a `ShaderStore`. left_out: how many modules of each
+    template are missing, for `Pack.about`, which also counts the modules for each of
+    `glsl.TARGETS`. Raises ShaderUnavailable without a compiler, GlslError for GLSL that does not
+    compile.
     """
     ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
     store = ShaderStore(None, pack=None, compiler=compiler or "default")

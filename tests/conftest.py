@@ -1,8 +1,8 @@
-"""Contexts to test with, validation messages as failures, and the SPIR-V count at the end.
+"""Contexts for tests, validation messages as failures, and the SPIR-V count at the end.
 
-The settings below reach every process that a test starts, and xdist's workers. Each can be
+The settings below apply to every process that a test starts, and to xdist's workers. Each can be
 overridden in the environment: `WEBNN_VK_VALIDATE=0` runs without the validation layer, for example.
-How the tests are laid out, and the options: tests/README.md.
+How the tests are organised, and the options: tests/README.md.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _LAYER_FILES = (
 LAYER_INSTALLED = any(path.is_file() for path in _LAYER_FILES)
 
 # A colon between the two: with a semicolon this layer silently switches both off. Plain
-# synchronisation validation doesn't see hazards between submits.
+# synchronisation validation doesn't detect hazards between submits.
 _SYNCHRONISATION = (
     "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT:"
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-# Not derandomized, which is hypothesis' default where `CI` is set and means the same examples for
-# ever: they are those of the run's seed.
+# Not derandomized. That is hypothesis' default where `CI` is set, and would mean the same examples
+# for ever; here the run's seed decides.
 for _name, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
     hypothesis.settings.register_profile(
         _name, deadline=None, max_examples=_examples, derandomize=False
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.long:
         by_default = "long"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
-    # A background job of a script, or one of nohup, begins with it ignored, as would its children.
+    # A background job of a script, or of nohup, starts with SIGINT ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.configure(config)
@@ -88,16 +88,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("WEBNN_VK_VERIFY_PASSES", "1")
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")
     config.stash[_folder] = Path(folder)
-    # The CPU device is the reference that others are compared with; tests of its engine ask for it.
+    # The CPU device is the reference that others are compared with; tests of its engine ask for the
+    # engine.
     os.environ.setdefault("WEBNN_VK_CPU_ENGINE", "numpy")
-    # A cache of its own: neither a developer's cache nor a stale entry decides a test.
+    # A separate cache: neither a developer's cache nor a stale entry affects a test.
     os.environ.setdefault("WEBNN_VK_CACHE", f"{folder}/cache")
     os.environ.setdefault("WEBNN_VK_DUMP_SPIRV", f"{folder}/spirv")
     Path(os.environ["WEBNN_VK_DUMP_SPIRV"]).mkdir(parents=True, exist_ok=True)
 
 
 def _is_worker(config: pytest.Config) -> bool:
-    """Whether this process runs tests for another one that reports on them (xdist)."""
+    """Whether this process runs tests for another one that reports them (xdist)."""
     return hasattr(config, "workerinput")
 
 
@@ -111,7 +112,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # -- which tests run
-#: What can't even be imported where there is no Vulkan loader.
+#: Modules that can't be imported without a Vulkan loader.
 _NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("gpu", "vulkan"))
 
 
@@ -123,7 +124,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def _loader_problem() -> str | None:
-    """Why the Vulkan loader can't be loaded; None when it can."""
+    """Why the Vulkan loader can't be loaded, or None."""
     from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 
     try:
@@ -166,7 +167,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    watchdog.watch(item)  # pytest has put an end to it where the test failed
+    watchdog.watch(item)  # pytest has ended it where the test failed
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -181,12 +182,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _terminal = session.config.pluginmanager.get_plugin("terminalreporter")
 
 
-#: What prints the run, in the process that reports.
+#: Prints the run, in the process that reports.
 _terminal: Any = None
 
-#: Lines for the end of the run that this process adds itself.
+#: Lines that this process adds at the end of the run.
 _lines: list[str] = []
-#: How many tests it collected, and how many of those don't run today, by why.
+#: How many tests were collected, and how many of them don't run today, by reason.
 _collected: dict[str, int] = {}
 
 
@@ -258,19 +259,19 @@ def _as_found() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _as_found_by_test() -> Iterator[None]:
-    """A test that leaves anything in the process fails: another one would depend on it."""
+    """A test that changes process-wide state fails: another test would depend on it."""
     yield from _as_found()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _as_found_by_file() -> Iterator[None]:
-    """The same for a file with its fixtures."""
+    """The same check for a file with its fixtures."""
     yield from _as_found()
 
 
 @pytest.fixture(autouse=True)
 def _device_marker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that asks for Vulkan is one that `-m "not device"` leaves out."""
+    """Every test that uses Vulkan is left out by `-m "not device"`."""
     marked = request.node.get_closest_marker("device")
     drivers.unmarked = None if marked else request.node.nodeid
     yield
@@ -279,12 +280,12 @@ def _device_marker(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_validation_message() -> Iterator[None]:
-    """A test in which the validation layer said anything fails."""
+    """A test fails if the validation layer reported anything during it."""
     before = _validation_total()
     yield
     instance = sys.modules.get("webnn_vk.driver.vulkan.instance")
     messages = instance.drain_validation_messages() if instance else []
-    # A message may also have ended as the error of work whose outputs nobody read.
+    # A message may also have ended as the error of work whose outputs are never read.
     count = _validation_total() - before
     if count > len(messages):
         messages = instance.last_validation_messages(count)
@@ -299,14 +300,15 @@ def _validation_total() -> int:
 
 @pytest.fixture(scope="session")
 def vulkan() -> None:
-    """Skips, counted in the summary, where there is no driver. Whatever uses it, directly or
-    through another fixture, is marked `device`."""
+    """Skips the test, counted in the summary, if there is no driver. A test that uses it, directly
+    or through another fixture, is marked `device`."""
     require_vulkan()
 
 
 @pytest.fixture(scope="session")
 def vulkan_context(vulkan: None) -> Iterator[Any]:
-    """One context on a Vulkan device, lavapipe too, for the whole session: don't destroy it."""
+    """One context on a Vulkan device, lavapipe included, for the whole session: don't destroy it.
+    """
     with open_context() as context:
         yield context
 
@@ -320,7 +322,7 @@ def cpu_context() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def engine_context() -> Iterator[Any]:
-    """One context on the CPU device with ONNX Runtime, skipped where that isn't installed: don't
+    """One context on the CPU device with ONNX Runtime, skipped if that isn't installed: don't
     destroy it."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")

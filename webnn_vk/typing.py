@@ -27,35 +27,30 @@ class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):
     importable_to_web_gpu: bool
 
 
-class MLAbsOptions(TypedDict, total=False):
+class _OperatorOptions(TypedDict, total=False):
+    label: str
+
+
+class MLAbsOptions(_OperatorOptions, total=False):
     """Of `abs`."""
 
-    label: str
 
-
-class MLAddOptions(TypedDict, total=False):
+class MLAddOptions(_OperatorOptions, total=False):
     """Of `add`."""
 
-    label: str
 
-
-class MLArgMaxOptions(TypedDict, total=False):
+class MLArgMaxOptions(_OperatorOptions, total=False):
     """Of `arg_max`."""
 
     keep_dimensions: bool
     output_data_type: DataTypeLike
-    label: str
 
 
-class MLArgMinOptions(TypedDict, total=False):
+class MLArgMinOptions(MLArgMaxOptions, total=False):
     """Of `arg_min`."""
 
-    keep_dimensions: bool
-    output_data_type: DataTypeLike
-    label: str
 
-
-class MLAveragePool2dOptions(TypedDict, total=False):
+class MLAveragePool2dOptions(_OperatorOptions, total=False):
     """Of `average_pool2d`."""
 
     window_dimensions: Sequence[int] | None
@@ -65,46 +60,37 @@ class MLAveragePool2dOptions(TypedDict, total=False):
     layout: Literal["nchw", "nhwc"]
     output_shape_rounding: Literal["floor", "ceil"]
     output_sizes: Sequence[int] | None
-    label: str
 
 
-class MLBatchNormalizationOptions(TypedDict, total=False):
+class MLBatchNormalizationOptions(_OperatorOptions, total=False):
     """Of `batch_normalization`."""
 
     scale: MLOperand | None
     bias: MLOperand | None
     axis: int
     epsilon: float
-    label: str
 
 
-class MLCastOptions(TypedDict, total=False):
+class MLCastOptions(_OperatorOptions, total=False):
     """Of `cast`."""
 
-    label: str
 
-
-class MLCeilOptions(TypedDict, total=False):
+class MLCeilOptions(_OperatorOptions, total=False):
     """Of `ceil`."""
 
-    label: str
 
-
-class MLClampOptions(TypedDict, total=False):
+class MLClampOptions(_OperatorOptions, total=False):
     """Of `clamp`."""
 
     min_value: int | float | None
     max_value: int | float | None
-    label: str
 
 
-class MLConcatOptions(TypedDict, total=False):
+class MLConcatOptions(_OperatorOptions, total=False):
     """Of `concat`."""
 
-    label: str
 
-
-class MLConv2dOptions(TypedDict, total=False):
+class MLConv2dOptions(_OperatorOptions, total=False):
     """Of `conv2d`."""
 
     padding: Sequence[int] | None
@@ -114,10 +100,9 @@ class MLConv2dOptions(TypedDict, total=False):
     input_layout: Literal["nchw", "nhwc"]
     filter_layout: Literal["oihw", "hwio", "ohwi", "ihwo"]
     bias: MLOperand | None
-    label: str
 
 
-class MLConvTranspose2dOptions(TypedDict, total=False):
+class MLConvTranspose2dOptions(_OperatorOptions, total=False):
     """Of `conv_transpose2d`."""
 
     padding: Sequence[int] | None
@@ -129,99 +114,72 @@ class MLConvTranspose2dOptions(TypedDict, total=False):
     input_layout: Literal["nchw", "nhwc"]
     filter_layout: Literal["iohw", "hwoi", "ohwi"]
     bias: MLOperand | None
-    label: str
 
 
-class MLCosOptions(TypedDict, total=False):
+class MLCosOptions(_OperatorOptions, total=False):
     """Of `cos`."""
 
-    label: str
 
-
-class MLCumulativeSumOptions(TypedDict, total=False):
+class MLCumulativeSumOptions(_OperatorOptions, total=False):
     """Of `cumulative_sum`."""
 
     exclusive: bool
     reversed: bool
-    label: str
 
 
-class MLDequantizeLinearOptions(TypedDict, total=False):
+class MLDequantizeLinearOptions(_OperatorOptions, total=False):
     """Of `dequantize_linear`."""
 
-    label: str
 
-
-class MLDivOptions(TypedDict, total=False):
+class MLDivOptions(_OperatorOptions, total=False):
     """Of `div`."""
 
-    label: str
 
-
-class MLEluOptions(TypedDict, total=False):
+class MLEluOptions(_OperatorOptions, total=False):
     """Of `elu`."""
 
     alpha: float
-    label: str
 
 
-class MLEqualOptions(TypedDict, total=False):
+class MLEqualOptions(_OperatorOptions, total=False):
     """Of `equal`."""
 
-    label: str
 
-
-class MLErfOptions(TypedDict, total=False):
+class MLErfOptions(_OperatorOptions, total=False):
     """Of `erf`."""
 
-    label: str
 
-
-class MLExpOptions(TypedDict, total=False):
+class MLExpOptions(_OperatorOptions, total=False):
     """Of `exp`."""
 
-    label: str
 
-
-class MLExpandOptions(TypedDict, total=False):
+class MLExpandOptions(_OperatorOptions, total=False):
     """Of `expand`."""
 
-    label: str
 
-
-class MLFloorOptions(TypedDict, total=False):
+class MLFloorOptions(_OperatorOptions, total=False):
     """Of `floor`."""
 
-    label: str
 
-
-class MLGatherOptions(TypedDict, total=False):
+class MLGatherOptions(_OperatorOptions, total=False):
     """Of `gather`."""
 
     axis: int
-    label: str
 
 
-class MLGatherElementsOptions(TypedDict, total=False):
+class MLGatherElementsOptions(MLGatherOptions, total=False):
     """Of `gather_elements`."""
 
-    axis: int
-    label: str
 
-
-class MLGatherNdOptions(TypedDict, total=False):
+class MLGatherNdOptions(_OperatorOptions, total=False):
     """Of `gather_nd`."""
 
-    label: str
 
-
-class MLGeluOptions(TypedDict, total=False):
+class MLGeluOptions(_OperatorOptions, total=False):
     """Of `gelu`."""
 
-    label: str
 
-
-class MLGemmOptions(TypedDict, total=False):
+class MLGemmOptions(_OperatorOptions, total=False):
     """Of `gemm`."""
 
     c: MLOperand | None
@@ -229,22 +187,17 @@ class MLGemmOptions(TypedDict, total=False):
     beta: float
     a_transpose: bool
     b_transpose: bool
-    label: str
 
 
-class MLGreaterOptions(TypedDict, total=False):
+class MLGreaterOptions(_OperatorOptions, total=False):
     """Of `greater`."""
 
-    label: str
 
-
-class MLGreaterOrEqualOptions(TypedDict, total=False):
+class MLGreaterOrEqualOptions(_OperatorOptions, total=False):
     """Of `greater_or_equal`."""
 
-    label: str
 
-
-class MLGruOptions(TypedDict, total=False):
+class MLGruOptions(_OperatorOptions, total=False):
     """Of `gru`."""
 
     bias: MLOperand | None
@@ -255,10 +208,9 @@ class MLGruOptions(TypedDict, total=False):
     direction: Literal["forward", "backward", "both"]
     layout: Literal["zrn", "rzn"]
     activations: Sequence[Literal["relu", "sigmoid", "tanh"]] | None
-    label: str
 
 
-class MLGruCellOptions(TypedDict, total=False):
+class MLGruCellOptions(_OperatorOptions, total=False):
     """Of `gru_cell`."""
 
     bias: MLOperand | None
@@ -266,132 +218,90 @@ class MLGruCellOptions(TypedDict, total=False):
     reset_after: bool
     layout: Literal["zrn", "rzn"]
     activations: Sequence[Literal["relu", "sigmoid", "tanh"]] | None
-    label: str
 
 
-class MLHardSigmoidOptions(TypedDict, total=False):
+class MLHardSigmoidOptions(_OperatorOptions, total=False):
     """Of `hard_sigmoid`."""
 
     alpha: float
     beta: float
-    label: str
 
 
-class MLHardSwishOptions(TypedDict, total=False):
+class MLHardSwishOptions(_OperatorOptions, total=False):
     """Of `hard_swish`."""
 
-    label: str
 
-
-class MLIdentityOptions(TypedDict, total=False):
+class MLIdentityOptions(_OperatorOptions, total=False):
     """Of `identity`."""
 
-    label: str
 
-
-class MLInstanceNormalizationOptions(TypedDict, total=False):
+class MLInstanceNormalizationOptions(_OperatorOptions, total=False):
     """Of `instance_normalization`."""
 
     scale: MLOperand | None
     bias: MLOperand | None
     epsilon: float
     layout: Literal["nchw", "nhwc"]
-    label: str
 
 
-class MLIsInfiniteOptions(TypedDict, total=False):
+class MLIsInfiniteOptions(_OperatorOptions, total=False):
     """Of `is_infinite`."""
 
-    label: str
 
-
-class MLIsNanOptions(TypedDict, total=False):
+class MLIsNanOptions(_OperatorOptions, total=False):
     """Of `is_nan`."""
 
-    label: str
 
-
-class MLL2Pool2dOptions(TypedDict, total=False):
+class MLL2Pool2dOptions(MLAveragePool2dOptions, total=False):
     """Of `l2_pool2d`."""
 
-    window_dimensions: Sequence[int] | None
-    padding: Sequence[int] | None
-    strides: Sequence[int] | None
-    dilations: Sequence[int] | None
-    layout: Literal["nchw", "nhwc"]
-    output_shape_rounding: Literal["floor", "ceil"]
-    output_sizes: Sequence[int] | None
-    label: str
 
-
-class MLLayerNormalizationOptions(TypedDict, total=False):
+class MLLayerNormalizationOptions(_OperatorOptions, total=False):
     """Of `layer_normalization`."""
 
     scale: MLOperand | None
     bias: MLOperand | None
     axes: Sequence[int] | None
     epsilon: float
-    label: str
 
 
-class MLLeakyReluOptions(TypedDict, total=False):
+class MLLeakyReluOptions(MLEluOptions, total=False):
     """Of `leaky_relu`."""
 
-    alpha: float
-    label: str
 
-
-class MLLesserOptions(TypedDict, total=False):
+class MLLesserOptions(_OperatorOptions, total=False):
     """Of `lesser`."""
 
-    label: str
 
-
-class MLLesserOrEqualOptions(TypedDict, total=False):
+class MLLesserOrEqualOptions(_OperatorOptions, total=False):
     """Of `lesser_or_equal`."""
 
-    label: str
 
-
-class MLLinearOptions(TypedDict, total=False):
+class MLLinearOptions(MLHardSigmoidOptions, total=False):
     """Of `linear`."""
 
-    alpha: float
-    beta: float
-    label: str
 
-
-class MLLogOptions(TypedDict, total=False):
+class MLLogOptions(_OperatorOptions, total=False):
     """Of `log`."""
 
-    label: str
 
-
-class MLLogicalAndOptions(TypedDict, total=False):
+class MLLogicalAndOptions(_OperatorOptions, total=False):
     """Of `logical_and`."""
 
-    label: str
 
-
-class MLLogicalNotOptions(TypedDict, total=False):
+class MLLogicalNotOptions(_OperatorOptions, total=False):
     """Of `logical_not`."""
 
-    label: str
 
-
-class MLLogicalOrOptions(TypedDict, total=False):
+class MLLogicalOrOptions(_OperatorOptions, total=False):
     """Of `logical_or`."""
 
-    label: str
 
-
-class MLLogicalXorOptions(TypedDict, total=False):
+class MLLogicalXorOptions(_OperatorOptions, total=False):
     """Of `logical_xor`."""
 
-    label: str
 
-
-class MLLstmOptions(TypedDict, total=False):
+class MLLstmOptions(_OperatorOptions, total=False):
     """Of `lstm`."""
 
     bias: MLOperand | None
@@ -403,10 +313,9 @@ class MLLstmOptions(TypedDict, total=False):
     direction: Literal["forward", "backward", "both"]
     layout: Literal["iofg", "ifgo"]
     activations: Sequence[Literal["relu", "sigmoid", "tanh"]] | None
-    label: str
 
 
-class MLLstmCellOptions(TypedDict, total=False):
+class MLLstmCellOptions(_OperatorOptions, total=False):
     """Of `lstm_cell`."""
 
     bias: MLOperand | None
@@ -414,317 +323,206 @@ class MLLstmCellOptions(TypedDict, total=False):
     peephole_weight: MLOperand | None
     layout: Literal["iofg", "ifgo"]
     activations: Sequence[Literal["relu", "sigmoid", "tanh"]] | None
-    label: str
 
 
-class MLMatmulOptions(TypedDict, total=False):
+class MLMatmulOptions(_OperatorOptions, total=False):
     """Of `matmul`."""
 
-    label: str
 
-
-class MLMaxOptions(TypedDict, total=False):
+class MLMaxOptions(_OperatorOptions, total=False):
     """Of `max`."""
 
-    label: str
 
-
-class MLMaxPool2dOptions(TypedDict, total=False):
+class MLMaxPool2dOptions(MLAveragePool2dOptions, total=False):
     """Of `max_pool2d`."""
 
-    window_dimensions: Sequence[int] | None
-    padding: Sequence[int] | None
-    strides: Sequence[int] | None
-    dilations: Sequence[int] | None
-    layout: Literal["nchw", "nhwc"]
-    output_shape_rounding: Literal["floor", "ceil"]
-    output_sizes: Sequence[int] | None
-    label: str
 
-
-class MLMinOptions(TypedDict, total=False):
+class MLMinOptions(_OperatorOptions, total=False):
     """Of `min`."""
 
-    label: str
 
-
-class MLMulOptions(TypedDict, total=False):
+class MLMulOptions(_OperatorOptions, total=False):
     """Of `mul`."""
 
-    label: str
 
-
-class MLNegOptions(TypedDict, total=False):
+class MLNegOptions(_OperatorOptions, total=False):
     """Of `neg`."""
 
-    label: str
 
-
-class MLNotEqualOptions(TypedDict, total=False):
+class MLNotEqualOptions(_OperatorOptions, total=False):
     """Of `not_equal`."""
 
-    label: str
 
-
-class MLPadOptions(TypedDict, total=False):
+class MLPadOptions(_OperatorOptions, total=False):
     """Of `pad`."""
 
     mode: Literal["constant", "edge", "reflection"]
     value: int | float
-    label: str
 
 
-class MLPowOptions(TypedDict, total=False):
+class MLPowOptions(_OperatorOptions, total=False):
     """Of `pow`."""
 
-    label: str
 
-
-class MLPreluOptions(TypedDict, total=False):
+class MLPreluOptions(_OperatorOptions, total=False):
     """Of `prelu`."""
 
-    label: str
 
-
-class MLQuantizeLinearOptions(TypedDict, total=False):
+class MLQuantizeLinearOptions(_OperatorOptions, total=False):
     """Of `quantize_linear`."""
 
-    label: str
 
-
-class MLReciprocalOptions(TypedDict, total=False):
+class MLReciprocalOptions(_OperatorOptions, total=False):
     """Of `reciprocal`."""
 
-    label: str
 
-
-class MLReduceL1Options(TypedDict, total=False):
+class MLReduceL1Options(_OperatorOptions, total=False):
     """Of `reduce_l1`."""
 
     axes: Sequence[int] | None
     keep_dimensions: bool
-    label: str
 
 
-class MLReduceL2Options(TypedDict, total=False):
+class MLReduceL2Options(MLReduceL1Options, total=False):
     """Of `reduce_l2`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceLogSumOptions(TypedDict, total=False):
+class MLReduceLogSumOptions(MLReduceL1Options, total=False):
     """Of `reduce_log_sum`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceLogSumExpOptions(TypedDict, total=False):
+class MLReduceLogSumExpOptions(MLReduceL1Options, total=False):
     """Of `reduce_log_sum_exp`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceMaxOptions(TypedDict, total=False):
+class MLReduceMaxOptions(MLReduceL1Options, total=False):
     """Of `reduce_max`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceMeanOptions(TypedDict, total=False):
+class MLReduceMeanOptions(MLReduceL1Options, total=False):
     """Of `reduce_mean`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceMinOptions(TypedDict, total=False):
+class MLReduceMinOptions(MLReduceL1Options, total=False):
     """Of `reduce_min`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceProductOptions(TypedDict, total=False):
+class MLReduceProductOptions(MLReduceL1Options, total=False):
     """Of `reduce_product`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceSumOptions(TypedDict, total=False):
+class MLReduceSumOptions(MLReduceL1Options, total=False):
     """Of `reduce_sum`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReduceSumSquareOptions(TypedDict, total=False):
+class MLReduceSumSquareOptions(MLReduceL1Options, total=False):
     """Of `reduce_sum_square`."""
 
-    axes: Sequence[int] | None
-    keep_dimensions: bool
-    label: str
 
-
-class MLReluOptions(TypedDict, total=False):
+class MLReluOptions(_OperatorOptions, total=False):
     """Of `relu`."""
 
-    label: str
 
-
-class MLResample2dOptions(TypedDict, total=False):
+class MLResample2dOptions(_OperatorOptions, total=False):
     """Of `resample2d`."""
 
     mode: Literal["nearest-neighbor", "linear"]
     scales: Sequence[float] | None
     sizes: Sequence[int] | None
     axes: Sequence[int] | None
-    label: str
 
 
-class MLReshapeOptions(TypedDict, total=False):
+class MLReshapeOptions(_OperatorOptions, total=False):
     """Of `reshape`."""
 
-    label: str
 
-
-class MLReverseOptions(TypedDict, total=False):
+class MLReverseOptions(_OperatorOptions, total=False):
     """Of `reverse`."""
 
     axes: Sequence[int] | None
-    label: str
 
 
-class MLRoundEvenOptions(TypedDict, total=False):
+class MLRoundEvenOptions(_OperatorOptions, total=False):
     """Of `round_even`."""
 
-    label: str
 
-
-class MLScatterElementsOptions(TypedDict, total=False):
+class MLScatterElementsOptions(MLGatherOptions, total=False):
     """Of `scatter_elements`."""
 
-    axis: int
-    label: str
 
-
-class MLScatterNdOptions(TypedDict, total=False):
+class MLScatterNdOptions(_OperatorOptions, total=False):
     """Of `scatter_nd`."""
 
-    label: str
 
-
-class MLSigmoidOptions(TypedDict, total=False):
+class MLSigmoidOptions(_OperatorOptions, total=False):
     """Of `sigmoid`."""
 
-    label: str
 
-
-class MLSignOptions(TypedDict, total=False):
+class MLSignOptions(_OperatorOptions, total=False):
     """Of `sign`."""
 
-    label: str
 
-
-class MLSinOptions(TypedDict, total=False):
+class MLSinOptions(_OperatorOptions, total=False):
     """Of `sin`."""
 
-    label: str
 
-
-class MLSliceOptions(TypedDict, total=False):
+class MLSliceOptions(_OperatorOptions, total=False):
     """Of `slice`."""
 
     strides: Sequence[int] | None
-    label: str
 
 
-class MLSoftmaxOptions(TypedDict, total=False):
+class MLSoftmaxOptions(_OperatorOptions, total=False):
     """Of `softmax`."""
 
-    label: str
 
-
-class MLSoftplusOptions(TypedDict, total=False):
+class MLSoftplusOptions(_OperatorOptions, total=False):
     """Of `softplus`."""
 
-    label: str
 
-
-class MLSoftsignOptions(TypedDict, total=False):
+class MLSoftsignOptions(_OperatorOptions, total=False):
     """Of `softsign`."""
 
-    label: str
 
-
-class MLSplitOptions(TypedDict, total=False):
+class MLSplitOptions(MLGatherOptions, total=False):
     """Of `split`."""
 
-    axis: int
-    label: str
 
-
-class MLSqrtOptions(TypedDict, total=False):
+class MLSqrtOptions(_OperatorOptions, total=False):
     """Of `sqrt`."""
 
-    label: str
 
-
-class MLSubOptions(TypedDict, total=False):
+class MLSubOptions(_OperatorOptions, total=False):
     """Of `sub`."""
 
-    label: str
 
-
-class MLTanOptions(TypedDict, total=False):
+class MLTanOptions(_OperatorOptions, total=False):
     """Of `tan`."""
 
-    label: str
 
-
-class MLTanhOptions(TypedDict, total=False):
+class MLTanhOptions(_OperatorOptions, total=False):
     """Of `tanh`."""
 
-    label: str
 
-
-class MLTileOptions(TypedDict, total=False):
+class MLTileOptions(_OperatorOptions, total=False):
     """Of `tile`."""
 
-    label: str
 
-
-class MLTransposeOptions(TypedDict, total=False):
+class MLTransposeOptions(_OperatorOptions, total=False):
     """Of `transpose`."""
 
     permutation: Sequence[int] | None
-    label: str
 
 
-class MLTriangularOptions(TypedDict, total=False):
+class MLTriangularOptions(_OperatorOptions, total=False):
     """Of `triangular`."""
 
     upper: bool
     diagonal: int
-    label: str
 
 
-class MLWhereOptions(TypedDict, total=False):
+class MLWhereOptions(_OperatorOptions, total=False):
     """Of `where`."""
-
-    label: str
 
 
 __all__ = [

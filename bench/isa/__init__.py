@@ -1,8 +1,8 @@
-"""Kernels under AMD's compiler on a machine without a GPU: registers, spills, occupancy, the ISA.
+"""Kernels compiled by AMD's compiler on a machine without a GPU: registers, spills, occupancy, ISA.
 
-Mesa's RADV compiles for a chip that isn't there (`webnn_vk.codegen.isa`). `judge(chip, parts)`
-starts a process for the chip, since the driver reads its environment once, and gives what it
-reports.
+Mesa's RADV compiles for chips that are not in the machine (`webnn_vk.codegen.isa`). `judge(chip,
+parts)` starts a process for the chip, since the driver reads its environment once, and returns its
+results.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from webnn_vk.codegen.isa import environment
 from webnn_vk.tools import ToolError
 
-#: The part that is every kernel of the pack of precompiled shaders.
+#: The part that contains every kernel of the shader archive.
 PACK = "pack"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a chip's compiler said. ``asked``: how many pipelines were to be made, by part;
-    ``modules``: how many different SPIR-V modules they have, by part. ``kernels``: one mapping per
+    """The results of a chip's compiler. ``asked``: the number of requested pipelines by part;
+    ``modules``: the number of different SPIR-V modules by part. ``kernels``: one mapping per
     pipeline with "part", "name", "use", "statistics" (the driver's), "mix" (`listing.Mix` as plain
     data; None without listings) and "error" (None where it compiled)."""
 
@@ -66,12 +66,12 @@ class Judgement:
 
 
 def title(kernel: dict[str, Any]) -> str:
-    """Part and name of a kernel: the same in every run."""
+    """The part and the name of a kernel, the same in every run."""
     return f"{kernel['part']}: {kernel['name']}"
 
 
 def spills(kernel: dict[str, Any]) -> int:
-    """Registers that a kernel spills, vector and scalar."""
+    """The number of vector and scalar registers that a kernel spills."""
     found = kernel["statistics"]
     return int(found.get("Spilled VGPRs", 0)) + int(found.get("Spilled SGPRs", 0))
 
@@ -87,16 +87,22 @@ def judge(
     each kernel's assembly to. Raises `NoDriver`, and `ToolError` for a chip that the driver doesn't
     know or a process that fails.
     """
+    arguments = [*parts]
+    arguments += ["--statistics-only"] if not (listings or isa) else []
+    arguments += ["--isa", str(isa.absolute())] if isa else []
+    return Judgement(**result_of("bench.isa.child", chip, arguments, timeout))
+
+
+def result_of(module: str, chip: str, arguments: Sequence[str], timeout: float | None) -> Any:
+    """The JSON that `python -m MODULE CHIP RESULT.json ARGUMENTS` writes with the driver and the
+    chip in its environment. Raises `NoDriver`, and `ToolError` for a process that fails."""
     with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as folder:
         result = Path(folder, "result.json")
-        command = [sys.executable, "-m", "bench.isa.child", chip, str(result), *parts]
-        command += ["--statistics-only"] if not (listings or isa) else []
-        command += ["--isa", str(isa.absolute())] if isa else []
         done = subprocess.run(
-            command, cwd=_ROOT, env=environment(chip), capture_output=True, text=True,
-            timeout=timeout,
+            [sys.executable, "-m", module, chip, str(result), *arguments], cwd=_ROOT,
+            env=environment(chip), capture_output=True, text=True, timeout=timeout,
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip()[-2000:]
             raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
-        return Judgement(**json.loads(result.read_text(encoding="utf-8")))
+        return json.loads(result.read_text(encoding="utf-8"))

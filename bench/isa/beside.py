@@ -1,28 +1,24 @@
-"""`python -m bench isa --captured FOLDER`: the bound of each workload on a chip, ours and others'.
+"""`python -m bench isa --captured FOLDER`: the bound of each workload on a chip, ours and peers'.
 
-The folder has one for each peer, in it one for each workload, in it what a capturing driver wrote
-down (`capture`). Nothing of it is run: its modules are compiled for the chip as ours are, and the
-same analysis (`bound`) judges both.
+The folder has a folder for each peer, with a folder for each workload, which contains the records
+of a capturing driver (`capture`). Nothing of it is run: its modules are compiled for the chip like
+ours, and the same analysis (`bound`) judges both.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.isa import environment
 from webnn_vk.tools import ToolError
 
 from ..table import show
+from . import result_of
 from .bound import CHIPS
 
 OURS = "webnn_vk"
-_ROOT = Path(__file__).resolve().parents[2]
 NOTE = (
     "µs at least: multiply-adds × what one costs in the kernel's loop (vector unit, LDS or memory, "
     "whichever takes longest), and all other kernels once; in brackets with whole workgroups on "
@@ -32,27 +28,18 @@ NOTE = (
 
 
 def rows_for(chip: str, folder: Path, timeout: float | None = None) -> list[dict[str, Any]]:
-    """A mapping for each workload and whom the folder has it of, us first: "workload", "who",
-    "bound" (`bound.Bound` as plain data; None where "error" says why not), "dispatches".
+    """A mapping for each workload and engine, ours first: "workload", "who" (the engine), "bound"
+    (`bound.Bound` as plain data; None where "error" gives the reason), "dispatches".
 
-    Of `workloads.WORKLOADS`, those that the folder has of anybody. Raises `NoDriver`, and
-    `ToolError` for a chip without figures, a folder without captures, or a process that fails.
+    The workloads are those of `workloads.WORKLOADS` that any peer in the folder has. Raises
+    `NoDriver`, and `ToolError` for a chip without published data, a folder without captures, or a
+    process that fails.
     """
     if chip not in CHIPS:
-        raise ToolError(f"no figures of {chip} for a bound; there are those of {', '.join(CHIPS)}")
+        raise ToolError(f"no published data of {chip} for a bound; known chips: {', '.join(CHIPS)}")
     if not any(folder.glob("*/*/log.txt")):
         raise ToolError(f"no captures in {folder}: PEER/WORKLOAD/log.txt is expected")
-    with tempfile.TemporaryDirectory(prefix="webnn_vk-isa-") as scratch:
-        result = Path(scratch, "result.json")
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.isa.beside_child", chip, str(folder.absolute()),
-             str(result)],
-            cwd=_ROOT, env=environment(chip), capture_output=True, text=True, timeout=timeout,
-        )
-        if done.returncode:
-            reason = (done.stderr or done.stdout).strip()[-2000:]
-            raise ToolError(f"compiling for {chip} failed ({done.returncode}): {reason}")
-        return list(json.loads(result.read_text(encoding="utf-8")))
+    return list(result_of("bench.isa.beside_child", chip, [str(folder.absolute())], timeout))
 
 
 def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:
@@ -71,7 +58,7 @@ def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:
 
 
 def table(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows: a workload each, with a column for each who."""
+    """Titles and rows: a row for each workload, with a column for each engine."""
     peers = sorted({row["who"] for row in found} - {OURS})
     by_workload: dict[str, dict[str, dict[str, Any]]] = {}
     for row in found:

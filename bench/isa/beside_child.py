@@ -1,5 +1,5 @@
 """The process that judges ours beside captured kernels on one chip:
-`python -m bench.isa.beside_child CHIP FOLDER RESULT.json`. Started by `bench.isa.beside`."""
+`python -m bench.isa.beside_child CHIP RESULT.json FOLDER`. Started by `bench.isa.beside`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ T = TypeVar("T")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("chip")
-    parser.add_argument("folder", type=Path)
     parser.add_argument("result", type=Path)
+    parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     try:
         device = NullDevice(options.chip)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.resources import PipelineRequest
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3
@@ -60,10 +60,8 @@ class Kernel:
     def request(self, module: bytes) -> PipelineRequest:
         """The pipeline of its SPIR-V."""
         spec = self.spec
-        push = spec.param_bytes if spec.param_storage == "push" else 0
-        return PipelineRequest(
-            module, spec.binding_count, push, self.constants, spec.template, texels=spec.texels
-        )
+        return PipelineRequest(module, spec.binding_count, push_bytes(spec), self.constants,
+                               spec.template, texels=spec.texels)
 
 
 def of_program(program: Program) -> list[Kernel]:

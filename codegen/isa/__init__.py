@@ -1,8 +1,8 @@
-"""Kernels under AMD's compiler on a machine without a GPU: registers, spills, occupancy, the ISA.
+"""Kernels compiled by AMD's compiler on a machine without a GPU: registers, spills, occupancy, ISA.
 
-Mesa's RADV compiles for a chip that isn't there. It reads the chip's name from the environment when
-it is loaded, so each chip needs a process of its own, which alone opens Vulkan; what is asked and
-answered is plain data. `listing` reads the ISA, `text` shows what is in it.
+Mesa's RADV compiles for chips that are not in the machine. It reads the name of the chip from the
+environment when it is loaded, so each chip needs a separate process (only this process opens
+Vulkan). Requests and answers are plain data. `listing` parses the ISA, `text` presents it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.support import environment as variables
 
 #: GCN 5, RDNA 2, RDNA 3: the chips that the tests compile for.
 CHIPS = ("VEGA10", "NAVI21", "GFX1100")
 _MANIFESTS = ("/usr/share/vulkan/icd.d/radeon_icd.*.json", "/etc/vulkan/icd.d/radeon_icd.*.json")
-#: The exit status of the process where the driver has no such chip.
+#: The exit status of the process where the driver does not know the chip.
 NO_CHIP = 3
 _PROCESS = "webnn_vk.driver.vulkan.compile_only.process"
 
 
 class IsaError(RuntimeError):
-    """A chip can't be compiled for; the message says why in one line."""
+    """Compiling for a chip is impossible; the message gives the reason in one line."""
 
 
 class NoDriver(IsaError):
@@ -37,9 +38,9 @@ class NoDriver(IsaError):
 
 @dataclass(frozen=True)
 class Module:
-    """What a pipeline is made of: SPIR-V with ``bindings`` buffers at the bindings 0, 1, … of set
-    0, ``push_size`` bytes of push constants, (id, 4 bytes) per specialisation constant, and the
-    numbers of those bindings that are uniform texel buffers."""
+    """The description of a pipeline: SPIR-V with ``bindings`` buffers at the bindings 0, 1, … of
+    set 0, ``push_size`` bytes of push constants, (id, 4 bytes) for each specialisation constant,
+    and the numbers of the bindings that are uniform texel buffers."""
 
     name: str
     spirv: bytes
@@ -47,6 +48,14 @@ class Module:
     push_size: int = 0
     constants: tuple[tuple[int, bytes], ...] = ()
     texels: tuple[int, ...] = ()
+
+    @classmethod
+    def of_spec(
+        cls, spec: KernelSpec, spirv: bytes, constants: tuple[tuple[int, bytes], ...], name: str
+    ) -> Module:
+        """The pipeline of a kernel's module."""
+        texels = tuple(binding for binding, _ in spec.texels)
+        return cls(name, spirv, spec.binding_count, push_bytes(spec), constants, texels)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -61,8 +70,8 @@ class Module:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a module: the driver's statistics by name, and the assembly. Both
-    are empty where it failed; then ``error`` says why."""
+    """A compiled module: the driver's statistics by name, and the assembly. Both are empty where
+    compiling failed; then ``error`` gives the reason."""
 
     statistics: dict[str, int | float]
     assembly: str
@@ -84,20 +93,20 @@ def environment(chip: str) -> dict[str, str]:
     radv = str(manifest())
     return variables.changed({
         "RADV_FORCE_FAMILY": chip, "VK_ICD_FILENAMES": radv, "VK_DRIVER_FILES": radv,
-        # From Mesa's cache nothing would be compiled. The validation layer has nothing to see.
+        # With Mesa's cache nothing would be compiled. The validation layer is of no use here.
         "MESA_SHADER_CACHE_DISABLE": "true", "WEBNN_VK_VALIDATE": "0", "VK_INSTANCE_LAYERS": "",
     })
 
 
 def chip_profile(chip: str) -> str:
-    """The features and limits of a chip, as `DeviceProfile.from_json` reads them. ``chip``: RADV's
-    name, such as "NAVI21". Raises `IsaError` for one that the driver doesn't know."""
+    """The features and limits of a chip, in the form of `DeviceProfile.from_json`. ``chip``: RADV's
+    name, such as "NAVI21". Raises `IsaError` for a chip that the driver doesn't know."""
     return str(_ask(chip, [])["profile"])
 
 
 def compile_for(chip: str, modules: Sequence[Module]) -> list[Compiled]:
-    """What the chip's compiler makes of these modules, in their order. Nothing runs. Raises
-    `IsaError` for a chip that the driver doesn't know."""
+    """Compile modules for a chip; the results are in their order. Nothing runs. Raises `IsaError`
+    for a chip that the driver doesn't know."""
     return [Compiled(**entry) for entry in _ask(chip, modules)["compiled"]]
 
 

@@ -1,9 +1,9 @@
 """AMD's assembly as text → blocks → instructions by class, for GFX9 to GFX11.
 
-What LLVM's disassembler writes for RADV: labels ``BB12:``, one instruction a line with its encoding
-behind ``;``. GFX11 has other names for the same things (``ds_load_b128`` for ``ds_read_b128``,
-``global_load_b128`` for ``global_load_dwordx4``) and two operations in one instruction
-(``v_dual_fmac_f32 … :: v_dual_mul_f32 …``).
+The text is written by LLVM's disassembler for RADV: labels ``BB12:``, one instruction per line with
+its encoding after ``;``. GFX11 has other names for the same things (``ds_load_b128`` for
+``ds_read_b128``, ``global_load_b128`` for ``global_load_dwordx4``) and two operations in one
+instruction (``v_dual_fmac_f32 … :: v_dual_mul_f32 …``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What issues an instruction, as far as it matters for judging a kernel."""
+    """The unit that issues an instruction, as far as it matters for the speed of a kernel."""
 
     #: Floating-point multiply-adds and dot products.
     FMA = "fma"
@@ -33,7 +33,7 @@ class Kind(Enum):
     BRANCH = "branch"
     #: Waits for memory, and barriers.
     WAIT = "wait"
-    #: What only steers the issue: clauses, delays, cache control, the program's end.
+    #: Control of the issue: clauses, delays, cache control, the end of the program.
     CONTROL = "control"
 
 
@@ -56,8 +56,8 @@ _REPEATED = re.compile(r"\s*\(then repeated (\d+) times\)")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. ``width``: bytes that each lane moves, of LDS and memory; ``multiply_adds``:
-    how many each lane does; ``target``: the block a branch goes to."""
+    """One instruction. ``width``: bytes per lane, for LDS and memory; ``multiply_adds``: how many
+    each lane does; ``target``: the block that a branch goes to."""
 
     opcode: str
     operands: str
@@ -70,24 +70,19 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions that run one after the other: the code from label ``BB<number>`` to the next."""
+    """The instructions from label ``BB<number>`` to the next label."""
 
     number: int
     instructions: tuple[Instruction, ...]
 
     @property
     def targets(self) -> tuple[int, ...]:
-        """The blocks that its branches go to, besides the one that follows."""
+        """The blocks that its branches go to, besides the following one."""
         return tuple(i.target for i in self.instructions if i.target is not None)
-
-    @property
-    def is_latch(self) -> bool:
-        """Whether it closes a loop: it branches to itself or backwards."""
-        return any(target <= self.number for target in self.targets)
 
 
 def parse(text: str) -> tuple[Block, ...]:
-    """The blocks of a listing in its order; ValueError for a line that is no instruction."""
+    """The blocks of a listing in order. ValueError for a line that is not an instruction."""
     blocks: list[tuple[int, list[Instruction]]] = []
     for line in text.splitlines():
         if line.startswith(_CONSTANTS):
@@ -100,7 +95,7 @@ def parse(text: str) -> tuple[Block, ...]:
                 blocks.append((0, []))
             blocks[-1][1].append(_instruction(found["opcode"], found["operands"].strip()))
         elif (again := _REPEATED.match(line)) and blocks and blocks[-1][1]:
-            # Of equal instructions in succession the driver writes one.
+            # The driver writes repeated instructions once.
             blocks[-1][1].extend(blocks[-1][1][-1:] * int(again[1]))
         elif line.strip() and not line.lstrip().startswith((";", "//")):
             raise ValueError(f"no instruction: {line!r}")
@@ -114,7 +109,7 @@ def _instruction(opcode: str, operands: str) -> Instruction:
         label = _TARGET.search(operands)
         target = int(label[1]) if label else None
     elif "::" in operands:
-        # Two operations in one instruction; the second's name stands among the operands.
+        # Two operations in one instruction; the name of the second is among the operands.
         second = _classified(operands.split("::")[1].split()[0])
         multiply_adds += second[2]
         kind = Kind.FMA if multiply_adds else kind
@@ -183,8 +178,8 @@ def _memory_width(opcode: str) -> int:
 
 @dataclass(frozen=True)
 class Mix:
-    """How many instructions of each kind; multiply-adds a lane does; LDS and memory instructions by
-    the bytes that a lane moves."""
+    """Numbers of instructions by kind, multiply-adds per lane, and LDS and memory instructions by
+    bytes per lane."""
 
     instructions: int
     kinds: Counter[Kind]
@@ -195,7 +190,7 @@ class Mix:
 
 
 def mix(blocks: Iterable[Block]) -> Mix:
-    """The mix of these blocks, each counted once: of a whole listing, or of a loop."""
+    """The mix of a listing or a loop; each block is counted once."""
     found = [i for block in blocks for i in block.instructions]
     memory = [i for i in found if i.kind is Kind.MEMORY]
     return Mix(
@@ -209,8 +204,8 @@ def mix(blocks: Iterable[Block]) -> Mix:
 
 
 def loops(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
-    """The loops: each the blocks from where a branch goes back to, to the branch. Outer ones have
-    the blocks of inner ones too."""
+    """The loops: the blocks from the target of a backward branch to the branch. Outer loops include
+    the blocks of inner ones."""
     found = []
     for last, block in enumerate(blocks):
         for first in range(last + 1):
@@ -220,14 +215,14 @@ def loops(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
 
 
 def main_loop(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The loop with most multiply-adds, the innermost of such; no blocks where none has any."""
+    """The innermost loop with the most multiply-adds; no blocks where no loop has any."""
     candidates = [(mix(loop).multiply_adds, -len(loop), loop) for loop in loops(blocks)]
     best = max(candidates, key=lambda each: each[:2], default=(0, 0, ()))
     return best[2] if best[0] else ()
 
 
 def fma_share(loop: Mix) -> float:
-    """Multiply-add instructions of all that the vector unit, shared memory and memory issue."""
+    """The share of multiply-adds in the instructions of vector unit, shared memory and memory."""
     issued = sum(
         loop.kinds[kind] for kind in (Kind.FMA, Kind.VECTOR, Kind.LDS, Kind.MEMORY)
     )

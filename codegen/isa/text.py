@@ -1,15 +1,17 @@
-"""What a chip's compiler made of a module, for people: the driver's figures, a table of loops."""
+"""What a chip's compiler made of a module, as text: the driver's statistics, a table of loops."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from webnn_vk.support.formatting import aligned
 
 from . import Compiled, IsaError
 from .listing import Block, Kind, Mix, fma_share, loops, mix, parse
 
-#: The driver's statistics that say most, with their titles here.
-FIGURES = {
+#: The most important statistics of the driver, with their titles.
+STATISTICS = {
     "VGPRs": "vector registers", "SGPRs": "scalar registers",
     "Spilled VGPRs": "vector registers spilled", "Spilled SGPRs": "scalar registers spilled",
     "LDS size": "bytes of shared memory", "Scratch size": "bytes of scratch memory",
@@ -22,20 +24,20 @@ TITLES = (
 )
 
 
-def figures(compiled: Compiled) -> list[tuple[str, str]]:
-    """Title and value of each of `FIGURES` that the driver gave. `IsaError` where it compiled
-    nothing."""
+def statistics(compiled: Compiled) -> list[tuple[str, str]]:
+    """Title and value of each of `STATISTICS` that the driver reports. `IsaError` where compiling
+    failed."""
     if compiled.error:
         raise IsaError(compiled.error)
     return [
         (title, str(compiled.statistics[name]))
-        for name, title in FIGURES.items() if name in compiled.statistics
+        for name, title in STATISTICS.items() if name in compiled.statistics
     ]
 
 
 def parts(assembly: str) -> list[tuple[str, Mix]]:
-    """The whole kernel, and each loop by the blocks between which it runs. Instructions are counted
-    as they stand in the listing, not as often as they run."""
+    """The whole kernel, and each loop, named by its first and last block. Instructions are counted
+    as listed, not as executed."""
     blocks = parse(assembly)
     found = [("all", mix(blocks))]
     return found + [(_title(loop), mix(loop)) for loop in loops(blocks)]
@@ -47,8 +49,8 @@ def _title(loop: Sequence[Block]) -> str:
 
 
 def row(title: str, found: Mix) -> tuple[str, ...]:
-    """A row of `TITLES`. "16×4" among those by bytes: four instructions of 16 bytes a lane; share:
-    of the multiply-adds in what the vector unit, shared memory and memory issue."""
+    """A row of `TITLES`. By bytes, "16×4" means four instructions of 16 bytes per lane. Share: the
+    multiply-adds' share of instructions of vector unit, shared memory and memory."""
     kinds = found.kinds
     return (
         title, str(found.instructions), str(kinds[Kind.FMA]), str(kinds[Kind.VECTOR]),
@@ -71,18 +73,7 @@ def data(compiled: Compiled) -> dict[str, Any]:
 
 
 def report(compiled: Compiled) -> str:
-    """The figures and the table as text. `IsaError` where the compiler failed."""
-    lines = [f"{value:>8} {title}" for title, value in figures(compiled)]
+    """The statistics and the table of loops as text. `IsaError` where the compiler failed."""
+    lines = [f"{value:>8} {title}" for title, value in statistics(compiled)]
     rows = [TITLES, *(row(*part) for part in parts(compiled.assembly))]
-    return "\n".join([*lines, "", *_aligned(rows)])
-
-
-def _aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join([cells[0].ljust(widths[0]), *(
-            cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)
-        )])
-        for cells in zip(*columns, strict=True)
-    ]
+    return "\n".join([*lines, "", *aligned(rows, numbers=True)])

@@ -1,8 +1,8 @@
 """Ways in which a graph is computed, which all have to agree: compiled with and without passes,
-packed and plain, by the usual schedules and by others, for software and for a pretended GPU; built
-and loaded, at the first run and at later ones, on arrays and on tensors.
+packed and plain, with usual and other schedules, for software and for a simulated GPU; built and
+loaded, in the first run and later ones, on arrays and on tensors.
 
-A test opens the `contexts` of a device, builds its graph on each, and has `runs` run it.
+A test opens the `contexts` of a device, builds its graph on each, and calls `runs` to run it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Way:
-    """How graphs are compiled: without some passes, or by schedules that `Forced` picks."""
+    """How graphs are compiled: without some passes, or with schedules that `Forced` picks."""
 
     skipped: tuple[str, ...] = ()
     forced: bool = False
@@ -46,8 +46,8 @@ DEVICES: dict[str, dict[str, Any]] = {"software": {}, "gpu": pretended_gpu()}
 
 
 def limits_of(device: str, profile: DeviceProfile) -> dict[str, Any]:
-    """Fields that make one of `DEVICES` of the test device, whose profile it is. A GPU has what
-    integer dot products there are in hardware."""
+    """The changed fields of the test device's profile for one of `DEVICES`. A GPU has the integer
+    dot products that the device has in hardware."""
     limits = DEVICES[device]
     if device == "software":
         return limits
@@ -55,14 +55,14 @@ def limits_of(device: str, profile: DeviceProfile) -> dict[str, Any]:
 
 
 def as_device(device: str, profile: DeviceProfile) -> DeviceProfile:
-    """The profile that one of `DEVICES` has on a device with this one."""
+    """The profile of one of `DEVICES` on a device with this profile."""
     return profile.replace(**limits_of(device, profile))
 
 
 @contextmanager
 def contexts(device: str, folder: Path) -> Iterator[dict[str, MLContext]]:
-    """A context for each of `WAYS` on one of `DEVICES`. Tuned schedules go to ``folder``, where
-    other tests find nothing of them."""
+    """A context for each of `WAYS` on one of `DEVICES`. Tuned schedules are stored in ``folder``,
+    where other tests don't find them."""
     limits = limits_of(device, device_profile())
     with ExitStack() as stack:
         yield {
@@ -75,16 +75,16 @@ def contexts(device: str, folder: Path) -> Iterator[dict[str, MLContext]]:
 
 
 def by_chance(forced: Forced, seed: str) -> None:
-    """Each kernel by a schedule that chance picks among the legal ones."""
+    """Each kernel with a random legal schedule."""
     forced.pick = random.Random(seed).randrange
 
 
 def runs(context: MLContext, graph: MLGraph, feeds: Mapping[str, np.ndarray]) -> tuple[
     Arrays, Arrays
 ]:
-    """What a graph makes of ``feeds`` and of the `others`. Every further run has to give the same
-    bits: after one with other inputs, of the graph saved and loaded, on tensors, and on the same
-    tensors again. AssertionError says which doesn't."""
+    """A graph's results for ``feeds`` and `others`. Every further run has to give the same bits:
+    after a run with other inputs, from the graph saved and loaded, on tensors, and on the same
+    tensors again. AssertionError names the run that differs."""
     inputs = {name: feeds[name] for name in graph.inputs}
     other_inputs = others(inputs)
     first, second = context.compute(graph, inputs), context.compute(graph, other_inputs)
@@ -94,7 +94,7 @@ def runs(context: MLContext, graph: MLGraph, feeds: Mapping[str, np.ndarray]) ->
         _on_tensors(context, graph, [arrays for arrays, _ in sequence]), sequence, strict=True
     ):
         assert_same_bits(results, wanted, "on tensors")
-    key = f"ways-{os.getpid()}"  # processes that run tests beside each other share the folder
+    key = f"ways-{os.getpid()}"  # processes that run tests in parallel share the folder
     context.save_graph(key, graph).result()
     with context.load_graph(key).result() as loaded:
         assert (loaded.inputs, loaded.outputs) == (graph.inputs, graph.outputs)
@@ -105,7 +105,7 @@ def runs(context: MLContext, graph: MLGraph, feeds: Mapping[str, np.ndarray]) ->
 
 
 def others(feeds: Mapping[str, np.ndarray]) -> Arrays:
-    """The same elements in the opposite order: indices stay indices."""
+    """The same elements in the opposite order: indices stay valid."""
     return {name: np.flip(array.reshape(-1)).reshape(array.shape) for name, array in feeds.items()}
 
 

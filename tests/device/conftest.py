@@ -9,7 +9,7 @@ from webnn_vk import MLContext, Settings, ml
 
 @pytest.fixture
 def fresh(context: MLContext) -> Iterator[MLContext]:
-    """A context of its own on the same device, to destroy."""
+    """A new context on the same device, for tests that destroy it."""
     device = context.device_info.name if context.device_info.is_vulkan else "cpu"
     with ml.create_context(settings=Settings(device=device)).result() as made:
         yield made

@@ -1,1 +1,1 @@
-"""`python -m tests.fuzz`: calls with everything that fits and everything that doesn't."""
+"""`python -m tests.fuzz`: calls with all kinds of valid and invalid arguments."""

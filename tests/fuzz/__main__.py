@@ -34,9 +34,9 @@ EPISODES = 100
 GROWTH = 64 << 20
 #: Share of the episodes that run on Vulkan, where there are two devices to choose from.
 ON_VULKAN = 0.15
-#: The first episodes take the devices in turn: what drivers load once is loaded then.
+#: The first episodes use the devices in turn: one-time memory of drivers is allocated then.
 WARM = 20
-#: Tries to make a failure smaller.
+#: Attempts to reduce a failure.
 TRIES = 120
 
 
@@ -81,7 +81,8 @@ class Fuzz:
         return found
 
     def run(self, seconds: float, most: int, *, every: bool = False) -> int:
-        """Until the first failure; with ``every`` all of them, the first of each kind in a line."""
+        """Until the first failure; with ``every`` all of them, the first of each kind in one line.
+        """
         begin = time.monotonic()
         chance = random.Random(self.seed)
         while time.monotonic() < begin + seconds and self.calls < most:
@@ -138,7 +139,7 @@ class Fuzz:
 
     # -- failures --------------------------------------------------------------------------------
     def attempt(self, place: str, numbers: Sequence[int]) -> tuple[Episode, Exception | None]:
-        """The calls again, on a context of their own."""
+        """Makes the calls again, on a new context."""
         with open_context(place.split("/")[0]) as context:
             episode = self.episode(place, context)
             try:
@@ -154,7 +155,7 @@ class Fuzz:
         self.minimal(place, numbers, _kind(error))
 
     def minimal(self, place: str, numbers: list[int], kind: str) -> None:
-        """Leave out what the failure doesn't need, a half at a time and then less."""
+        """Removes calls that the failure doesn't need, half of them at a time and then fewer."""
         best, error = self.attempt(place, numbers)
         if error is None or _kind(error) != kind:
             print(f"not seen again on a fresh context ({error!r}); the calls were:")

@@ -1,7 +1,7 @@
 """One episode: some dozens of calls on a context, valid ones mixed with odd ones.
 
-Each call is drawn from a random state of its own (seed, episode, number), so that any choice of an
-episode's calls can be made again without the others: that is how a failure is made small.
+Each call is drawn from its own random state (seed, episode, number), so that any subset of an
+episode's calls can be repeated without the others: this is how a failure is reduced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "u
 
 
 class Defect(AssertionError):
-    """A call that didn't do what is promised; ``kind`` tells it from others."""
+    """A call that broke a promise; ``kind`` distinguishes failures."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -37,14 +37,14 @@ class Defect(AssertionError):
 
 @dataclass(eq=False)
 class Made:
-    """An operand, and whether everything that it comes from is small."""
+    """An operand, and whether everything that it depends on is small."""
 
     operand: Any
     small: bool = True
 
 
 class Episode:
-    """``run`` makes the calls of the numbers given. ``said`` counts what came of them."""
+    """``run`` makes the calls with the given numbers. ``said`` counts their outcomes."""
 
     def __init__(
         self, context: Any, other: Any, uses: dict[str, list[Example]], key: str
@@ -81,7 +81,7 @@ class Episode:
     # -- one call --------------------------------------------------------------------------------
     def call(self, name: str, function: Callable[..., Any], /, *args: Any, promises: bool = False,
              also: tuple[type[Exception], ...] = (), named: bool = True, **options: Any) -> Any:
-        """What the call returns, a promise's result for one, or None after a proper refusal."""
+        """The call's result, or its promise's result, or None after a proper refusal."""
         given = [shown(a) for a in args] + [f"{k}={shown(v)}" for k, v in options.items()]
         self.log.append(f"{self.now.split(':')[0]}: {name}({', '.join(given)})")
         try:
@@ -119,7 +119,7 @@ class Episode:
 
     # -- what there is -----------------------------------------------------------------------------
     def like(self, array: np.ndarray, constant: bool, chance: random.Random) -> Any:
-        """An operand of that type and shape: one that there is, or a new one."""
+        """An operand of that type and shape: an existing one, or a new one."""
         if constant:
             return self.builder.constant(array)
         fits = [m.operand for m in self.made[-20:] if m.small and m.operand.shape == array.shape
@@ -136,7 +136,7 @@ class Episode:
         return chance.choice(self.made).operand if self.made else self.thing(chance)
 
     def thing(self, chance: random.Random) -> Any:
-        """Something of the library's, where something else is expected; or an odd value."""
+        """An object of the library of another kind than expected; or an odd value."""
         if chance.random() < 0.7:
             return odd(chance)
         things = [m.operand for m in self.made[-3:]] + self.old[-3:] + self.tensors[-3:]
@@ -229,7 +229,7 @@ class Episode:
         if not self.made:
             return
         a, b = chance.choice(self.made).operand, self.thing(chance)
-        # Python's own messages, and what b has for a method of its own.
+        # Python's own messages, and operands' own methods.
         if isinstance(b, (np.ndarray, np.generic)) or type(b).__module__ == "tests.fuzz.odd":
             return
         operation = chance.choice((
@@ -252,7 +252,7 @@ class Episode:
             if isinstance(outputs, dict) and any(
                 isinstance(o, webnn.MLOperand) and _size(o) >= 1 << 12 for o in outputs.values()
             ):
-                return  # gigabytes that were asked for
+                return  # an allocation of gigabytes
         graph = self.call("build", self.builder.build, outputs, promises=True)
         if graph is not None:
             self.graphs.append(graph)
@@ -428,7 +428,7 @@ def odd_key(chance: random.Random) -> Any:
     return chance.choice(("x1", "", 1, None, "\ud800", (1,), b"x"))
 
 
-#: Calls by how often they are made.
+#: Calls and their relative frequencies.
 _CALLS = {
     Episode.operator: 500, Episode.input: 40, Episode.constant: 60, Episode.arithmetic: 20,
     Episode.build: 8, Episode.make_builder: 4, Episode.create_tensor: 30,
@@ -447,7 +447,7 @@ def _size(operand: Any) -> int:
 
 
 def _bytes(descriptor: Any) -> int:
-    """What a tensor would take, where that can be said; 0 elsewhere."""
+    """The bytes that a tensor would need, if known; otherwise 0."""
     try:
         made = webnn.MLTensorDescriptor(descriptor["data_type"], descriptor["shape"])
         return made.byte_length

@@ -1,5 +1,5 @@
-"""Values that no argument expects: numbers at and beyond every limit, sequences that never end,
-buffers that are gone, and objects that lie about themselves or raise when they are asked."""
+"""Values that no argument expects: numbers at and beyond every limit, endless sequences, released
+buffers, and objects that report false properties or raise when they are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Custom(Exception):
-    """What an object of a caller's may raise."""
+    """An exception from a caller's object."""
 
 
 class Unprintable(Exception):
@@ -34,7 +34,7 @@ _ERRORS: tuple[Callable[[], Exception], ...] = (
 
 
 class Raises:
-    """Raises whatever it is asked."""
+    """Raises on any access."""
 
     def __init__(self, error: Exception) -> None:
         object.__setattr__(self, "error", error)
@@ -58,7 +58,7 @@ class RaisingMapping(Raises, Mapping):
 
 
 class Endless(Sequence):
-    """Says that it has two items, and has no end."""
+    """Reports two items, and is endless."""
 
     def __len__(self) -> int:
         return 2
@@ -68,7 +68,7 @@ class Endless(Sequence):
 
 
 class Lying(Sequence):
-    """A length that is not that of its items."""
+    """A length that differs from the number of items."""
 
     def __init__(self, length: Any, items: Sequence[Any]) -> None:
         self.length, self.given = length, items
@@ -81,7 +81,7 @@ class Lying(Sequence):
 
 
 class LyingMapping(Mapping):
-    """Names what it doesn't have, and has what it doesn't name."""
+    """Lists keys that it doesn't have, and has keys that it doesn't list."""
 
     def __init__(self, named: Sequence[Any], had: Mapping[Any, Any]) -> None:
         self.named, self.had = named, had
@@ -105,7 +105,7 @@ class Index:
 
 
 class Array:
-    """What ``__array__`` gives is the maker's choice."""
+    """The caller chooses the result of ``__array__``."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -186,7 +186,7 @@ _TYPES = ("f4", "f2", "i4", "u4", "i8", "u8", "i1", "u1", ">f4", ">i4", ">u8", "
           "?", "M8[s]", "m8[s]", "S4", "U2", "O", "V4", "i4,f4", ">f2")
 _SHAPES = ((), (0,), (1,), (4,), (2, 2), (1, 1, 1), (2, 0), (1,) * 9, (1,) * 32)
 
-#: Makers of odd values, each by itself: a value is used once, as some change when they are used.
+#: Makers of odd values, one each: a value is used once, as some change when they are used.
 _MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda r: None, lambda r: True, lambda r: False, lambda r: np.bool_(True),
     lambda r: Ellipsis, lambda r: NotImplemented, lambda r: int, lambda r: np.float32,
@@ -234,12 +234,12 @@ def odd(chance: random.Random) -> Any:
 
 
 def label(chance: random.Random) -> Any:
-    """A label: mostly a strange text, else anything."""
+    """A label: mostly a strange text, otherwise anything."""
     return chance.choice(_TEXTS) if chance.random() < 0.8 else odd(chance)
 
 
 def shown(value: Any) -> str:
-    """A value for people who want to make it again."""
+    """A value in a form with which it can be made again."""
     try:
         text = repr(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""Valid uses of every operator, drawn from the records as the differential tests draw them."""
+"""Valid uses of every operator, drawn from the records as in the differential tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.differential.example import Example
 from tests.conformance.differential.values import SMALL
 from webnn_vk.compiler.ops import OPERATORS
 
-#: Elements of what a use reads and makes: all of them are to be built and run.
+#: Maximum number of elements that a use reads and writes: all of them are built and run.
 _MOST = 1 << 12
 
 

@@ -1,8 +1,7 @@
-"""A stand-in for VK_KHR_external_semaphore_fd, which lavapipe lacks.
+"""Stand-in for VK_KHR_external_semaphore_fd, which lavapipe lacks.
 
-Each of two drivers makes a semaphore of its own; a thread carries every value that one reaches over
-to the other. What is tested with it are the waits and signals of submissions, not the exchange of
-file descriptors.
+Each of two drivers has its own semaphore; a thread copies every value that one reaches to the
+other. This tests the waits and signals of submissions, not the exchange of file descriptors.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class BridgedDriver(DriverProxy):
 
     @property
     def carried(self) -> int:
-        """Values carried over so far."""
+        """Number of values copied so far."""
         return sum(bridge.value for bridge in self._bridges)
 
     def semaphore(self, *, exportable: bool = False) -> Any:
@@ -55,8 +54,9 @@ class BridgedDriver(DriverProxy):
         return value
 
     def close(self) -> None:
-        # A real semaphore's value outlives the device that reached it. A submission's signals are
-        # not simultaneous: that it is over doesn't tell that the semaphore has its value.
+        # A real semaphore's value outlives the device that signalled it. The signals of a
+        # submission are not simultaneous: the end of the submission doesn't imply that the
+        # semaphore has its value.
         if self.driver.lost() is None:
             self.driver.wait(self.driver.submitted())
             for semaphore, value in self._promised.items():
@@ -87,8 +87,8 @@ class _Bridge:
 
     def _carry(self) -> bool:
         for a, b in (self.pair, self.pair[::-1]):
-            # Asked for, not waited for: older validation layers report a false timeout for a wait
-            # for a value that a submission leaves out (3 after 1).
+            # Polled, not waited for: older validation layers report a false timeout when a wait
+            # asks for a value that no submission signals (3 after 1).
             value = a.value()
             if value > self.value:
                 self.value = value

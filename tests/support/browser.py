@@ -1,4 +1,4 @@
-"""Pages in headless Chromium, driven by a script of their own."""
+"""Pages in headless Chromium, driven by a script on the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.support import judges
 
-#: The page in a frame of any width (a window has at least 500 pixels); it keeps what it is told.
+#: The page in a frame of any width (a window has at least 500 pixels); stores the messages that it
+#: receives.
 FRAME = """<!doctype html><body><iframe src="PAGE" width="WIDTH" height="900" style="border: 0">
 </iframe><pre id="told"></pre><script>
 addEventListener("message", e => { document.getElementById("told").textContent = e.data; });
@@ -18,7 +19,7 @@ addEventListener("message", e => { document.getElementById("told").textContent =
 
 
 def browse(path: Path, width: int, theme: str) -> dict:
-    """What the driver tells of a page; nothing may be said on the console."""
+    """The driver's result for a page; the console must stay empty."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         judges.skip("a browser: chromium is not installed")

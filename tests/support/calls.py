@@ -1,4 +1,4 @@
-"""The calls that tests of contexts, tensors and graphs begin with."""
+"""Calls with which tests of contexts, tensors and graphs begin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F4 = MLOperandDescriptor("float32", (4,))
 
 
 def built(context: MLContext, make: Callable[..., Any], **inputs: Any) -> MLGraph:
-    """The graph of the outputs that ``make(builder, **operands)`` returns by name."""
+    """A graph whose outputs ``make(builder, **operands)`` returns by name."""
     builder = MLGraphBuilder(context)
     operands = {name: builder.input(name, described) for name, described in inputs.items()}
     return builder.build(make(builder, **operands)).result()

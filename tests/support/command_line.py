@@ -1,4 +1,4 @@
-"""Running `webnn-vk` in this process, and small models for it."""
+"""Runs `webnn-vk` in this process, and makes small models for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Command:
         return status, captured.out, captured.err
 
     def json(self, *arguments: Any, status: int = 0) -> Any:
-        """What it prints with `--json`, alone on stdout."""
+        """Output of a command with `--json`, which is alone on stdout."""
         got, out, err = self(*arguments, "--json")
         assert got == status, err
         return json.loads(out)

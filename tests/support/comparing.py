@@ -1,4 +1,4 @@
-"""Floating results of a plan against the NumPy reference."""
+"""Compares floating-point results of a plan with the NumPy reference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from webnn_vk.compiler.kernels import KernelNode, Schedule
 from webnn_vk.compiler.kernels.node import reads
 from webnn_vk.driver.device_profile import DeviceProfile
 
-#: What changes the plan or the shaders: the device as it is, a device whose kernels share rows
-#: among many invocations, one without native types, one that binds tensors in small portions.
+#: Changes of the plan or the shaders: the unchanged device, a device whose kernels share rows among
+#: many invocations, one without native types, one that binds tensors in small portions.
 WAYS = ("software", "discrete", "masked", "portions")
 
 
@@ -38,9 +38,9 @@ def assert_close(
     schedule: Schedule | None = None,
     least: float = 1.0,
 ) -> None:
-    """By the node's plan or by a ``schedule``: the output is exact where integer or without
-    ``error``; otherwise within it, relative above ``least`` and absolute below (float16: within a
-    rounding, of its own size, more)."""
+    """Compares the outputs of the node's plan or of a ``schedule``. Outputs are exact if integer or
+    without ``error``; otherwise within it, relative above ``least`` and absolute below (float16:
+    one rounding of its own size more)."""
     (own,), (expected,) = run(node, arrays, profile, schedule), node.evaluate(arrays.get)
     assert own.dtype == expected.dtype and own.shape == expected.shape
     what = f"{node.title} {[str(v.descriptor) for v in reads(node)]} {dict(node.arguments)}"

@@ -1,4 +1,4 @@
-"""An operator of the compiler's own vocabulary, there for as long as a test needs it."""
+"""An internal operator of the compiler that exists while a test needs it."""
 
 from __future__ import annotations
 

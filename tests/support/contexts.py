@@ -1,7 +1,7 @@
-"""Contexts for tests: on a device by its name, on one that pretends to have other limits, and
-over a driver of the test's choice.
+"""Contexts for tests: on a device by its name, on a device with other limits, and over a driver
+that the test chooses.
 
-What is made here takes the environment's settings (validation, cache), as the whole run does.
+Contexts take the environment's settings (validation, cache), like the whole run.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver.device_info import DeviceInfo
 
-#: Longest that opening a context may take, in seconds.
+#: Maximum time to open a context, in seconds.
 PATIENCE = 120
 
 
 def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | None = None,
                  **settings: Any) -> MLContext:
-    """A context on "cpu", on "vulkan" (a GPU before software) or on the device of that index or
-    name part; destroy it, or use it in a `with` statement.
+    """A context on "cpu", on "vulkan" (a GPU before software) or on the device with that index or
+    part of a name. Destroy it, or use it in a `with` statement.
 
-    ``limits``: fields of the device's profile that are taken to be other than they are. The
-    ``settings`` are those of `Settings`, in place of the environment's.
+    ``limits`` replaces fields of the device's profile. ``settings`` are those of `Settings`, in
+    place of the environment's.
     """
     chosen = replace(Settings.from_environment(), device=device, **settings)
     if limits is None:
@@ -61,7 +61,7 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
 
 
 def _physical(device: str) -> tuple[Any, int]:
-    """The Vulkan device that a context on ``device`` would be opened on, and its index."""
+    """The Vulkan device on which a context on ``device`` would be opened, and its index."""
     from webnn_vk.driver.vulkan.devices import choose, list_devices
 
     listed = list_devices()
@@ -72,23 +72,33 @@ def _physical(device: str) -> tuple[Any, int]:
 
 
 def _working() -> bool:
-    """Whether a build goes on (a failed one still holds what it had), or the end of an array."""
+    """Whether a build is running (a failed one still holds its memory), or an array is being freed.
+    """
     names = {thread.name for thread in threading.enumerate()}
     return not names.isdisjoint({"webnn_vk-build", "webnn_vk-end"})
 
 
 def settled_bytes(context: MLContext) -> int:
-    """Bytes of device memory in use once everything queued is over."""
+    """Bytes of device memory in use once everything queued has finished."""
     context.fence().wait(60)
     end = time.monotonic() + 60
     while time.monotonic() < end and _working():
         time.sleep(0.001)
-    gc.collect()  # errors hold the frames that they went through
+    gc.collect()  # errors keep the frames that they passed through alive
     held = -1
     while time.monotonic() < end:
-        # A worker that has just been given its job doesn't say so yet: twice the same, then.
+        # A worker that was just given a job isn't busy yet: so the state is checked twice.
         time.sleep(0.02)
         before, held = held, context._state.device.memory_in_use()
         if held == before and not _working():
             break
     return held
+
+
+def returns_to(context: MLContext, before: int) -> bool:
+    """Whether the bytes of device memory in use fall to ``before`` or below within ten seconds. On
+    a busy machine the threads that free memory may not run for a while."""
+    end = time.monotonic() + 10
+    while settled_bytes(context) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    return settled_bytes(context) <= before

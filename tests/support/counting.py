@@ -1,5 +1,4 @@
-"""How much work something is, in calls of Python and C functions: the same on every machine, and
-under any load."""
+"""Measures work in calls of Python and C functions: the same on every machine, under any load."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from typing import Any
 
 
 def calls_of(function: Callable[[], Any]) -> int:
-    """The calls that ``function`` makes on this thread, of other functions and steps of generators.
-    Coverage and profilers are put aside meanwhile."""
+    """The number of calls that ``function`` makes on this thread, of functions and of steps of
+    generators. Coverage and profilers are suspended meanwhile."""
     count = 0
 
     def counted(frame: Any, event: str, argument: Any) -> None:

@@ -13,8 +13,8 @@ def decoder(
     layers: int, width: int, heads: int, words: int, seed: int = 0
 ) -> onnx.ModelProto:
     """Inputs ``ids`` [batch, n], ``past_k0``, ``past_v0`` … [batch, heads, past, width / heads];
-    outputs ``logits``, and ``k0``, ``v0`` … with the new rows behind the past. The words' table
-    is the last product's matrix too, transposed."""
+    outputs ``logits``, and ``k0``, ``v0`` … with the new rows after the past. The word table,
+    transposed, is also the matrix of the last product."""
     rng = np.random.default_rng(seed)
     size = width // heads
     nodes: list[onnx.NodeProto] = []
@@ -45,7 +45,7 @@ def decoder(
     length = add("Gather", [shape, one])
     old = add("Gather", [add("Shape", ["past_k0"]), given("two", 2)])
     total = add("Add", [old, length])
-    # Where each new row stands, and which rows it sees: those up to itself.
+    # The position of each new row, and the rows that it sees: those up to itself.
     rows = add("Range", [old, total, one])
     columns = add("Range", [zero, total, one])
     seen = add("LessOrEqual", [add("Unsqueeze", [columns, given("axis0", [0])]),

@@ -1,10 +1,10 @@
-"""Comparisons that can fail: a tolerance under which zeros, the right numbers in another order, or
-twice the right numbers would pass as well says nothing about the result.
+"""Comparisons that can fail. If zeros, the right numbers in another order, or twice the right
+numbers would pass a tolerance too, then the comparison says nothing about the result.
 
-In a test every ``np.testing.assert_allclose`` that passes is asked for that (`install`, called by
-``tests/conftest.py``), so that whatever compares by it is covered; other comparisons call
-`assert_discriminating` with what they let pass. A random example of hypothesis may happen to show
-nothing: those of a test are judged together at its end (`examples_together`).
+In a test every ``np.testing.assert_allclose`` that passes is checked for that (`install`, called by
+``tests/conftest.py``), which covers all code that compares by it. Other comparisons call
+`assert_discriminating` with the elements that they accept. A random example of hypothesis may show
+nothing by chance: the examples of a test are judged together at its end (`examples_together`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 
-#: Of the elements that a wrong result has otherwise, the share that has to be found wrong.
+#: Share of the differing elements of a wrong result that has to be found wrong.
 SHARE = 0.5
 #: The same over all examples of a random test, many of which may be small or alike.
 SHARE_TOGETHER = 0.1
@@ -26,13 +26,13 @@ SHARE_TOGETHER = 0.1
 ALIKE = 2.0**-8
 _plain = np.testing.assert_allclose
 _excused: list[str] = []
-#: What the examples of the running test have shown, by the name of the wrong result: how many of
-#: its elements were found wrong, of how many.
+#: Findings of the running test's examples, by the name of the wrong result: how many of its
+#: elements were found wrong, of how many.
 _together: dict[str, tuple[int, int]] = {}
 
 
 def wrong_results(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Results of the right size, by name. What is not finite stays where it is."""
+    """Wrong results of the right size, by name. Elements that aren't finite keep their places."""
     finite = np.isfinite(expected)
     yield "zeros", np.where(finite, 0, expected)
     numbers = expected[finite]
@@ -46,9 +46,10 @@ def wrong_results(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 def assert_discriminating(
     expected: Any, passes: Callable[[np.ndarray], np.ndarray], what: str = ""
 ) -> None:
-    """AssertionError where a wrong result would pass; ``passes`` says by element whether a result
-    is close enough. A wrong result that is the expected one (doubled zeros, a constant in another
-    order) shows nothing: what is constant or zero by its nature needs no excuse."""
+    """Raises AssertionError if a wrong result would pass. ``passes`` says by element whether a
+    result is close enough. A wrong result that equals the expected one (doubled zeros, a constant
+    in another order) shows nothing: results that are constant or zero by their nature need no
+    excuse."""
     if _excused:
         return
     expected = np.atleast_1d(np.asarray(expected))
@@ -75,8 +76,8 @@ def assert_discriminating(
 
 @contextmanager
 def examples_together() -> Iterator[None]:
-    """Around one test: AssertionError at its end where a wrong result of its random examples would
-    pass, all in all."""
+    """Surrounds one test: AssertionError at its end if a wrong result would pass for its random
+    examples taken together."""
     _together.clear()
     yield
     shown = dict(_together)
@@ -90,7 +91,7 @@ def examples_together() -> Iterator[None]:
 
 @contextmanager
 def anything_passes(reason: str) -> Iterator[None]:
-    """Comparisons in here need not tell right from wrong; ``reason`` says why they can't."""
+    """Comparisons in this block need not discriminate; ``reason`` says why they can't."""
     _excused.append(reason)
     try:
         yield
@@ -99,9 +100,9 @@ def anything_passes(reason: str) -> Iterator[None]:
 
 
 class Judged:
-    """Comparisons of random examples, each of which may happen to show nothing, judged together:
-    `add` says how far each result may lie from the expected one, `assert_discriminating` that most
-    of what isn't 0 lies further from 0 than that, all in all."""
+    """Comparisons of random examples, each of which may show nothing by chance, judged together:
+    `add` takes the allowed distance of each result from the expected one; `assert_discriminating`
+    checks that over all of them most nonzero elements are further than that from 0."""
 
     def __init__(self) -> None:
         self.told = self.count = 0
@@ -119,7 +120,7 @@ class Judged:
 
 
 def install() -> None:
-    """Every ``np.testing.assert_allclose`` from now on has to be discriminating."""
+    """From now on every ``np.testing.assert_allclose`` has to be discriminating."""
 
     @wraps(_plain)
     def assert_allclose(

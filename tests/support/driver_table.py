@@ -18,14 +18,14 @@ from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 
 PAGE = ROOT / "docs" / "drivers.md"
-FIGURES = ROOT / "docs" / "drivers.json"
+MEASUREMENTS = ROOT / "docs" / "drivers.json"
 VECTORS = ROOT / "docs" / "kompute-vectors.json"
 NATIVE = ("float32", "int32", "uint32")
 
 
 def text() -> str:
     """The generated table."""
-    from bench.drivers import FIGURES as TITLES
+    from bench.drivers import MEASUREMENTS as TITLES
     from webnn_vk.driver.kompute.driver import KomputeDriver
     from webnn_vk.driver.kompute.profile import kompute_profile
     from webnn_vk.driver.null.driver import NullDriver
@@ -34,7 +34,7 @@ def text() -> str:
     device = stored_profile("llvmpipe")
     profiles = {"vulkan": device, "kompute": kompute_profile(device), "null": NULL_PROFILE}
     drivers: dict[str, Any] = {"vulkan": None, "kompute": KomputeDriver, "null": NullDriver}
-    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    figures = json.loads(MEASUREMENTS.read_text(encoding="utf-8"))
 
     def row(title: str, *cells: str) -> str:
         return f"| {title} | {' | '.join(cells)} |"
@@ -51,42 +51,42 @@ def text() -> str:
         row("", *profiles), row("---", *["---"] * 3),
         row("computes", "yes", "yes", "no"),
         row("float32, int32, uint32", "natively", "natively", "–"),
-        row("types of 8, 16 and 64 bits on lavapipe", types("vulkan"), types("kompute"), "–"),
+        row("8-, 16- and 64-bit types on lavapipe", types("vulkan"), types("kompute"), "–"),
         row("subgroups, cooperative matrices", "both", "subgroups", "neither"),
         row("sharing, semaphores", *facet("sharing", "yes")),
         row("timestamps", *facet("timestamps", "yes")),
-        row("memory", "one arena for all", "a tensor each", "one arena for all"),
+        row("memory", "one shared arena", "one allocation per tensor", "one shared arena"),
         row("largest tensor on lavapipe, MiB",
             *(f"{p.max_tensor_byte_length >> 20}" for p in profiles.values())),
-        row("learns of a lost device", "yes", "no", "–"),
-        row("installation", "`pip`", "`scripts/install-kompute`, some 130 s of a processor", "–"),
+        row("detects a lost device", "yes", "no", "–"),
+        row("installation", "`pip`", "`scripts/install-kompute`, about 130 s of CPU time", "–"),
         *(row(f"{title} ¹", *(f"{figures[name][key]:.3g}" for name in profiles))
           for key, title in TITLES.items()),
         "",
         f"¹ `python -m bench drivers` on {figures['date']}, lavapipe on two cores of an "
-        f"{figures['processor']}: medians of the process's time on all its threads, kernels "
+        f"{figures['processor']}: medians of the CPU time of all threads of the process, kernels "
         f"included. Kompute's pipelines are compiled in the first run. "
-        f"{figures['kompute']['name']}.",
+        f"Device: {figures['kompute']['name']}.",
     ]
     return "\n".join(lines)
 
 
 def vectors() -> str:
-    """The counts of the conformance vectors through Kompute, in words."""
+    """Counts of the conformance vectors through Kompute, in words."""
     found = json.loads(VECTORS.read_text(encoding="utf-8"))
     by_type = found["types"]
     native = sum(count for name, count in by_type.items() if name in NATIVE)
     each = ", ".join(f"{name} {count:,}" for name, count in sorted(by_type.items()))
     return (
         f"{found['passed']:,} pass, {found['failed']} fail, and {found['skipped']} are skipped for "
-        f"the reasons that hold on every device; no step of {len(found['operators'])} operators "
-        f"runs on the CPU. {native:,} of them are of types that Kompute has "
-        f"({', '.join(NATIVE)}), the rest is emulated: {each} (by the type of the first output)"
+        f"reasons that hold on every device. They cover {len(found['operators'])} operators, and "
+        f"no step runs on the CPU. {native:,} of them use types that Kompute has "
+        f"({', '.join(NATIVE)}); the others are emulated. By the type of the first output: {each}"
     )
 
 
 def files() -> dict[Path, str]:
-    """The page with its generated parts made anew."""
+    """The page with its generated parts updated."""
     page = PAGE.read_text(encoding="utf-8")
     for mark, part in (("table", f"\n{text()}\n"), ("vectors", vectors())):
         pattern = rf"(<!-- {mark} -->).*?(<!-- /{mark} -->)"

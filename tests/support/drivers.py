@@ -6,13 +6,13 @@ import pytest
 
 NO_DRIVER = "no Vulkan driver on this machine"
 
-#: The test that runs, when it isn't marked `device`; set by tests/conftest.py.
+#: The running test, if it isn't marked `device`; set by tests/conftest.py.
 unmarked: str | None = None
 
 
 def require_vulkan() -> None:
-    """Skip the test, counted in the summary, where there is no driver; fail it, with a driver or
-    without, when it isn't marked `device`."""
+    """Skips the test, counted in the summary, if there is no driver. Fails it, with or without a
+    driver, if it isn't marked `device`."""
     from webnn_vk.tools.devices import vulkan_problem
 
     if unmarked is not None:

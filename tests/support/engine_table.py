@@ -1,5 +1,5 @@
-"""docs/cpu-engine.md: what stays on NumPy, and the vectors on which an exported model is not what
-ONNX Runtime makes of it."""
+"""docs/cpu-engine.md: the steps that stay on NumPy, and the vectors for which ONNX Runtime computes
+other results from the exported model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.support.paths import ROOT
 PAGE = ROOT / "docs" / "cpu-engine.md"
 START, END = "<!-- table -->", "<!-- /table -->"
 
-#: Conformance vectors whose exported model ONNX Runtime takes or computes wrongly, and why. The
-#: model itself is right: ONNX's checker and our importer take it, with the same results.
+#: Conformance vectors whose exported model ONNX Runtime refuses or computes wrongly, and why. The
+#: model itself is right: ONNX's checker and our importer accept it, with the same results.
 WRONG_IN_ONNX_RUNTIME = {
     "qdq_subgraph: quantized averagePool2d":
-        "its optimiser makes a QLinearAveragePool that it then finds invalid",
+        "its optimiser creates a QLinearAveragePool that it then rejects",
     "subgraph: batchNormalization default + sigmoid":
-        "its Sigmoid is flat below -18",
+        "its Sigmoid is constant below -18",
 }
 
 
@@ -32,7 +32,8 @@ def text() -> str:
         listed = " ".join(f"`{name}`" for name in names)
         lines.append(f"| {listed} | {', '.join(types) or 'all'} | {reason} |")
     lines += [
-        "", "Of the conformance suite's graphs, exported and given to ONNX Runtime:", "",
+        "", "These graphs of the conformance suite give other results when exported to ONNX "
+        "Runtime:", "",
         "| vector | why it differs |", "| --- | --- |",
     ]
     lines += [f"| {name} | {why} |" for name, why in WRONG_IN_ONNX_RUNTIME.items()]
@@ -40,7 +41,7 @@ def text() -> str:
 
 
 def files() -> dict[Path, str]:
-    """The page with its generated part made anew."""
+    """The page with its generated part updated."""
     before, rest = PAGE.read_text(encoding="utf-8").split(START)
     after = rest.split(END)[1]
     return {PAGE: f"{before}{START}\n{text()}\n{END}{after}"}

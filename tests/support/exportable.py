@@ -1,4 +1,4 @@
-"""Tensors that a GPUDevice can have, and what they hold."""
+"""Tensors that a GPUDevice can take over, and their contents."""
 
 from __future__ import annotations
 

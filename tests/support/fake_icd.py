@@ -1,4 +1,4 @@
-"""Vulkan drivers that fail as told, made of a real one and `fake_icd.c`, which a C compiler turns
+"""Vulkan drivers that fail on request: a real driver and `fake_icd.c`, which a C compiler turns
 into a library."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SOURCE = Path(__file__).with_name("fake_icd.c")
 
 
 def real_manifest() -> Path:
-    """The manifest of the software driver (lavapipe); skips where there is none."""
+    """The manifest of the software driver (lavapipe); skips the test if there is none."""
     given = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or ""
     folders = [Path("/etc/vulkan/icd.d"), Path("/usr/share/vulkan/icd.d")]
     candidates = [Path(name) for name in given.split(os.pathsep) if name]
@@ -27,7 +27,8 @@ def real_manifest() -> Path:
 
 
 class FakeDrivers:
-    """Makes drivers in a folder; one library each, as they are told apart by their files."""
+    """Makes drivers in a folder, one library each, because the loader distinguishes them by their
+    files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,6 +57,6 @@ class FakeDrivers:
 
     @staticmethod
     def variables(*manifests: Path) -> dict[str, str]:
-        """What has the loader take these drivers."""
+        """Environment variables that make the loader use these drivers."""
         names = os.pathsep.join(map(str, manifests))
         return {"VK_DRIVER_FILES": names, "VK_ICD_FILENAMES": names}

@@ -1,4 +1,4 @@
-"""A driver that fails on command: for tests of what the layers above make of it."""
+"""A driver that fails on command, for tests of the layers above."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from webnn_vk.driver.vulkan.errors import VulkanError
 
 
 class FaultyDriver(DriverProxy):
-    """Passes everything on until told to fail. Counts the faults injected by kind.
+    """Passes all calls on until told to fail. Counts the injected faults by kind.
 
     fail_allocation(n), fail_submit(n): the n-th call from now on (1: the next) fails, and with
-    `times` those after it, once by default.
-    lose(): the device is lost; work already submitted still ends, as on real ones it may.
-    lose_at(n): at the n-th call from now on.
+    `times` the calls after it, once by default. lose(): the device is lost; submitted work still
+    ends, as it may on real devices. lose_at(n): at the n-th call from now on.
     """
 
     def __init__(self, driver: Driver) -> None:

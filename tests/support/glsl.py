@@ -1,4 +1,4 @@
-"""GLSL compiled by the Khronos compiler, for tests of what is below our own."""
+"""GLSL compiled by the Khronos compiler, for tests of the layers below our own compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; 
 
 
 def compiled(source: str, folder: Path) -> bytes:
-    """The SPIR-V of a compute shader; skips where glslangValidator isn't installed."""
+    """The SPIR-V of a compute shader; skips the test if glslangValidator isn't installed."""
     if shutil.which("glslangValidator") is None:
         pytest.skip("glslangValidator is not installed")
     file = folder / "shader.comp"

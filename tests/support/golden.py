@@ -1,7 +1,8 @@
-"""Texts that are committed, so that a change of what the library makes shows as a diff.
+"""Committed texts, so that a change in the library's output shows as a diff.
 
-A test calls the fixture: ``golden("goldens/minilm-llvmpipe.txt", text)``, the path being from its
-own folder. ``pytest --update-golden`` writes the files instead of comparing; look at the diff then.
+A test calls the fixture: ``golden("goldens/minilm-llvmpipe.txt", text)``, with a path relative to
+its folder. ``pytest --update-golden`` writes the files instead of comparing; read the diff
+afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Golden = Callable[[str, str], None]
 
 
 def compare(file: Path, text: str, *, update: bool) -> None:
-    """Fails unless the file holds the text; with ``update`` makes it so."""
+    """Fails unless the file has this text; with ``update`` writes the file."""
     if not text.endswith("\n"):
         text += "\n"
     if update:
@@ -43,7 +44,7 @@ def compare(file: Path, text: str, *, update: bool) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """``golden(path, text)``: the text equals the file at that path from the test's folder."""
+    """``golden(path, text)``: the text equals the file at that path in the test's folder."""
 
     def check(path: str, text: str) -> None:
         file = request.path.parent / path

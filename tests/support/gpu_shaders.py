@@ -1,4 +1,4 @@
-"""Shaders for the tests, and running them."""
+"""Shaders for the tests, and functions that run them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ layout(binding = 1) writeonly buffer B { float b[]; };
 void main() { uint i = gl_GlobalInvocationID.x; if (i < n) b[i] = a[i] * K + c; }
 """
 
-# In place: a[i] *= 2, of 32-bit and, two in a word, of 16-bit floats.
+# In place: a[i] *= 2, of 32-bit floats and of 16-bit floats, two in a word.
 DOUBLE = {
     "float32": """#version 450
 layout(local_size_x = 64) in;
@@ -76,7 +76,7 @@ def encode(device: Any, *dispatches: Any) -> Any:
 
 
 def double(device: Any, buffer: Any, data_type: str = "float32") -> Any:
-    """Submit a shader that doubles a buffer's numbers in place."""
+    """Submits a shader that doubles a buffer's numbers in place."""
     made = pipeline(device, DOUBLE[data_type])
     groups = -(-buffer.size // 4 // 64) or 1
     return device.queue.submit([encode(device, (made, [buffer], b"", groups))])

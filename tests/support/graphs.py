@@ -22,7 +22,7 @@ def graph_of(emit: Emitter, outputs: dict[str, Value], *inputs: Value) -> Graph:
 
 
 def evaluate(graph: Graph | KernelGraph, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph's outputs by the operators' references, node by node; those of a graph of kernels
+    """The graph's outputs by the operators' references, node by node; for a graph of kernels,
     through the kernels' accesses."""
     arrays = {graph.inputs[name]: data for name, data in inputs.items()}
 
@@ -35,8 +35,8 @@ def evaluate(graph: Graph | KernelGraph, **inputs: np.ndarray) -> dict[str, np.n
 
 
 def assert_same(a: Graph, b: Graph) -> None:
-    """Both graphs say the same: nodes in the same order with the same operators, arguments,
-    labels, devices and origins, reading the same values; constants of the same bits."""
+    """Both graphs are equal: nodes in the same order with the same operators, arguments, labels,
+    devices and origins, reading the same values; constants with the same bits."""
 
     def describe(graph: Graph) -> list[object]:
         places: dict[Value, object] = {v: ("input", name) for name, v in graph.inputs.items()}
@@ -58,12 +58,12 @@ def assert_same(a: Graph, b: Graph) -> None:
 
 
 def data_of(graph: Graph) -> dict[str, np.ndarray]:
-    """The constants' elements by the digest that stands in the graph's text."""
+    """The constants' elements by the digest in the graph's text."""
     return {digest(v.descriptor, v.data): v.data for v in graph.constants() if v.data is not None}
 
 
 def assert_text(graph: Graph, expected: str) -> None:
-    """The graph's text is that of the graph that ``expected`` describes."""
+    """The graph's text equals the text of the graph that ``expected`` describes."""
     assert str(graph) == str(parse(expected))
 
 

@@ -9,7 +9,8 @@ from tests.support.paths import ROOT
 
 
 def imports(path: Path, package: str) -> set[str]:
-    """Absolute names that a file imports: for type checkers only and inside of functions too."""
+    """Absolute names that a file imports, including imports inside functions and for type checkers
+    only."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

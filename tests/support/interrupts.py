@@ -1,5 +1,5 @@
-"""Signals at chosen places: where CPython runs their handlers, which is in the main thread at the
-entry of a function, at a jump backward and after a call."""
+"""Signals at chosen places. CPython runs handlers in the main thread: at the entry of a function,
+at a jump backward and after a call."""
 
 import dis
 import sys
@@ -13,7 +13,7 @@ _CHECKED = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD"}
 
 
 class Places:
-    """Counts the places that ``call`` passes, and at number ``at`` calls ``handler``, once."""
+    """Counts the places that ``call`` passes; at place ``at`` calls ``handler``, once."""
 
     def __init__(self, at: int = -1, handler: Callable[[], Any] = lambda: None) -> None:
         self.passed = 0
@@ -23,7 +23,7 @@ class Places:
         self.place = ""
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """``function()``; what the handler raises comes out of the place."""
+        """Calls ``function()``; an exception of the handler is raised at that place."""
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:
@@ -47,7 +47,7 @@ class Places:
             if last in _checked(frame.f_code):
                 self._pass(frame)
         elif event == "exception":
-            self._last[frame] = -1  # no check on the way to its handler
+            self._last[frame] = -1  # there is no check before its handler runs
         elif event == "return":
             self._last.pop(frame, None)
         return self._step
@@ -70,7 +70,7 @@ def _checked(code: CodeType) -> frozenset[int]:
 
 
 def interrupt() -> None:
-    """What Python's own handler of SIGINT does."""
+    """Does the same as Python's own handler of SIGINT."""
     raise KeyboardInterrupt
 
 

@@ -1,7 +1,7 @@
-"""Other drivers that judge what lavapipe runs: how their absence is told.
+"""Other drivers that judge lavapipe's results: how their absence is reported.
 
-A driver that CI can install and that is missing there is a failure; elsewhere its tests are
-skipped, counted under a heading of their own at the end of the run.
+If a driver that CI can install is missing there, the test fails. Elsewhere its tests are skipped
+and counted under a separate heading at the end of the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MISSING = "MISSING JUDGE"
 
 
 def missing(what: str) -> NoReturn:
-    """Fails in CI where apt could have installed it; skips loudly elsewhere."""
+    """Fails in CI if apt could have installed the driver; skips with a message elsewhere."""
     if os.environ.get("CI") and shutil.which("apt-get"):
         pytest.fail(f"{MISSING}: {what}", pytrace=False)
     skip(what)
@@ -28,7 +28,7 @@ def skip(what: str) -> NoReturn:
 
 
 def missing_ones(stats: dict[str, list[Any]]) -> list[str]:
-    """Why judges are missing, with how many tests each of them would have run."""
+    """Why judges are missing, with the number of tests that each of them would have run."""
     counts: dict[str, int] = {}
     for report in stats.get("skipped", []):
         _, found, reason = str(report.longrepr).partition(f"{MISSING}: ")

@@ -1,4 +1,4 @@
-"""Kernels to test the generator with: templates given as text, run on any Vulkan device."""
+"""Kernels for tests of the code generator: templates given as text, run on any Vulkan device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
 
-#: Reads element i of `a` and writes it to `out`; with 4 wide buffers also by vectors.
+#: Reads element i of `a` and writes it to `out`; with buffers of width 4 also by vectors.
 COPY = PRELUDE + """\
 void main() {
   uint i = invocation_index();
@@ -39,12 +39,12 @@ void main() {
 
 @contextmanager
 def templates(**texts: str) -> Iterator[None]:
-    """Adds templates `<name>.comp.j2` to the generator's while it lasts."""
+    """Adds templates `<name>.comp.j2` to the code generator's inside a `with` block."""
     env = environment()
     own = env.loader
     extra = jinja2.DictLoader({f"{name}.comp.j2": text for name, text in texts.items()})
     env.loader = jinja2.ChoiceLoader([extra, own])
-    # What was rendered of other tests' templates of these names is remembered.
+    # Forget the rendered templates of these names from other tests.
     render.cache_clear()
     try:
         yield
@@ -54,7 +54,7 @@ def templates(**texts: str) -> Iterator[None]:
 
 
 def compile_spec(spec: KernelSpec) -> bytes:
-    """The module of a spec, without pack and cache. Skips where there is no compiler."""
+    """The module of a spec, without shader archive and cache. Skips the test without a compiler."""
     newer = spec.target == MATRIX2_TARGET
     compiler = find_knowing(MATRIX2_EXTENSION, spec.target) if newer else find_compiler()
     if compiler is None:
@@ -78,7 +78,7 @@ def validate(spirv: bytes) -> None:
 
 @functools.cache
 def driver() -> Any:
-    """An opened device, software ones included. Skips where there is none."""
+    """An opened device, software ones included. Skips the test if there is none."""
     require_vulkan()
     from webnn_vk.driver.vulkan.devices import choose, list_devices
     from webnn_vk.driver.vulkan.driver import open_driver
@@ -97,10 +97,8 @@ def run(
     constants: Mapping[str, int] | None = None,
     portions: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Runs `count` invocations; returns the outputs, which start as given.
-
-    portions: the byte offsets at which the portions of a buffer start.
-    """
+    """Runs `count` invocations; returns the outputs, which start with the given contents. portions:
+    the byte offsets at which the portions of a buffer start."""
     from webnn_vk.driver import DispatchCommand
 
     device = driver()

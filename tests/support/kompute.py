@@ -22,7 +22,7 @@ def problem() -> str | None:
 
 
 def require_kompute() -> None:
-    """Skip the test where Kompute or Vulkan is missing. The run's end says so, once."""
+    """Skips the test if Kompute or Vulkan is missing. The end of the run reports that once."""
     require_vulkan()
     if why := problem():
         pytest.skip(why)

@@ -1,6 +1,6 @@
-"""What a test may leave behind in its process, where the next one finds it: environment, folder,
-signal handlers, registries of the library and such. Which tests share a process, and in which
-order, differs from run to run."""
+"""Process-wide state that a test may change and that the next test finds: environment, working
+folder, signal handlers, registries of the library and others. Which tests share a process, and in
+which order, differs from run to run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-#: What pytest itself keeps there.
+#: Variables that pytest itself sets.
 _PYTEST_VARIABLE = os.environ.encodekey("PYTEST_CURRENT_TEST")  # type: ignore[attr-defined]
-#: SIGALRM and the timer are those of the tests' own limit.
+#: SIGALRM and the timer belong to the tests' own time limit.
 _SIGNALS = {
     name: getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXFSZ", "SIGCHLD")
@@ -33,7 +33,7 @@ _SIGNALS = {
 _LIMITS = ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
 _GONE = object()
 _THREADS = "threads that are no daemons"
-#: Seconds that a thread has to end in.
+#: Seconds within which a thread has to end.
 _PATIENCE = 5.0
 #: Registries and hooks of the library: module, attribute.
 REGISTRIES = (
@@ -48,8 +48,9 @@ REGISTRIES = (
 
 
 def state() -> dict[str, Any]:
-    """What there is, by what it is called; equal before and after a test that leaves nothing."""
-    # Encoded as the system has it: os.environ decodes each, which takes longer than all the rest.
+    """The state by name; equal before and after a test that leaves nothing behind."""
+    # Encoded as the system has it: os.environ decodes each entry, which takes longer than all the
+    # rest.
     environment = dict(os.environ._data)  # type: ignore[attr-defined]
     environment.pop(_PYTEST_VARIABLE, None)
     found = {
@@ -92,8 +93,8 @@ def _threads() -> set[threading.Thread]:
 
 
 def left(before: Mapping[str, Any]) -> list[str]:
-    """What is otherwise than ``before``, in words. Modules and registries that a test imported are
-    no difference, nor is a thread that ends in time."""
+    """The differences from ``before``, in words. Modules and registries that a test imported don't
+    count, nor does a thread that ends in time."""
     now = state()
     end = time.monotonic() + _PATIENCE
     while now[_THREADS] - before[_THREADS] and time.monotonic() < end:

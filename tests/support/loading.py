@@ -1,4 +1,4 @@
-"""Running programs that no builder made."""
+"""Runs programs that were not made by a builder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from webnn_vk.runtime import Run, Write, setup
 
 
 def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Constants reach the device through staging memory, as where the host can't see its memory."""
+    """Constants reach the device through staging memory, as on devices whose memory the host can't
+    access."""
 
     def write(storage: Any, data: Any, part: Any = None, fresh: bool = False) -> Write:
         return Write(storage, data, part=part)
@@ -25,13 +26,13 @@ def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def load(context: Any, lowered: LoweredGraph) -> MLGraph:
-    """The graph of ``lowered`` on a context, set up; raises what the set-up failed with."""
+    """The graph of ``lowered`` on a context, set up; raises the error of its set-up."""
     program, constants = assemble(lowered, context._state.device.profile)
     return set_up(context, program, constants)
 
 
 def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
-    """The graph of a program on a context; raises what its set-up failed with."""
+    """The graph of a program on a context; raises the error of its set-up."""
     executable = load_executable(context._state, GraphParts(program, constants))
     done = threading.Event()
     errors: list[Exception] = []

@@ -1,5 +1,5 @@
-"""Profiles of the test device that list cooperative matrices without the feature: kernels with them
-are planned, and run in their emulation."""
+"""Profiles of the test device that list cooperative matrices without the feature: kernels that use
+them are planned, and run in their emulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
 
-#: Shapes (m, n, k) of fragments and sizes of subgroups, as devices have them.
+#: Shapes (m, n, k) of fragments and sizes of subgroups, as on real devices.
 SHAPES = {
     "16x16x16, subgroups of 32": ((16, 16, 16), 32),
     "16x8x16, subgroups of 32": ((16, 8, 16), 32),
@@ -39,8 +39,8 @@ def emulating(
 def flexible(
     m: int, n: int, k: int, invocations: int, results: tuple[str, ...] = ("float32", "float16")
 ) -> tuple[FlexibleMatrix, ...]:
-    """Matrices of halves that workgroups of so many invocations have, with these results: rows,
-    columns and the inner dimension are multiples of m, n and k."""
+    """Matrices of halves for workgroups of this many invocations, with these results: rows, columns
+    and the inner dimension are multiples of m, n and k."""
     return tuple(
         FlexibleMatrix(m, n, k, "float16", "float16", result, result, invocations)
         for result in results
@@ -50,7 +50,7 @@ def flexible(
 def emulating_flexible(
     invocations: int = 32, results: tuple[str, ...] = ("float32", "float16"), **changes: Any
 ) -> DeviceProfile:
-    """The test device's profile with matrices of workgroups."""
+    """The test device's profile with workgroup matrices."""
     return device_profile(
         flexible_matrices=flexible(16, 16, 16, invocations, results), max_flexible_dimension=256,
         **changes,
@@ -58,8 +58,8 @@ def emulating_flexible(
 
 
 def fused_products(profile: DeviceProfile, kernel: str) -> list[KernelSpec]:
-    """Kernels of halves with element-wise operators of several types behind the product, all of
-    which the device computes by ``kernel``."""
+    """Products of halves followed by element-wise operators of several types; the device computes
+    all of them by ``kernel``."""
     specs = []
     for finish in (
         lambda b, v, c: b.relu(b.add(v, c)),

@@ -14,7 +14,7 @@ from bench.models import mobilenet_v2
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.examples import sentence_encoder
 
-#: all-MiniLM-L6-v2: what its config.json says. Shapes alone decide what is compiled.
+#: all-MiniLM-L6-v2: the values of its config.json. Only shapes matter to the compiler.
 MINILM = sentence_encoder.Config(
     hidden_size=384, heads=12, layers=6, intermediate_size=1536, vocabulary=30522, positions=512,
     token_types=2, epsilon=1e-12, activation="gelu",
@@ -22,7 +22,7 @@ MINILM = sentence_encoder.Config(
 
 
 def capture(context: Any, build: Callable[[], Any]) -> Graph:
-    """The graph that ``build`` gives to ``context``, not compiled."""
+    """The graph that ``build`` passes to ``context``, not compiled."""
     captured: list[Graph] = []
     with mock.patch(
         "webnn_vk.api.builder.build_graph", lambda state, take, give_up: captured.append(take())
@@ -33,7 +33,7 @@ def capture(context: Any, build: Callable[[], Any]) -> Graph:
 
 
 def minilm(context: Any, batch: int = 4, length: int = 32) -> Graph:
-    """The sentence encoder with weights of zero in constant tensors."""
+    """The sentence encoder with zero weights in constant tensors."""
     shapes = dict(sentence_encoder._weight_shapes(MINILM))
     zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     model = sentence_encoder.Model(Path(), MINILM, zeros, tokenizer=None)
@@ -47,7 +47,7 @@ def mobilenet(context: Any) -> Graph:
 
 
 def lstm_operands(builder: Any, seed: int = 3) -> dict[str, Any]:
-    """A bidirectional LSTM over 5 steps of a batch of 2, 24 features wide inside."""
+    """A bidirectional LSTM over 5 steps of a batch of 2, with 24 hidden features."""
     random = np.random.default_rng(seed)
     steps, batch, width, hidden = 5, 2, 16, 24
 

@@ -1,4 +1,4 @@
-"""What the kernels that only move elements (copy, gather, scatter) are all tested for."""
+"""Tests shared by the kernels that only move elements (copy, gather, scatter)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from tests.support.profiles import stored_profile
 from tests.support.running import TYPE_FEATURES, assert_same_bits, device_profile, plan
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
-#: Draws a node with its operands' arrays; the number tells which types it has.
+#: Draws a node with its operands' arrays; the number selects its types.
 Case = Callable[[np.random.Generator, str, int], tuple]
 
 
 def assert_every_bit_kept(case: Case, name: str, seed: int, count: int, masked: bool) -> None:
-    """Random nodes move NaN payloads and all as the reference does."""
+    """Random nodes move every bit, NaN payloads included, as the reference does."""
     rng = np.random.default_rng(seed)
     profile = device_profile(masked)
     for i in range(count):
@@ -25,8 +25,8 @@ def assert_every_bit_kept(case: Case, name: str, seed: int, count: int, masked: 
 def assert_moved_in_parts(
     case: Case, name: str, seed: int, count: int, largest: int, dispatches: int
 ) -> None:
-    """With a binding limit of 512 bytes, small tensors take the paths of huge ones; one of them
-    needs more than so many dispatches."""
+    """With a binding limit of 512 bytes, small tensors are handled like huge ones; one of them
+    needs more than this number of dispatches."""
     rng = np.random.default_rng(seed)
     profile = device_profile(max_storage_buffer_range=512)
     most = 0

@@ -1,8 +1,8 @@
-"""Notebooks run without a kernel: their cells one after the other on an event loop of this process,
-with ``await`` at the top level, and what each shows.
+"""Runs notebooks without a kernel: their cells in order on an event loop of this process, with
+``await`` at the top level, and their output.
 
-A cell whose output differs from machine to machine has the tag "varies" and no output in the file;
-every other one shows in every run what the file says.
+A cell whose output differs from machine to machine has the tag "varies" and no output in the file.
+Every other cell shows the file's output in every run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIES = "varies"
 
 
 def shown(path: Path) -> list[str]:
-    """What each code cell of the notebook prints, and its last expression's value as text."""
+    """Each code cell's printed output, and its last expression's value as text."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
@@ -54,7 +54,7 @@ async def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
 
 
 def expected(path: Path) -> list[str | None]:
-    """What each code cell shows, by its output in the file; None where it varies."""
+    """Each code cell's output in the file; None where it varies."""
     texts: list[str | None] = []
     for cell in nbformat.read(path, 4).cells:
         if cell.cell_type == "code":
@@ -67,7 +67,7 @@ def expected(path: Path) -> list[str | None]:
 
 
 def update(path: Path, texts: list[str]) -> None:
-    """Write what the cells show into the file."""
+    """Writes the cells' output into the file."""
     notebook = nbformat.read(path, 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell, text in zip(cells, texts, strict=True):

@@ -1,4 +1,5 @@
-"""ONNX's own backend cases: where they come from, which are WebNN's to pass, and running them."""
+"""ONNX's own backend cases: where they are found, which of them WebNN has to pass, and how they
+run."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def _read(path: Path) -> np.ndarray:
 
 
 def _dummy(info: Any) -> np.ndarray:
-    """The light models' input, as ONNX's runner makes it."""
+    """The input of the light models, as ONNX's runner makes it."""
     shape = tuple(d.dim_value or 1 for d in info.type.tensor_type.shape.dim)
     count = int(np.prod(shape))
     return (np.arange(count).reshape(shape) / count).astype(np.float32)
@@ -206,8 +207,8 @@ def _node_reason(node: NodeProto, case: Case) -> str | None:
 
 # -- exact results ---------------------------------------------------------------------------------
 def exact(case: Case) -> Iterator[tuple[Arrays, Arrays]]:
-    """The expected outputs, and what double precision makes of the inputs, of a model of nodes that
-    compute with the inputs' types."""
+    """The expected outputs, and the double-precision results, of a model whose nodes compute with
+    the inputs' types."""
     graph = case.model.graph
     model = ModelProto()
     model.CopyFrom(case.model)
@@ -224,14 +225,15 @@ def exact(case: Case) -> Iterator[tuple[Arrays, Arrays]]:
 # -- running ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Outcome:
-    """``kind``: "passed", "unsupported" (said before anything was built), "wrong" or "error"."""
+    """``kind``: "passed", "unsupported" (reported before anything was built), "wrong" or "error".
+    """
 
     kind: str
     reason: str = ""
 
 
 def run_onnxruntime(case: Case) -> Outcome:
-    """Run a case on ONNX Runtime itself, on the CPU."""
+    """Runs a case on ONNX Runtime itself, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -250,7 +252,7 @@ def run_onnxruntime(case: Case) -> Outcome:
 
 
 def run(case: Case) -> Outcome:
-    """Run a case through ``webnn_vk.onnx_backend``, on the device that it picks."""
+    """Runs a case through ``webnn_vk.onnx_backend``, on the device that it picks."""
     from webnn_vk import onnx_backend
     from webnn_vk.onnx import UnsupportedModelError
 

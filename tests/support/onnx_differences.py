@@ -1,5 +1,5 @@
-"""What shows each difference between ONNX's operators and WebNN's (``onnx_definitions``):
-nodes to import, and calls of a builder to export."""
+"""Examples of each difference between ONNX's operators and WebNN's (``onnx_definitions``): nodes to
+import, and builder calls to export."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def node(operator: str, *inputs: Any, opset: int = 17, outputs: int = 1, **attri
 
 @dataclass(frozen=True)
 class Call:
-    """What a builder is asked for: ``build(builder, operand)`` of the one input."""
+    """Builder calls: ``build(builder, operand)`` for the one input."""
 
     input: np.ndarray
     build: Callable[[Any, Any], Any]
@@ -46,7 +46,7 @@ def recurrent(operator: str, gates: int, *more: Any, steps: int = 3, **attribute
 
 
 def cells(method: str, gates: int, **options: Any) -> Call:
-    """One step or more of a recurrent network with all options that are given."""
+    """One step or more of a recurrent network with all of the given options."""
     w, r, peephole = normal(1, gates * 3, 4), normal(1, gates * 3, 3), normal(1, 9)
     state = normal(2, 3)
     looks = options.pop("looks", False)
@@ -177,7 +177,7 @@ IMPORTS: dict[str, list[Node]] = {
         node("DequantizeLinear", _BYTES, floats(0.5, 0.25), whole(3, 9, kind="uint8"), axis=0),
     ],
     "large means": [
-        # Not of large means: ONNX Runtime's own result has lost digits there.
+        # Without large means: ONNX Runtime's own result loses digits there.
         node("BatchNormalization", normal(2, 3, 4), normal(3), normal(3), normal(3),
              normal(3) ** 2, epsilon=1e-3),
     ],

@@ -68,6 +68,17 @@ def reference(proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.nda
 
 
 def check(proto: ModelProto) -> ModelProto:
-    """The model itself, when ONNX's checker finds nothing wrong with it."""
+    """The model itself, if ONNX's checker finds no fault."""
     onnx.checker.check_model(proto)
     return proto
+
+
+def take(source: Any, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The whole import of a model without a device: its outputs by name."""
+    from webnn_vk.api.builder import ShapeBuilder, constant_of
+    from webnn_vk.onnx.convert import Conversion
+    from webnn_vk.onnx.importing import convert
+    from webnn_vk.onnx.reading import read_model
+
+    conversion = Conversion(read_model(source), ShapeBuilder(), constant_of)
+    return convert(conversion, inputs or {}, None)

@@ -1,4 +1,4 @@
-"""Models of one ONNX node on arrays, and what ONNX Runtime computes of them."""
+"""Models of one ONNX node on arrays, and ONNX Runtime's results for them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Draws:
         return self.rng.integers(low, high, shape).astype(np.int32)
 
     def mask(self, *shape: int) -> np.ndarray:
-        """Zeros and ones; every row sees something."""
+        """Zeros and ones; every row sees a key."""
         return (self.rng.random(shape) < 0.6).astype(np.int32) | np.eye(*shape[-2:], dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node on arrays (None for an input left out), the first an input, the others constants;
+    """A node on arrays (None for an omitted input), the first an input, the others constants.
     ``bound`` is relative to the largest value, for integers absolute."""
 
     operator: str
@@ -75,13 +75,14 @@ class Node:
         )
 
     def here(self, context: Any) -> list[np.ndarray]:
-        """What comes of the node on a context."""
+        """The node's results on the context."""
         return Session(self.model(), context).run(None, {"i0": self.inputs[0]})
 
     def results(
         self, context: Any, threads: int = 0
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """What comes of the node here, and with ONNX Runtime on so many threads (0: its choice)."""
+        """The node's results here, and from ONNX Runtime with this number of threads (0: its
+        choice)."""
         feeds = {"i0": self.inputs[0]}
         return self.here(context), runtime(self.model(), threads).run(None, feeds)
 
@@ -98,7 +99,7 @@ def runtime(proto: ModelProto, threads: int = 0) -> Any:
 
 
 def check(node: Node, context: Any) -> None:
-    """The node's results on the context are ONNX Runtime's, within the node's bound."""
+    """The node's results on the context equal ONNX Runtime's, within the node's bound."""
     for a, b in zip(*node.results(context), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         error = np.abs(a.astype(np.float64) - b)

@@ -1,5 +1,5 @@
-"""docs/onnx.md: where ONNX's operators and WebNN's differ; what of ONNX's backend suite is beyond
-WebNN, and why."""
+"""docs/onnx.md: differences between ONNX's operators and WebNN's; cases of ONNX's backend suite
+that are beyond WebNN, and why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support import onnx_definitions
 from tests.support.paths import ROOT
@@ -16,7 +17,8 @@ START, END = "<!-- table -->", "<!-- /table -->"
 DIFFERENCES = r"(<!-- differences -->\n).*?(<!-- /differences -->)"
 
 _ROUNDED = (
-    "ours is within the tolerance of the exact result, the expectation was rounded on its way"
+    "our result is within the tolerance of the exact result; the expected one was rounded in "
+    "between"
 )
 
 
@@ -31,8 +33,8 @@ class Exceptions:
     names: tuple[str, ...]
 
 
-#: All there are: everything else passes on every device. What passes all the same, or isn't there,
-#: fails tests/conformance/onnx/test_backend.py.
+#: The complete list: everything else passes on every device. An entry that passes, or doesn't
+#: exist, fails tests/conformance/onnx/test_backend.py.
 EXCEPTIONS = (
     Exceptions(_ROUNDED, ("cpu", "vulkan"), "node", (
         "test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded",
@@ -41,10 +43,10 @@ EXCEPTIONS = (
         "test_dft_inverse", "test_dft_inverse_opset19",
     )),
 )
-#: Those that on the CPU device with ONNX Runtime pass or fail as on ONNX Runtime itself.
+#: Cases that pass or fail on the CPU device with ONNX Runtime as on ONNX Runtime itself.
 AS_ONNX_RUNTIME = {
-    ("light", "light_squeezenet"): "all channels are equal, of 1e10 each, before a softmax; on "
-    "some processors ONNX Runtime rounds them unequally",
+    ("light", "light_squeezenet"): "all channels are equal (1e10) before a softmax; on some "
+    "processors ONNX Runtime rounds them differently",
 }
 _DEVICES = {"cpu": "CPU device", "vulkan": "Vulkan", "engine": "CPU device with ONNX Runtime"}
 
@@ -65,7 +67,7 @@ def text() -> str:
 
     lines = [
         f"{_made_with()} (opset {onnx.defs.onnx_opset_version()}).", "",
-        "| suite | cases | WebNN's | of them failing |", "| --- | --: | --: | --: |",
+        "| suite | cases | in scope | of those failing |", "| --- | --: | --: | --: |",
     ]
     reasons: dict[str, list[str]] = defaultdict(list)
     for suite in SUITES:
@@ -78,7 +80,7 @@ def text() -> str:
                 reasons[reason].append(case.name)
         names = {n for group in EXCEPTIONS if group.suite == suite for n in group.names}
         lines.append(f"| {suite} | {len(cases(suite))} | {within} | {len(names)} |")
-    lines += ["", "## Beyond WebNN", "", "| reason | cases | |", "| --- | --: | --- |"]
+    lines += ["", "## Cases out of scope", "", "| reason | cases | |", "| --- | --: | --- |"]
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
         listed = " ".join(f"`{n.removeprefix('test_')}`" for n in sorted(names))
         lines.append(f"| {reason} | {len(names)} | {listed} |")
@@ -96,7 +98,7 @@ def text() -> str:
 
 
 def _differences() -> str:
-    """Where the definitions of operators part that both sides have."""
+    """Where the definitions differ of operators that both sides have."""
     lines = ["| ONNX | WebNN | ONNX's definition |", "| --- | --- | --- |"]
     for row in onnx_definitions.DIFFERENCES:
         lines.append(f"| `{row.onnx}` | `{row.webnn}` | {row.says} |")
@@ -109,10 +111,19 @@ def _made_with() -> str:
     return f"Made with onnx {onnx.__version__}"
 
 
-def _operators() -> str:
+def all_records() -> list[Any]:
+    """Every record of an ONNX operator, by domain, name and opset."""
     import webnn_vk.onnx  # noqa: F401  (fills the table of records)
+    from webnn_vk.onnx.records import _RECORDS
+
+    return sorted(
+        (r for records in _RECORDS.values() for r in records),
+        key=lambda r: (r.domain, r.name, r.first),
+    )
+
+
+def _operators() -> str:
     from webnn_vk.onnx.reading import OLDEST_OPSET
-    from webnn_vk.onnx.records import all_records
 
     by_domain: dict[str, set[str]] = defaultdict(set)
     for record in all_records():
@@ -125,8 +136,8 @@ def _operators() -> str:
 
 
 def files() -> dict[Path, str]:
-    """The page with its generated part made anew; as it is where another version of onnx is
-    installed than it was made with, or none."""
+    """The page with its generated part updated; unchanged if onnx is missing or has another version
+    than the one it was made with."""
     old, count = re.subn(
         DIFFERENCES, lambda marks: f"{marks[1]}{_differences()}\n{marks[2]}",
         PAGE.read_text(encoding="utf-8"), flags=re.DOTALL,

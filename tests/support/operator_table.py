@@ -42,7 +42,7 @@ TYPES = ("float16", "int8", "int16", "int64")
 
 @cache
 def profiles() -> dict[str, DeviceProfile]:
-    """What the table's "V" stands for: every one of these devices has the kernels."""
+    """Meaning of the table's "V": every one of these devices has the kernels."""
     plain = stored_profile("llvmpipe")
     return {
         "native types": plain,
@@ -131,11 +131,12 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
         "",
         "<!-- Written by `python -m tests.support.generate operators`; don't edit. -->",
         "",
-        "**V**: runs on Vulkan, with native 8-, 16- and 64-bit types or emulated ones, also on "
-        "the stored profile of a small mobile GPU; **C**: runs on the CPU device. Columns are the "
-        "data types of an operator's first operand, the other operands are listed below. "
-        "The last two columns count the conformance vectors of the web-platform-tests that use the "
-        "operator, as passed / run, in the last run on each device.",
+        "**V** means that the operator runs on Vulkan, with native or emulated 8-, 16- and 64-bit "
+        "types, and also on the stored profile of a small mobile GPU. **C** means that it runs on "
+        "the CPU device. The columns are the data types of the first operand; the other operands "
+        "are listed below. The last two columns count the conformance vectors of the "
+        "web-platform-tests that use the operator, as passed / run, in the last run on each "
+        "device.",
         "",
         f"| operator | {' | '.join(ALL_TYPES)} | Vulkan | CPU |",
         f"| --- |{' :-: |' * len(ALL_TYPES)} --: | --: |",

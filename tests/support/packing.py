@@ -10,10 +10,9 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels import Dispatch, Scratch
-from webnn_vk.compiler.kernels.copy import move
 from webnn_vk.compiler.kernels.dispatch import Packed
 from webnn_vk.compiler.kernels.lowered import DeviceWork, LoweredGraph
-from webnn_vk.compiler.kernels.strided_copy import Box
+from webnn_vk.compiler.kernels.raw_copy import Box, move
 from webnn_vk.compiler.types.access import strides
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -21,8 +20,8 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 @dataclass(frozen=True)
 class Transposed:
-    """A matrix stored by columns, ``repeat`` times one behind the other. ``through_scratch`` takes
-    one more copy on the way."""
+    """A matrix stored by columns, ``repeat`` times in a row. ``through_scratch`` adds one more
+    copy."""
 
     repeat: int = 1
     through_scratch: bool = False
@@ -70,8 +69,8 @@ def moved(
 def show(
     profile: DeviceProfile, packed: Sequence[Packed], plain: Sequence[Value] = ()
 ) -> LoweredGraph:
-    """Without inputs, but for one that stands idle: outputs ``packed0`` … are the packed forms as
-    they lie in memory, ``plain0`` … the constants themselves."""
+    """Has no used inputs (one is unused). Outputs ``packed0`` … are the packed forms as they lie in
+    memory, ``plain0`` … the constants themselves."""
     works: list[DeviceWork] = []
     outputs: dict[str, Value] = {}
 

@@ -1,7 +1,7 @@
-"""Where things lie, so that no test counts its own folders."""
+"""Paths of the checkout, so that no test counts its own parent folders."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What checkouts share and no commit holds: the web-platform-tests, for example.
+#: Files that checkouts share and no commit contains: the web-platform-tests, for example.
 SHARED = ROOT.parent / "shared"

@@ -35,8 +35,9 @@ def device_profile(masked: bool = False, **limits: Any) -> DeviceProfile:
 
 
 def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict]:
-    """A node and its operands' arrays by value; a list of arrays is a sequence operand, a
-    descriptor one without an array (to plan, not to run). Optional operands come by keyword."""
+    """A node and its operands' arrays by value. A list of arrays is a sequence operand; a
+    descriptor is an operand without an array (to plan, not to run). Optional operands are passed by
+    keyword."""
     arrays: dict[Value, np.ndarray] = {}
 
     def value(array: Any) -> Any:
@@ -65,7 +66,8 @@ def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
 def plan(
     node: Node | KernelNode, profile: DeviceProfile, tuned: Tuned = NOTHING_TUNED
 ) -> list[Dispatch]:
-    """The dispatches that compute a node by itself; Unsupported where the device can't run it."""
+    """The dispatches that compute a node by itself; raises Unsupported if the device can't run it.
+    """
     kernel = KernelNode.of(node) if isinstance(node, Node) else node
     return [*kernels.plan(kernel, KernelTarget(profile, tuned)).dispatches]
 
@@ -82,8 +84,8 @@ def run(
     profile: DeviceProfile,
     schedule: Schedule | None = None,
 ) -> list[np.ndarray]:
-    """The arrays that a node's plan writes, or its lowering by a ``schedule``, constants packed
-    before. Memory starts poisoned; a write past a value's padding or past a scratch is an
+    """The arrays that a node's plan writes, or its lowering by a ``schedule``, after packing
+    constants. Memory is poisoned first; a write past a value's padding or past a scratch is an
     error."""
     from webnn_vk.driver import BarrierCommand, DispatchCommand
 
@@ -116,7 +118,7 @@ def run(
             if len(bindings) not in dict(spec.texels):
                 assert length <= profile.max_storage_buffer_range
             assert binding.offset % profile.min_storage_buffer_offset_alignment == 0
-            # Beyond what is bound the driver would drop a write.
+            # The driver would drop a write beyond the binding.
             beyond = _GUARD if binding.offset + length == size else 0
             bindings.append((where, binding.offset, length + beyond))
         block = spec.pack_params(dispatch.params)
@@ -159,7 +161,7 @@ def run(
 
 
 def _packing(planned: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:
-    """The dispatches that pack what these read."""
+    """The dispatches that pack constants for these."""
     values = (binding.value for dispatch in planned for binding in dispatch.bindings)
     for packed in dict.fromkeys(value for value in values if isinstance(value, Packed)):
         yield from packed.packing.pack(packed, profile)
@@ -173,7 +175,7 @@ def assert_same_bits(node: Node | KernelNode, arrays: Mapping, profile: DevicePr
 
 
 def random_bits(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of arbitrary bits: NaN payloads, denormals and all."""
+    """An array of arbitrary bits, including NaN payloads and denormals."""
     dtype = np.dtype(data_type)
     count = int(np.prod(shape)) * dtype.itemsize
     return rng.integers(0, 256, count, np.uint8).view(dtype).reshape(shape)

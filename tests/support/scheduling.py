@@ -1,7 +1,9 @@
-"""How two processes share the tests: whole files, and what needs the machine to itself last.
+"""How two processes share the tests: by whole files; tests that need the machine to themselves come
+last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
-one process. Tests that measure memory or hold hundreds of MiB run when the other process is done.
+one process. Tests that measure memory or hold hundreds of MiB run when the other process has
+finished.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
-#: Folders whose tests run one after the other, with nothing beside them.
+#: Folders whose tests run one after the other, with no test beside them.
 ALONE = ("tests/system/large/", "tests/system/lifetimes/", "tests/system/stress/",
          "tests/system/interrupts/test_random.py")
 _ALONE = "alone"
 
 
 class AloneLast(LoadFileScheduling):
-    """xdist's scheduling by files with one unit of work, that of ALONE, kept for the end."""
+    """xdist's scheduling by files, with one unit of work, ALONE, kept for the end."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
@@ -29,7 +31,8 @@ class AloneLast(LoadFileScheduling):
             super()._assign_work_unit(node)
 
     def _has_machine(self, node: Any) -> bool:
-        """Whether no other process has tests left; if it may not have, one of them gives way."""
+        """Whether no other process has tests left; if two would wait for each other, one of them
+        goes on."""
         others = [other for other in self.nodes if other is not node]
         if not any(self._pending_of(self.assigned_work[other]) for other in others):
             return True
@@ -47,7 +50,7 @@ class AloneLast(LoadFileScheduling):
         return crashed
 
     def _offer_the_rest(self) -> None:
-        """A process that waits for the others to be done isn't asked by its own results."""
+        """A process that waits for the others isn't asked again because of its own results."""
         if list(self.workqueue) == [_ALONE]:
             for node in self.nodes:
                 if self.workqueue:

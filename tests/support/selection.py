@@ -1,9 +1,9 @@
-"""Which of the collected tests run: the `device` marker, the long ones, and samples.
+"""Selects which of the collected tests run: the `device` marker, the long ones, and samples.
 
-A test is marked `device` when it lies in tests/system, or in tests/device, or uses the fixture
-`vulkan`, directly or through another one, or has the parameter "vulkan"; one with the parameter
-"cpu" outside tests/system is not. What is left runs without Vulkan, and soon: `require_vulkan`
-fails in a test without the marker.
+A test is marked `device` if it is in tests/system or tests/device, or uses the fixture `vulkan`,
+directly or through another one, or has the parameter "vulkan"; a test with the parameter "cpu"
+outside tests/system is not. The other tests run without Vulkan, and first: `require_vulkan` fails
+in a test without the marker.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pytest
 
 from tests.support.paths import ROOT
 
-#: The environment variable that holds the seed which the samples are drawn with.
+#: The environment variable that holds the seed of the samples.
 SEED = "WEBNN_VK_TEST_SEED"
 
 
 def seed() -> str:
-    """The seed of this run: another one every day and for every commit, unless the environment says
-    which. It is put there, for the worker processes."""
+    """The seed of this run: different every day and for every commit, unless the environment sets
+    it. It is stored in the environment for the worker processes."""
     if SEED not in os.environ:
         day, commit = datetime.date.today().isoformat(), _commit()
         os.environ[SEED] = f"{day}-{commit}" if commit else day
@@ -33,7 +33,7 @@ def seed() -> str:
 
 
 def _commit() -> str:
-    """The commit that is checked out; "" where that can't be known (no repository, no git)."""
+    """The commit that is checked out; "" if it is unknown (no repository, no git)."""
     if not (ROOT / ".git").exists():
         return ""
     try:
@@ -47,7 +47,7 @@ def _commit() -> str:
 
 
 def chance(*about: object) -> random.Random:
-    """What a test draws its own samples with: of this run's seed and of what it is drawn for."""
+    """Random numbers for a test's own samples, from this run's seed and a name."""
     return random.Random(" ".join(map(str, (seed(), *about))))
 
 
@@ -70,9 +70,9 @@ def needs_device(item: pytest.Item) -> bool:
 
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
-    """What doesn't run today: tests marked `long`, and of those marked `sample(share)` all but
-    that share of each function's; a function with one case runs on that share of the days. Nothing
-    with --long, nor of what the command line names."""
+    """The tests that don't run today: tests marked `long`, and tests marked `sample(share)` except
+    that share of each function's cases; a function with one case runs on that share of the days.
+    Empty with --long, and for tests that the command line names."""
     if config.option.long:
         return set()
     skipped = {item for item in items if item.get_closest_marker("long")}
@@ -95,7 +95,7 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
 
 
 def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str, int]:
-    """How many tests there are ("collected"), and how many of them don't run today, by why."""
+    """How many tests there are ("collected"), and how many of them don't run today, by reason."""
     listed = list(items)
     long = {item for item in skipped if item.get_closest_marker("long")}
     return {
@@ -104,12 +104,12 @@ def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str
 
 
 def sampled(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> tuple[int, int]:
-    """How many of the tests that are sampled run, and how many there are."""
+    """How many of the sampled tests run, and how many there are."""
     members = [item for item in items if item.get_closest_marker("sample")]
     return sum(item not in skipped for item in members), len(members)
 
 
 def seed_hypothesis(config: pytest.Config) -> None:
-    """Random examples are those of the run's seed, unless the command line says which."""
+    """Random examples use the run's seed, unless the command line gives one."""
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(chance("hypothesis").getrandbits(64))

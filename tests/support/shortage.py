@@ -1,5 +1,5 @@
-"""Want of memory at chosen places: MemoryError at the entry of a function of the library, whichever
-thread comes by there."""
+"""MemoryError at chosen places: at the entry of a function of the library, on whichever thread
+enters it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shortage:
         self._on = False
 
     def begin(self, at: int = -1, times: int = 1) -> None:
-        """From here on entries are counted, from 0 on."""
+        """From here on entries are counted, starting at 0."""
         self.passed, self.places, self.at = 0, [], range(at, at + times)
         self._on = True
 
@@ -38,7 +38,7 @@ class Shortage:
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
-        """For the calling thread and those that are started meanwhile."""
+        """For the calling thread and threads that are started meanwhile."""
         threading.settrace(self._enter)
         sys.settrace(self._enter)
         try:
@@ -53,13 +53,13 @@ class Shortage:
             if number in self.at:
                 code = frame.f_code
                 self.places.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}")
-                # What a trace function raises ends the tracing of its thread.
+                # An exception from a trace function ends the tracing of its thread.
                 raise MemoryError("injected")
         return None
 
 
 def retraced(shortage: Shortage, function: Callable[[], Any]) -> Any:
-    """``function()``, with the calling thread taking part again."""
+    """Calls ``function()``, with the calling thread taking part again."""
     sys.settrace(shortage._enter)
     try:
         return function()

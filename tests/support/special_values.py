@@ -1,6 +1,6 @@
-"""What is promised of infinities, NaN and huge values, by operator: the section of
-``docs/operators.md``, and what ``conformance/differential/test_special_values.py`` holds the
-devices to."""
+"""Promised results for infinities, NaN and huge values, by operator: the section of
+``docs/operators.md``, checked on the devices by
+``conformance/differential/test_special_values.py``."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 
 
 class Promise(Enum):
-    """(what it is called, what comes out)."""
+    """(name of the group, result)."""
 
-    ELEMENTS = "element by element", (
-        "as IEEE 754 arithmetic has it for the formula. A NaN stays one, in `max`, `min`, `clamp` "
-        "and `relu` too; maxima and minima over windows and dimensions are NaN where an element "
-        "is. What is only moved keeps its bits"
+    ELEMENTS = "element-wise", (
+        "The formula in IEEE 754 arithmetic. NaN propagates, also through `max`, `min`, `clamp` "
+        "and `relu`. A maximum or minimum over a window or dimension is NaN if an element is NaN. "
+        "Elements that are only moved keep their bits"
     )
     SUMS = "sums and products", (
-        "of a NaN or an infinity what the sum has: NaN, or the infinity. The sum is in float32 and "
-        "in any order: where a part of it passes 3.4e38, an infinity or NaN comes out, though the "
-        "exact result may be smaller"
+        "A NaN or an infinity makes the result NaN or infinite, as in the sum. The sum is computed "
+        "in float32 and in any order. If a partial sum exceeds 3.4e38, the result is an infinity "
+        "or NaN, even if the exact result is smaller"
     )
     CONVOLUTIONS = "convolutions", (
-        "as for sums. An infinite or NaN tap of the filter over the padding counts as 0 · ∞ = NaN "
-        "or is left out. 3×3 convolutions by Winograd's tiles: see below"
+        "As for sums. An infinite or NaN tap of the filter over the padding either counts as "
+        "0 · ∞ = NaN or is left out. For 3×3 convolutions by Winograd, see below"
     )
     ROWS = "normalised rows", (
-        "a NaN or an infinity makes all of its row NaN (by the root mean square, an infinity makes "
-        "the others 0). A row whose sum of squares passes 3.4e38 (numbers beyond ±1.8e19) is 0 "
-        "before scale and bias, as x / √∞ is, and NaN where its sum does. No other number comes "
-        "out, and none above √n. Rows in float16 have no such limit"
+        "A NaN or an infinity makes its whole row NaN. In a root mean square normalisation, an "
+        "infinity makes the other elements 0. If the sum of squares of a row exceeds 3.4e38 "
+        "(numbers beyond ±1.8e19), the row is 0 before scale and bias, as x / √∞ is. It is NaN if "
+        "its sum exceeds 3.4e38 too. No other wrong result occurs, and none exceeds √n. Rows in "
+        "float16 have no such limit"
     )
     SOFTMAX = "softmax", (
-        "−∞ gives 0. A NaN, a +∞, or nothing but −∞ makes all of the row NaN. Attention, which has "
-        "a softmax inside, may leave out values whose weight is 0, NaN and infinities too"
+        "−∞ gives 0. A NaN, a +∞, or a row of −∞ alone makes the whole row NaN. Attention contains "
+        "a softmax. It may skip values whose weight is 0, even if they are NaN or infinite"
     )
     RECURRENT = "recurrent networks", (
-        "as the sums and element-wise operators of the draft's formula, in float32"
+        "As the sums and element-wise operators in the draft's formula, in float32"
     )
 
 
@@ -48,7 +49,7 @@ _SUMS = frozenset({
 })
 _BY_LOWERING = {
     "Convolution": Promise.CONVOLUTIONS, "QuantizedConvolution": Promise.CONVOLUTIONS,
-    "Normalize": Promise.ROWS, "Softmax": Promise.SOFTMAX, "Attention": Promise.SOFTMAX,
+    "Normalize": Promise.ROWS, "Attention": Promise.SOFTMAX,
     "Decompose": Promise.RECURRENT,
 }
 
@@ -62,17 +63,20 @@ def takes_floats(operator: Operator) -> bool:
 def promise_of(operator: Operator) -> Promise:
     if operator.name in _SUMS:
         return Promise.SUMS
+    if operator.name == "softmax":
+        return Promise.SOFTMAX
     return _BY_LOWERING.get(type(operator.lowering).__name__, Promise.ELEMENTS)
 
 
 def section(names: list[str]) -> list[str]:
-    """The section's lines, of the operators called ``names``."""
+    """The lines of the section, for the operators called ``names``."""
     lines = [
         "## Infinities, NaN and huge values", "",
-        "On Vulkan, fused or not; `tests/conformance/differential/test_special_values.py` holds "
-        "every operator to it. Denormal float32 numbers (below 1.2e-38) may be taken and given as "
-        "0, float16's are kept.", "",
-        "| | what comes out | operators |", "| --- | --- | --- |",
+        "These results hold on Vulkan, in fused and unfused kernels. "
+        "`tests/conformance/differential/test_special_values.py` checks them for every operator. "
+        "Denormal float32 numbers (below 1.2e-38) may be read or written as 0. Denormal float16 "
+        "numbers are kept.", "",
+        "| | result | operators |", "| --- | --- | --- |",
     ]
     for promise in Promise:
         title, text = promise.value
@@ -85,14 +89,17 @@ def section(names: list[str]) -> list[str]:
         lines.append(f"| {title} | {text} | {', '.join(operators)} |")
     lines += [
         "",
-        "Winograd's tiles compute `conv2d` of constant float32 filters with 3×3 taps, stride 1, "
-        "no dilation, one group and 16 channels or more (tiles of 2×2 outputs; of 4×4 from 64 "
-        "input channels on). A tile's outputs share their inputs, a square two pixels wider than "
-        "the tile, so what one output of it sees reaches the others: an infinity or a NaN makes "
-        "all outputs of a tile infinite or NaN, also those whose window doesn't hold it, and so "
-        "may a number above 1e35. A huge number takes digits from its neighbours: an output's "
-        "error is at most 2·n·ε·Σ|w|·max|x|, the largest |x| of its tile's inputs counting for "
-        "all n of its products, so beside 3e38 a 1 comes out as anything, mostly 0. Other tiles "
-        "are not touched. With a filter that is an input of the graph nothing is computed so.",
+        "**Winograd convolution** may be used for `conv2d` with a constant float32 filter of 3×3 "
+        "taps, stride 1, no dilation, one group and at least 16 channels. It computes tiles of 2×2 "
+        "outputs, or of 4×4 outputs from 64 input channels on. All outputs of a tile are computed "
+        "from the same inputs, a square two pixels wider than the tile. Special values in it "
+        "therefore affect the whole tile:", "",
+        "- An infinity or a NaN makes all outputs of the tile infinite or NaN, even those whose "
+        "window doesn't contain it. A number above 1e35 may do the same.",
+        "- A huge number costs its neighbours digits. The error of an output is at most "
+        "2·n·ε·Σ|w|·max|x| for n products, where max|x| is the largest input of the tile. Beside "
+        "3e38, a 1 can become any value, usually 0.",
+        "- Other tiles are not affected.", "",
+        "Filters that are inputs of the graph never use Winograd convolution.",
     ]
     return lines

@@ -1,7 +1,7 @@
 """Counts the SPIR-V modules that became pipelines in a test run and checks each with spirv-val.
 
-Every process of the run writes the modules it makes pipelines of to the folder named by
-`WEBNN_VK_DUMP_SPIRV`, as <SHA-256>.spv: cached and packed ones too, each one once.
+Every process of the run writes the modules of its pipelines to the folder named by
+`WEBNN_VK_DUMP_SPIRV`, as <SHA-256>.spv: modules from caches and archives too, each one once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What an older spirv-val says of an extension that it doesn't know: no verdict on the module.
+# An older spirv-val's message about an extension that it doesn't know: no verdict on the module.
 UNKNOWN = re.compile(r"Invalid (opcode: \d+|\w+ operand: \d+)|[Uu]nknown (opcode|extension)")
 
 
@@ -47,7 +47,7 @@ class Count:
 
 
 def count(folder: Path, workers: int = 2) -> Count:
-    """Validate every module in `folder`."""
+    """Validates every module in `folder`."""
     modules = sorted(folder.glob("*.spv"))
     result = Count(pipelines=len(modules))
     if shutil.which("spirv-val") is None:

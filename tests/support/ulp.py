@@ -1,4 +1,4 @@
-"""Comparing arrays in units of the last place."""
+"""Compares arrays in units in the last place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> int:
-    """The largest distance in units of the last place (of integers: difference); NaN matches NaN,
-    denormals count as they lie."""
+    """The largest distance in units in the last place (of integers: difference). NaN matches NaN;
+    denormals count like other numbers."""
     distance = _distances(a, b)
     return int(distance.max()) if distance.size else 0
 

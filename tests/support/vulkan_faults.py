@@ -1,5 +1,5 @@
-"""Vulkan calls that fail: the binding's library wrapped so that one call returns an error code, and
-so that what was created and not destroyed is known."""
+"""Vulkan calls that fail: the binding's library is wrapped so that one call returns an error code,
+and so that objects created and not destroyed are known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-#: What each call that the library makes may return, by the specification's pages (1.3). Any call
-#: may return VK_ERROR_UNKNOWN too.
+#: Error codes of each call that the library makes, by the specification's pages (1.3). Any call may
+#: return VK_ERROR_UNKNOWN too.
 _MEMORY = ("OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY")
 ERRORS: dict[str, tuple[str, ...]] = {
     "vkCreateDevice": (*_MEMORY, "INITIALIZATION_FAILED", "EXTENSION_NOT_PRESENT",
@@ -42,7 +42,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "vkQueueSubmit": (*_MEMORY, "DEVICE_LOST"),
     "vkDeviceWaitIdle": (*_MEMORY, "DEVICE_LOST"),
 }
-#: Those before there is a device.
+#: Calls made before there is a device.
 INSTANCE_ERRORS: dict[str, tuple[str, ...]] = {
     "vkEnumerateInstanceVersion": ("OUT_OF_HOST_MEMORY",),
     "vkEnumerateInstanceLayerProperties": _MEMORY,
@@ -52,7 +52,7 @@ INSTANCE_ERRORS: dict[str, tuple[str, ...]] = {
     "vkEnumeratePhysicalDevices": (*_MEMORY, "INITIALIZATION_FAILED"),
     "vkEnumerateDeviceExtensionProperties": (*_MEMORY, "LAYER_NOT_PRESENT"),
 }
-#: Those of extensions, which `FaultyLibrary.device_function` wraps.
+#: Calls of extensions, which `FaultyLibrary.device_function` wraps.
 EXTENSION_ERRORS: dict[str, tuple[str, ...]] = {
     "vkGetMemoryFdKHR": ("TOO_MANY_OBJECTS", "OUT_OF_HOST_MEMORY"),
     "vkGetMemoryHostPointerPropertiesEXT": ("OUT_OF_HOST_MEMORY", "INVALID_EXTERNAL_HANDLE"),
@@ -67,8 +67,9 @@ def errors_of(call: str) -> tuple[str, ...]:
 
 
 class FaultyLibrary:
-    """Takes the place of ``binding.lib``. ``place`` is the caller's word for where it is: the first
-    call of a function there can be made to fail (their number differs, as some poll)."""
+    """Takes the place of ``binding.lib``. ``place`` is the caller's name for its current step: the
+    first call of a function there can be made to fail (the number of calls varies, because some
+    poll)."""
 
     def __init__(self, binding: Any) -> None:
         self._binding, self._real = binding, binding.lib
@@ -76,15 +77,15 @@ class FaultyLibrary:
         self.place = ""
         #: (function, place), in the order of the first calls
         self.called: dict[tuple[str, str], None] = {}
-        #: (type, handle) of what is created and not destroyed
+        #: (type, handle) of objects created and not destroyed
         self.alive: set[tuple[str, int]] = set()
         #: whether the armed call was made
         self.injected = False
         self._armed: tuple[str, str] | None = None
         self._code = 0
-        # By function: how many calls go well before one fails, and the code.
+        # By function: how many calls succeed before one fails, and the code.
         self._counting: dict[str, tuple[int, int]] = {}
-        #: how many calls failed, by function, of those that `fail_nth` asked for
+        #: how many calls failed, by function, of those that `fail_nth` armed
         self.failed: Counter[str] = Counter()
         self._here = threading.local()
         self._error_of = binding.error_of
@@ -98,18 +99,18 @@ class FaultyLibrary:
         self._armed = call, place
 
     def fail_nth(self, call: str, nth: int, error: str) -> None:
-        """The nth call of a function from now on returns an error, and isn't made. The exception
-        that is made of it says "injected" (`error_of` in the binding's place)."""
+        """The nth call of a function from now on returns an error, and isn't made. Its exception
+        says "injected" (`error_of` replaces the binding's)."""
         with self._lock:
             self._counting[call] = nth, self._code_of(error)
 
     def error_of(self, result: int, what: str) -> Any:
-        """The binding's, for a code of ours with the word for it."""
+        """The binding's exception; for one of our codes, with the name of that code."""
         ours, self._here.injected = getattr(self._here, "injected", None) == result, None
         return self._error_of(result, f"injected: {what}" if ours else what)
 
     def device_function(self, device: Any, name: str) -> Any:
-        """The binding's, wrapped as the library's functions are."""
+        """The binding's functions, wrapped like the library's."""
         function = self._device_function(device, name)
         return None if function is None else self._wrap(name, function)
 

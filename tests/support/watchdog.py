@@ -1,8 +1,9 @@
-"""What a run says before its end: failures at once, and where a process hangs that no signal wakes.
+"""Messages before the end of a run: failures at once, and where a process hangs that no signal
+wakes.
 
 pytest-timeout ends a test by a signal, which Python handles only between two of its own steps. A
-test that hangs below, in a driver's call or while it holds the interpreter's lock, would keep the
-run for ever and tell nothing; and a run that is cut off prints no summary.
+test that hangs below Python, in a driver's call or while it holds the interpreter's lock, would
+block the run for ever without a message; and an aborted run prints no summary.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-#: Seconds after a test's own limit at which its process says where it hangs, and ends.
+#: Seconds after a test's own limit at which its process reports where it hangs, and ends.
 GRACE = 60
 #: Lines of a failure that are shown at once; the summary has them all.
 LINES = 40
@@ -23,14 +24,14 @@ _stderr: pytest.StashKey[int] = pytest.StashKey()
 
 
 def configure(config: pytest.Config) -> None:
-    """To be called while nothing is captured yet."""
+    """Has to be called before output is captured."""
     config.stash[_stderr] = os.dup(sys.__stderr__.fileno())
 
 
 def watch(item: pytest.Item) -> None:
-    """A process that is in ``item``, fixtures included, for longer than its limit and GRACE prints
-    the stacks of all threads and ends: a failure of that test (pytest-xdist goes on without the
-    process)."""
+    """If a process stays in ``item``, fixtures included, for longer than its limit and GRACE, it
+    prints the stacks of all threads and ends: a failure of that test (pytest-xdist goes on without
+    the process)."""
     stderr = item.config.stash[_stderr]
     faulthandler.dump_traceback_later(limit(item) + GRACE, exit=True, file=stderr)
 
@@ -49,7 +50,7 @@ def limit(item: pytest.Item) -> float:
 
 
 def show_failure(report: Any, terminal: Any) -> None:
-    """The end of what failed, at once."""
+    """Prints the end of a failure at once."""
     if not report.failed:
         return
     lines = report.longreprtext.splitlines()

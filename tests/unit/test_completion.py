@@ -17,7 +17,7 @@ def completed(text: str, **names: Any) -> list[str]:
     return [found.name for found in jedi.Interpreter(text, [names]).complete()]
 
 
-#: Others with every seed: 0.3 seconds each.
+#: Different ones with every seed: 0.3 seconds each.
 SOME = sorted(selection.chance("completion").sample(sorted(OPERATORS), 16))
 
 

@@ -1,4 +1,4 @@
-"""The committed files that are generated are what `python -m tests.support.generate` writes."""
+"""The committed generated files equal the output of `python -m tests.support.generate`."""
 
 import pytest
 

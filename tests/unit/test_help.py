@@ -14,20 +14,21 @@ import webnn_vk
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import ALL_TYPES
 
-#: The specification's interfaces: each of their methods names its section, or that it is beyond it.
+#: The specification's interfaces: each of their methods names its section, or says that it is an
+#: extension.
 SPECIFIED = {"ML", "MLContext", "MLGraphBuilder", "MLGraph", "MLTensor"}
-#: For asyncio and for whoever keeps the promise; `dir()` leaves them out.
+#: For asyncio and for the code that resolves the promise; `dir()` leaves them out.
 OF_PROMISES = {
     "send", "throw", "close", "resolve", "reject", "resolved", "rejected", "set_result",
     "set_exception", "set_running_or_notify_cancel",
 }
 BLOCKING = re.compile(r"\bat once\b|\bblock|\bwaits?\b|\bwaited\b", re.IGNORECASE)
-ERRORS = re.compile(r"\w+Error\b|\braises nothing\b", re.IGNORECASE)
+ERRORS = re.compile(r"\w+Error\b|\b(raises nothing|never raises)\b", re.IGNORECASE)
 SECTION = re.compile(r"§\d|\bextension\b")
 
 
 def members(thing: type) -> Iterator[tuple[str, Any]]:
-    """Public names of a class, those of its bases here too, with what they are."""
+    """Public names of a class and of its bases in this package, with their values."""
     for name in dir(thing):
         owner = next((c for c in thing.__mro__ if name in vars(c)), object)
         hidden = thing.__name__ == "MLPromise" and name in OF_PROMISES
@@ -70,7 +71,7 @@ def test_there_is_something_to_look_at() -> None:
 
 
 def faults(path: str) -> Iterator[str]:
-    """What a method's docstring lacks."""
+    """The missing parts of a method's docstring."""
     owner, _, function = PUBLIC[path]
     words = text(path)
     signature = inspect.signature(function)

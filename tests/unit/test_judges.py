@@ -1,4 +1,4 @@
-"""A missing judge fails in CI where it could have been installed, and is loud elsewhere."""
+"""A missing judge fails in CI if it could have been installed, and is reported elsewhere."""
 
 from types import SimpleNamespace
 

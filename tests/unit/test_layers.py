@@ -13,8 +13,8 @@ import webnn_vk
 from tests.support.imports import import_graph, imports, modules
 from tests.support.paths import ROOT
 
-#: From the bottom up: a module may import its own folder and those before it. What stands beside
-#: the folders of the package is named by its module.
+#: From the bottom up: a module may import its own folder and those before it. Modules beside the
+#: package's folders are named individually.
 LAYERS = (
     "support", "driver",
     "compiler.types", "compiler.ops", "compiler.ir", "compiler.passes", "compiler.kernels",
@@ -22,7 +22,7 @@ LAYERS = (
     "runtime", "gpu", "profiler", "api", "onnx", "webnn_file",
     "onnx_backend", "typing", "examples", "tools", "__init__", "__main__",
 )
-#: What users import by name beside `webnn_vk` itself.
+#: Modules that users import by name besides `webnn_vk` itself.
 PUBLIC_PACKAGES = ("gpu", "onnx", "typing")
 #: Implementations of the driver interface. Only the module that opens devices imports them.
 DRIVERS = ("driver.vulkan", "driver.kompute", "driver.null")
@@ -78,7 +78,7 @@ def test_imports_point_down():
 def test_no_circle_of_modules():
     graph = import_graph()
     assert len(graph) > 100
-    # The package itself loads names when they are asked for (PEP 562).
+    # The package itself loads names on first use (PEP 562).
     graph.pop("webnn_vk")
     try:
         TopologicalSorter(graph).prepare()
@@ -110,7 +110,7 @@ def private_definitions(tree: ast.AST) -> set[str]:
 
 
 def private_reads(tree: ast.AST, defined: set[str]) -> Iterator[str]:
-    """Attributes with an underscore, read of something else than ``self`` and ``cls``, that are
+    """Attributes with an underscore, read from objects other than ``self`` and ``cls``, that are
     not among those defined."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr not in defined:
@@ -199,8 +199,8 @@ def test_imports_are_lazy(module):
 
 
 def test_a_build_loads_what_it_needs():
-    """A model starts without what only profiles, GPU objects and CPU steps need: each is loaded by
-    the call that wants it."""
+    """A model starts without the modules for profiles, GPU objects and CPU steps: each is loaded by
+    the call that needs it."""
     needless = (
         "gpu.adapter", "gpu.encoder", "ir.to_onnx", "onnx_engine", "pictures", "profiler.report",
     )

@@ -1,6 +1,6 @@
-"""What no argument expects: foreign byte order, nothing at all, released buffers, huge integers,
-arrays for booleans, objects that raise. A TypeError that names the call, and from methods that
-return promises the promise's alone."""
+"""Arguments that no method expects: foreign byte order, empty values, released buffers, huge
+integers, arrays for booleans, objects that raise. A TypeError that names the call; methods that
+return promises reject the promise only."""
 
 import ctypes
 
@@ -32,7 +32,7 @@ def released() -> memoryview:
 
 @pytest.mark.parametrize("name", SWAPPED)
 def test_foreign_byte_order_is_refused_everywhere(cpu_context, builder, name):
-    """One rule for all types: nothing is swapped, nothing is taken for raw bits."""
+    """One rule for all types: nothing is swapped, nothing is read as raw bits."""
     described = {"data_type": name, "shape": [4]}
     foreign = np.arange(4, dtype=np.dtype(name).newbyteorder(">"))
     read_write = MLTensorDescriptor(name, [4], readable=True, writable=True)
@@ -57,10 +57,10 @@ def test_foreign_byte_order_is_refused_everywhere(cpu_context, builder, name):
         with pytest.raises(TypeError, match=f"^{method}.*not in this machine's byte order"):
             call()
     assert not cpu_context.read_tensor(tensor).result().any()
-    # What copies values converts.
+    # Methods that copy values convert.
     copied = webnn_vk.from_dlpack(foreign, cpu_context)
     assert cpu_context.read_tensor(copied).result().tolist() == [0, 1, 2, 3]
-    # What the message says converts.
+    # The conversion that the message recommends works.
     cpu_context.write_tensor(tensor, foreign.astype(name))
     assert cpu_context.read_tensor(tensor).result().tolist() == [0, 1, 2, 3]
 
@@ -163,7 +163,7 @@ def test_arrays_are_no_booleans(builder):
     for odd in (np.zeros(2), np.ones((2, 2), bool)):
         with pytest.raises(TypeError, match=r"triangular \[l\]: upper: a bool is expected"):
             builder.triangular(x, upper=odd, label="l")
-    # WebIDL's boolean is the truth of any value that has one.
+    # WebIDL's boolean is the truth value of any object that has one.
     assert builder.triangular(x, upper=np.array([True])).shape == (2, 2)
     assert builder.triangular(x, upper="").shape == (2, 2)
 

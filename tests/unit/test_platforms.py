@@ -1,7 +1,7 @@
-"""Nothing but sharing needs Linux: everything is imported, and a graph computed, in a process that
-takes itself for another system and lacks what only Linux and POSIX have.
+"""Only sharing needs Linux: everything else is imported, and a graph computed, in a process that
+simulates another system and lacks what only Linux and POSIX have.
 
-It shows that our code asks for none of that, not that it runs on those systems.
+This shows that our code doesn't need them, not that it runs on those systems.
 """
 
 import json
@@ -97,7 +97,8 @@ def pretend(system, device, folder):
 def test_the_cpu_device_needs_no_linux(system, library, hint, tmp_path):
     unavailable, steps = pretend(system, "cpu", tmp_path)
     assert set(steps) == {"cpu"}
-    # The binding asked for that system's library, which isn't here, and says what to do there.
+    # The binding looked for that system's library, which isn't here; the message says what to do
+    # there.
     assert unavailable and all(library in text and hint in text for text in unavailable)
 
 

@@ -1,5 +1,5 @@
-"""Every public name explains itself: ``help()`` has a text and types for it. Names, members and
-signatures are those of the stored lists, because other programs call them."""
+"""Every public name has documentation: ``help()`` has a text and types for it. Names, members and
+signatures equal the stored lists, because other programs use them."""
 
 import importlib
 import inspect
@@ -50,7 +50,7 @@ def test_functions(function):
 
 
 def signature(function: object) -> str:
-    """As text; "" where Python knows none."""
+    """The signature as text; "" if Python knows none."""
     try:
         return str(inspect.signature(function))  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -41,9 +41,9 @@ from .ml_graph import MLGraph
 
 @dataclass
 class GraphParts:
-    """The parts of a graph. ``unused``: inputs that were described and that nothing reads;
+    """The parts of a graph. ``unused``: inputs that were described, but that no node reads.
     ``modules``: the SPIR-V of the kernels, if it is loaded already. ``without``: compiles the graph
-    again without the kernels that were refused, if it can be compiled again."""
+    again without the refused kernels, if that is possible."""
 
     program: Program
     constants: Constants
@@ -55,11 +55,11 @@ class GraphParts:
 def build_graph(
     state: ContextState, take: Callable[[], Graph], give_up: Callable[[], None]
 ) -> MLPromise[MLGraph]:
-    """The graph that ``take()`` gives when its build begins, compiled for a context. ``give_up`` is
-    called instead when the process can have no thread to build it on."""
+    """Compile the graph that ``take()`` returns when the build begins. ``give_up`` is called
+    instead if no thread can be started for the build."""
 
     def prepare() -> GraphParts:
-        return _compiled(take(), replace(state.target, after_pass=state.watch), state)
+        return _compiled(take(), replace(state.target, after_pass=state.after_pass), state)
 
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
@@ -77,7 +77,7 @@ def _compiled(graph: Graph, target: Target, state: ContextState) -> GraphParts:
 
 
 def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
-    """A graph compiled to kernels that the device is not known to refuse or to get wrong."""
+    """A graph compiled without the kernels that the device is known to refuse or miscompile."""
 
     def without(error: KernelsRefused) -> GraphParts:
         return _tried(graph, _excluding(error, target, state), state)
@@ -93,17 +93,17 @@ def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
             target = _excluding(error, target, state)
         except ComputesWrongly as error:
             say_once(
-                f"{error.feature} of {state.device.name} is left alone, since {error}; other "
-                "kernels compute in its place"
+                f"{error.feature} of {state.device.name} is not used, because {error}; other "
+                "kernels take its place"
             )
-            # Each time with a feature less.
+            # Ends: each time there is one feature less.
             target = _fall_back(
                 state, replace(target, profile=target.profile.masked([error.feature]))
             )
 
 
 def _fall_back(state: ContextState, target: Target) -> Target:
-    """``target``, which the context's graphs are compiled for from now on."""
+    """Make ``target`` the target of the context's later graphs, and return it."""
     state.target = replace(target, after_pass=None)
     return target
 
@@ -113,8 +113,8 @@ def _excluding(error: KernelsRefused, target: Target, state: ContextState) -> Ta
     if error.refused.keys() <= target.refused.keys():
         raise error
     say_once(
-        f"kernels that the GLSL compiler or the driver of {state.device.name} refuses are left "
-        "out; graph.report() names them, and what computes in their place"
+        f"kernels that the GLSL compiler or the driver of {state.device.name} refuses are not "
+        "used; graph.report() names them, and the kernels that replace them"
     )
     return _fall_back(state, replace(target, refused={**target.refused, **error.refused}))
 
@@ -122,8 +122,8 @@ def _excluding(error: KernelsRefused, target: Target, state: ContextState) -> Ta
 def _with_shaders(
     graph: Graph, target: Target, state: ContextState
 ) -> tuple[Program, Constants]:
-    """The program, whose shaders are at hand, and its constants. Where the shader compiler fails,
-    the program has precompiled kernels only."""
+    """The program, with all shaders available, and its constants. If the shader compiler fails, the
+    program uses precompiled kernels only."""
     program, constants = compile_program(graph, target)
     start = time.perf_counter()
     try:
@@ -142,8 +142,8 @@ def _with_shaders(
 
 
 def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[MLGraph]:
-    """The graph that was saved under a key; see ``SavedGraphs.load``. The device was tested when
-    the graph was built; another device or driver would not get it."""
+    """The graph saved under a key; see ``SavedGraphs.load``. The device was tested when the graph
+    was built; other devices and drivers can't load it."""
 
     def prepare() -> GraphParts:
         start = time.perf_counter()
@@ -161,8 +161,8 @@ def save_graph(
     executable: Executable,
     unused: frozenset[str],
 ) -> MLPromise[None]:
-    """Save a graph that is set up. Its constants are read from the device in the context's order of
-    work, one at a time."""
+    """Save a graph after its set-up. Its constants are read from the device one at a time, in the
+    context's order of work."""
 
     def write(folder: Path) -> None:
         form = after_setup(executable.program)
@@ -185,7 +185,7 @@ def save_graph(
 
 
 def read_storage(state: ContextState, storage: Storage) -> np.ndarray:
-    """The bytes of a constant, once the context's work before is done."""
+    """The bytes of a constant, after all earlier work of the context."""
     promise: MLPromise[np.ndarray] = state.new_promise("a constant's bytes")
     state.stream.enqueue(Read(storage, promise.resolve, promise.reject))
     return promise.result()
@@ -197,9 +197,9 @@ def _make_graph(
     what: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> MLPromise[MLGraph]:
-    """The graph of ``prepare()``, which runs on a background thread: other work on the timeline
-    goes on meanwhile. ``what`` names the call in errors. ``give_up`` is called when the process can
-    have no thread for it."""
+    """The graph that ``prepare()`` returns. It runs on a background thread, while other work on the
+    timeline continues. ``what`` names the call in errors. ``give_up`` is called if no thread can be
+    started."""
     promise: MLPromise[MLGraph] = state.new_promise("an MLGraph")
 
     def failed(error: BaseException) -> None:
@@ -239,7 +239,7 @@ def _make_graph(
         except DeviceLostError as error:
             state.timeline.lose(str(error))
             promise.reject(InvalidStateError(f"the context is lost: {error}"))
-        except BaseException as error:  # panics of libraries in Rust are no Exceptions
+        except BaseException as error:  # panics of Rust libraries are not Exceptions
             failed(error)
 
     return start_for(promise, make, what, refused)
@@ -250,7 +250,7 @@ def load_executable(state: ContextState, parts: GraphParts) -> Executable:
     try:
         return state.device.load(parts.program, parts.constants, parts.modules)
     except MemoryError:
-        # Memory of destroyed objects is free once the work that runs now is done.
+        # Memory of destroyed objects is freed once the running work is done.
         state.stream.fence().wait()
         return state.device.load(parts.program, parts.constants, parts.modules)
 

@@ -1,7 +1,7 @@
 """MLGraphBuilder: describing a model (§8.9).
 
-The operator methods are made from the operator records: each has the record's signature and
-docstring and differs in nothing else.
+The operator methods are generated from the operator records and differ only in the record's
+signature and docstring.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from .tensor import MLTensor
 class MLOperand(PublicDir, OneOfAKind, Arithmetic):
     """A tensor in the graph being built (§8.6).
 
-    Python's operators stand for the builder's methods (extension): ``+ - * / ** @``, unary minus,
+    Python's operators call the builder's methods (extension): ``+ - * / ** @``, unary minus,
     ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
     ``!=`` compare identity, and an operand has no truth value (TypeError)."""
 
-    # The builder holds the value and drops it when the graph is built, so that operands that a
-    # program still has keep neither constants nor nodes alive.
+    # The builder owns the value and drops it when the graph is built, so that an operand that
+    # outlives the build keeps neither constants nor nodes alive.
     __slots__ = ("_builder", "_descriptor", "_number", "_title")
 
     def __init__(
@@ -94,8 +94,8 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
 class MLGraphBuilder(PublicDir, OneOfAKind):
     """Describes one graph for ``context`` and builds it once.
 
-    Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError,
-    with operator and ``[label]``, for operands and arguments that do not fit.
+    Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError
+    with operator and ``[label]`` for invalid operands and arguments.
     """
 
     def __init__(self, context: MLContext) -> None:
@@ -114,22 +114,22 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
-        # The claim of the first call that builds. (No locks: a signal handler may run between any
-        # two steps, and call the builder.)
+        # The claim of the first call of ``build``. (No locks: a signal handler may run between any
+        # two steps and call the builder.)
         self._built: dict[str, object] = {}
 
     if TYPE_CHECKING:
-        # Never there: type checkers read builder.pyi. Jedi, which completes in notebooks, reads
-        # this file, and takes up the signatures of methods made at import only where the source
-        # has something for their names.
+        # Not defined at run time; type checkers read builder.pyi. Jedi, which completes in
+        # notebooks, reads this file, and finds methods made at import only if the source declares
+        # something for their names.
         def __getattr__(self, name: str) -> Any:
             return self.input
 
     # -- inputs and constants ------------------------------------------------------------------
     def input(self, name: str, descriptor: Any) -> MLOperand:
-        """A graph input (§8.9.2): ``name`` is not empty and, among the inputs that a graph uses,
-        unique; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and shape.
-        Returns at once. TypeError for an empty name or a descriptor that no operand can have,
+        """A graph input (§8.9.2). ``name`` must not be empty and must be unique among the inputs
+        that a graph uses; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and
+        shape. Returns at once. Raises TypeError for an empty name or an invalid descriptor,
         InvalidStateError after ``build()`` and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
@@ -146,15 +146,15 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         """A constant (§8.9.3), in one of four forms:
 
         ``constant(descriptor, buffer)``: the buffer's bytes, copied;
-        ``constant(data_type, value)``: a scalar, the number cast to the data type as the
-        specification has it: integer types clamp it to their range and cut a fraction off, NaN
-        becomes 0, floats round; a RuntimeWarning says so where more than rounding is lost;
+        ``constant(data_type, value)``: a scalar. The number is cast as the specification says:
+        integer types clamp it to their range and truncate, NaN becomes 0, floats round; a
+        RuntimeWarning reports any loss beyond rounding;
         ``constant(tensor)``: a constant tensor of this context;
         ``constant(array)``: data type and shape from a NumPy array, copied (extension).
 
-        Returns at once. TypeError for data that does not fit, a tensor of another context or one
-        that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and when
-        the context is lost.
+        Returns at once. Raises TypeError for data that does not match, a tensor of another context
+        or one that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and
+        when the context is lost.
         """
         match (*args, *_by_name(named, len(args))):
             case (MLTensor() as tensor,):
@@ -203,7 +203,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         return self._constant_value(descriptor, data.reshape(-1).view(np.uint8))
 
     def _constant_value(self, descriptor: MLOperandDescriptor, given: np.ndarray) -> MLOperand:
-        """A constant with a copy of these bytes, or the one that there is already."""
+        """A constant with a copy of these bytes, or an equal one that exists already."""
         key = descriptor, zlib.crc32(given)
         # Two threads at once may store a constant twice.
         equal = self._constants.setdefault(key, [])
@@ -232,7 +232,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        # Arguments are converted before the method's own steps begin, as WebIDL does it.
+        # As in WebIDL, arguments are converted before the method's own steps begin.
         call = bind_call(record, args, options, _to_operands)
         where = call.where(record)
         self._check_can_build(where)
@@ -256,11 +256,12 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
 
     # -- build ---------------------------------------------------------------------------------
     def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
-        """Compile the graph up to ``outputs``, name → operand (§8.9.4). Rejects with TypeError for
-        no output, an empty name, an input or a constant as output (use ``identity``), an operand of
-        another builder or a destroyed constant tensor; InvalidStateError when built before or the
-        context is lost; OperationError when the device can't carry it."""
-        # Holds the graph until the build begins and takes it, or this call fails and drops it.
+        """Compile the graph that computes ``outputs``, name → operand (§8.9.4). Rejects with
+        TypeError for no output, an empty name, an input or a constant as output (use ``identity``),
+        an operand of another builder or a destroyed constant tensor; InvalidStateError when the
+        builder has built its graph or the context is lost; OperationError when the device lacks
+        the memory, or the graph can't be compiled."""
+        # Holds the graph until the build begins and takes it, or until this call fails.
         claim: list[Graph] = []
 
         def take() -> Graph:
@@ -364,7 +365,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
 
 
 class ShapeBuilder(MLGraphBuilder):
-    """A builder without a context: it checks operators and infers shapes, and builds nothing."""
+    """A builder without a context: it checks operators and infers shapes, but can't build."""
 
     def __init__(self) -> None:
         self._begin()
@@ -388,10 +389,10 @@ class ShapeBuilder(MLGraphBuilder):
 def constant_of(
     builder: MLGraphBuilder, array: np.ndarray, key: str | None = None
 ) -> MLOperand:
-    """A constant that reads the array's memory, which has to stay as it is: no copy is made,
-    unless NumPy would copy it in every run (unaligned data on the CPU device) or it is not
-    contiguous. Graphs of a context share what is made of constants of equal ``key``, whose elements
-    have to be equal. TypeError where ``constant`` raises it."""
+    """A constant that reads the array's memory, which must not change. No copy is made, unless the
+    array is not contiguous or NumPy would copy it in every run (unaligned data on the CPU device).
+    Graphs of a context share prepacked data between constants of equal ``key``, whose elements must
+    be equal. Raises TypeError as ``constant`` does."""
     descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
     builder._check_can_build("constant")
     builder._check_descriptor(descriptor, "constant")
@@ -403,8 +404,8 @@ def constant_of(
 
 
 def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
-    """The graph up to some operands of a builder, as ``build`` would compile it; the builder stays
-    as it is. Raises what ``build`` rejects with."""
+    """The graph that computes some operands of a builder, as ``build`` would compile it. The
+    builder is unchanged. Raises the errors that ``build`` rejects with."""
     operands = list(outputs.values()) if isinstance(outputs, Mapping) else []
     if not operands or not isinstance(operands[0], MLOperand):
         raise TypeError("a mapping of names to operands is expected, of one at least")
@@ -439,7 +440,7 @@ _CONSTANT_FORMS = (
 
 
 def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Compares two flat arrays of one length in parts, because weights are large."""
+    """Compares two flat arrays of equal length in parts, because weights are large."""
     part = 2**20
     return all(
         np.array_equal(a[start : start + part], b[start : start + part])
@@ -448,7 +449,7 @@ def _equal_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _by_name(named: dict[str, Any], first: int) -> list[Any]:
-    """The arguments of ``constant`` given by name, behind ``first`` positional ones."""
+    """The arguments of ``constant`` given by name, after ``first`` positional ones."""
     for form in _CONSTANT_FORMS:
         if named.keys() == set(form[first:]):
             return [named[name] for name in form[first:]]

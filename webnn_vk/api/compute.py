@@ -24,15 +24,15 @@ from .ml_graph import MLGraph, check_graph, check_names, executable_of
 def checked_arrays(
     state: ContextState, graph: MLGraph, inputs: Mapping[str, Any], what: str
 ) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
-    """The executable to call directly, and the inputs by name as arrays of elements; or None and
-    the inputs as bytes where the run has to go through the context's order of work. Under a profile
-    all runs do."""
+    """The executable to call directly, with the inputs by name as arrays of elements; or None, with
+    the inputs as bytes, if the run must go through the context's order of work. Under a profile all
+    runs do."""
     check_graph(graph, state, what)
     executable = executable_of(graph, what)
     profiled = state.timeline.observer is not None
     at_once = None
     if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
-        # No other work uses its memory.
+        # No other work uses this executable's memory.
         at_once = executable
     expected = graph.inputs
     # An isinstance check against an abstract class costs more than the rest.
@@ -57,15 +57,15 @@ def run_once(
     inputs: dict[str, np.ndarray],
     held: Reservation | None = None,
 ) -> dict[str, np.ndarray]:
-    """A run in the context's order of work: the outputs by name. ``held``: the room that the inputs
-    take, if they are copies. ``inputs``, bytes by name, is emptied."""
+    """A run in the context's order of work: the outputs by name. ``held``: the staging memory
+    reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
     executable = executable_of(graph, "compute")
     state.check()
     if held is None:
         size = sum(view.nbytes for view in inputs.values())
         held = state.timeline.staging.reserve(size, "compute")
-    # Only this call uses the memory: no earlier work, so the host may write to it at once, and no
-    # later work, so it need be neither zeroed nor copied before it is read.
+    # Only this call uses the memory. No earlier work does, so the host may write to it at once; no
+    # later work does, so it need not be zeroed or copied before it is read.
     works: list[Work] = []
     workspace = executable.workspace
     sources, results = workspace and workspace.take() or ({}, {})
@@ -95,7 +95,7 @@ def run_once(
         works.append(Read(results[name], done, promise.reject, last=True))
     state.stream.enqueue(*works)
     del works
-    # Retrieve the errors of all promises, also where several are rejected.
+    # Retrieve the errors of all promises, even if several are rejected.
     errors = [promise.exception() for promise in promises.values()]
     if workspace is not None and not any(errors):
         workspace.keep((sources, results))

@@ -33,7 +33,7 @@ from .ml_graph import MLGraph, check_graph, executable_of, match
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
-if TYPE_CHECKING:  # loaded when they are asked for: a model starts without them
+if TYPE_CHECKING:  # imported on first use: running a model needs neither
     from webnn_vk.gpu.semaphore import GPUSemaphore
     from webnn_vk.profiler import Profile
 
@@ -43,12 +43,12 @@ _MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
 
 
 class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
-    """A device and the strict order of work on it; made by ``ml.create_context``.
+    """A device and a strict order of work on it, made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the
     context's timeline, in the order of the calls. At most 4 submits are on the device at a time
-    (``runtime.schedule.MAX_IN_FLIGHT``); further calls wait in a queue as small records, and go to
-    the device together. A callback of a promise must not wait for the same context.
+    (``runtime.schedule.MAX_IN_FLIGHT``). Further calls wait in a queue as small records and are
+    submitted together. A callback of a promise must not wait for the same context.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     # -- attributes ----------------------------------------------------------------------------
     @property
     def accelerated(self) -> bool:
-        """What was asked for at creation (§8.3)."""
+        """The value that was given at creation (§8.3)."""
         return self._accelerated
 
     @property
@@ -98,7 +98,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def op_support_limits(self) -> dict[str, Any]:
         """Data types and ranks of every operand of every operator on this device, with
         ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7). Returns at
-        once; raises nothing."""
+        once and never raises."""
         return op_support_limits(self._state.device)
 
     # -- tensors -------------------------------------------------------------------------------
@@ -107,7 +107,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     ) -> MLPromise[MLTensor]:
         """A zeroed tensor (§8.3.2). ``descriptor``: MLTensorDescriptor or a mapping with
         data_type, shape, readable, writable. Rejects with TypeError for an invalid descriptor,
-        UnknownError when the device has no memory for it, InvalidStateError when lost."""
+        UnknownError when the device is out of memory, InvalidStateError when the context is
+        lost."""
 
         def create() -> MLPromise[MLTensor]:
             what = "create_tensor"
@@ -130,9 +131,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def create_constant_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], input_data: Any
     ) -> MLPromise[MLTensor]:
-        """A constant tensor for ``builder.constant(tensor)``, shared by any number of graphs
+        """A constant tensor for ``builder.constant(tensor)``, which any number of graphs can share
         (§8.3.3). ``input_data`` is copied before the call returns. Rejects as ``create_tensor``
-        does, and with TypeError when the data does not fit."""
+        does, and with TypeError when the data does not match the descriptor."""
 
         def create() -> MLPromise[MLTensor]:
             what = "create_constant_tensor"
@@ -149,11 +150,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     ) -> MLPromise[MLTensor]:
         """A constant tensor that is ``buffer`` itself: no copy, no device memory (extension).
 
-        For weights in a read-only memory-mapped file (``np.memmap``). The buffer is kept for as
-        long as anything uses it, never written, and must not change. Rejects as
-        ``create_constant_tensor`` does, with TypeError when the data does not lie where the device
-        can use it (16-byte alignment; the message says what is needed), NotSupportedError when it
-        has no VK_EXT_external_memory_host."""
+        Meant for weights in a read-only memory-mapped file (``np.memmap``). The library keeps the
+        buffer as long as anything uses it and never writes to it; its contents must not change.
+        Rejects as ``create_constant_tensor`` does, with TypeError when the device can't use the
+        memory (it needs 16-byte alignment; the message says what is wrong), NotSupportedError
+        without VK_EXT_external_memory_host."""
 
         def create() -> MLPromise[MLTensor]:
             what = "import_constant_tensor"
@@ -164,10 +165,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
-        ``input_data`` is copied before the call returns, which waits for the device where too much
-        waits for it already (``runtime.staging.STAGING_BYTES``). TypeError when the tensor belongs
-        to another context, is not writable, or the data does not fit; InvalidStateError when it was
-        destroyed, and in a callback that would have to wait; OperationError for want of memory."""
+        ``input_data`` is copied before the call returns. The call waits for the device when
+        ``runtime.staging.STAGING_BYTES`` of data are queued already. Raises TypeError when the
+        tensor belongs to another context or is not writable, or when the data does not match;
+        InvalidStateError when the tensor was destroyed, and in a callback that would have to wait;
+        OperationError when out of memory."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
         state.use("write_tensor")
@@ -183,17 +185,17 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         stage = partial(self._state.stage, view)
         held, staged = staging.reserve_and(view.nbytes, "write_tensor", stage)
         copied = view.copy() if staged is None else None
-        storage = state.use("write_tensor")  # it may have been destroyed or lent meanwhile
+        storage = state.use("write_tensor")  # the tensor may have been destroyed or lent meanwhile
         self._state.stream.enqueue(Write(storage, copied, staged, held=held))
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
-        """A readable tensor's contents once all work before is done (§8.3.4): a NumPy array of
-        its data type and shape, or None after filling ``output`` (§8.3.5), a writable buffer of
-        fitting type that stays untouched on failure: an array of the tensor's shape, or a flat one
-        of at least its byte length. Rejects with
-        TypeError for a tensor of another context, one not readable or a wrong buffer, with
-        InvalidStateError when the tensor or the context goes away first, and with the error of the
-        dispatch that should have written it."""
+        """A readable tensor's contents after all earlier work (§8.3.4): a NumPy array of its data
+        type and shape, or None after filling ``output`` (§8.3.5). ``output`` is a writable buffer
+        of a matching type: an array of the tensor's shape, or a flat one of at least its byte
+        length. It stays unchanged on failure. Rejects with TypeError for a tensor of another
+        context, a tensor that is not readable or a wrong buffer, InvalidStateError when the tensor
+        is destroyed or the context lost first, and with the error of the dispatch that should have
+        written the tensor."""
 
         def read() -> MLPromise[Any]:
             state = owned(tensor, self._state, "read_tensor")
@@ -209,14 +211,14 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def create_exportable_tensor(
         self, descriptor: MLOperandDescriptor | Mapping[str, Any], gpu_device: Any = None
     ) -> MLPromise[MLTensor]:
-        """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device``, without a copy: the
-        device that the context was made on, or another ``GPUDevice`` of the same hardware. To any
-        ``wgpu.GPUDevice`` its contents are copied (extension; docs/interop.md).
+        """A zeroed tensor that ``export_to_gpu`` lends to ``gpu_device`` without a copy. The
+        GPUDevice is the one that the context was made on, or another one of the same hardware. For
+        a ``wgpu.GPUDevice`` the contents are copied (extension; docs/interop.md).
 
-        Without a ``gpu_device`` it serves ``tensor.export_fd()`` only. Rejects as ``create_tensor``
-        does, with InvalidStateError when the GPUDevice was destroyed, NotSupportedError on the CPU
-        device, for a GPUDevice of other hardware or without VK_KHR_external_memory_fd where that is
-        needed (between two opened devices).
+        Without a ``gpu_device`` the tensor serves only ``tensor.export_fd()``. Rejects as
+        ``create_tensor`` does, with InvalidStateError when the GPUDevice was destroyed, and with
+        NotSupportedError on the CPU device, for a GPUDevice of other hardware, and without
+        VK_KHR_external_memory_fd where it is needed (between two opened devices).
         """
 
         def create() -> MLPromise[MLTensor]:
@@ -229,11 +231,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.run_on_worker(self._state.promised, create)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore that orders the context's work with CUDA, another device or process,
-        without waits by the host: the companion of ``tensor.export_fd()`` (extension).
+        """A semaphore that orders the context's work with CUDA, another device or another process,
+        without waits by the host. Use it with ``tensor.export_fd()`` (extension).
 
-        NotSupportedError on the CPU device and where the device has no VK_KHR_external_semaphore_fd
-        for timeline semaphores (lavapipe), InvalidStateError when the context is lost.
+        Raises NotSupportedError on the CPU device and without VK_KHR_external_semaphore_fd for
+        timeline semaphores (lavapipe), InvalidStateError when the context is lost.
         """
         self._state.check()
         what = "create_exportable_semaphore"
@@ -242,21 +244,21 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.run_on_worker(GPUSemaphore, self._state.stream, what)
 
     def export_to_gpu(self, tensor: MLTensor) -> Any:
-        """Lend an exportable tensor to its GPUDevice: the buffer with its memory, at once; the same
-        one until it is destroyed (extension).
+        """Lend an exportable tensor to its GPUDevice (extension). Returns a buffer with the
+        tensor's memory at once; later calls return the same buffer until it is destroyed.
 
         The buffer has usage STORAGE, COPY_SRC and COPY_DST and the tensor's packed byte length. The
-        device's work finds what was queued on the context before. ``buffer.destroy()`` gives the
-        tensor back with what is in it; until then writing, reading and dispatching with the tensor
-        is a TypeError. Tensor and context may be destroyed, the buffer keeps its data. TypeError
-        for a tensor that isn't exportable or belongs to another context, InvalidStateError when the
-        tensor or the GPUDevice was destroyed.
-        """
+        GPUDevice's work sees the results of all work queued on the context before.
+        ``buffer.destroy()`` returns the memory with its contents to the tensor; until then,
+        writing, reading and dispatching with the tensor raise TypeError. The buffer keeps its data
+        when the tensor or the context is destroyed. Raises TypeError for a tensor that isn't
+        exportable or belongs to another context, InvalidStateError when the tensor or the GPUDevice
+        was destroyed. """
         self._state.timeline.check_fork()
         caller = Owner()
         try:
             export = owned(tensor, self._state, "export_to_gpu").export(caller)
-            # No call follows: if an interrupt comes from here on, the caller loses the buffer.
+            # The last call is done: an interrupt from here on makes the caller lose the buffer.
             export.seen = True
             return export.buffer
         except BaseException:
@@ -267,13 +269,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def dispatch(
         self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
     ) -> None:
-        """Queue one run of ``graph`` (§8.3.1): tensors by the names of its inputs and outputs, with
-        exactly their data types and shapes. Returns at once. TypeError for tensors that don't fit,
-        InvalidStateError for a destroyed graph; errors while it runs come out when an output is
-        read."""
+        """Queue one run of ``graph`` (§8.3.1). ``inputs`` and ``outputs`` map the graph's names to
+        tensors with exactly their data types and shapes. Returns at once. Raises TypeError for
+        tensors that don't match, InvalidStateError for a destroyed graph. If the run fails, reading
+        an output raises the error."""
         context = self._state
         check_graph(graph, context, "dispatch")
-        # An isinstance check against an abstract class costs more than all that follows.
+        # An isinstance check against an abstract class costs more than the rest of the call.
         if type(inputs) is not dict:
             inputs = entries(inputs, _MAPPINGS)
         if type(outputs) is not dict:
@@ -291,13 +293,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
 
         ``inputs``: an array (or bytes, or lists of numbers) for each input of the graph. An array
-        of more than one dimension has the input's shape. Blocks; ``compute_async`` doesn't.
-        TypeError for names and arrays that don't fit, InvalidStateError for a destroyed graph or
-        context, OperationError when the run fails."""
+        of more than one dimension must have the input's shape. Blocks; ``compute_async`` doesn't.
+        Raises TypeError for names and arrays that don't match, InvalidStateError for a destroyed
+        graph or context, OperationError when the run fails."""
         try:
             at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
             if at_once is not None:
-                # An interrupt can leave nothing half done here.
+                # No state changes here that an interrupt could leave half done.
                 self._state.check()
                 return at_once.compute(arrays)
             return background.run_on_worker(run_once, self._state, graph, arrays)
@@ -307,9 +309,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def compute_async(
         self, graph: MLGraph, inputs: Mapping[str, Any]
     ) -> MLPromise[dict[str, np.ndarray]]:
-        """``compute`` as a promise, to be awaited under asyncio (extension). The inputs are copied
-        before the call returns; the promise rejects with what ``compute`` raises (TypeError,
-        InvalidStateError, OperationError)."""
+        """``compute`` as a promise, which asyncio can await (extension). The inputs are copied
+        before the call returns. The promise rejects with the errors that ``compute`` raises
+        (TypeError, InvalidStateError, OperationError)."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
@@ -333,14 +335,15 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     # -- saved graphs --------------------------------------------------------------------------
     def save_graph(self, key: str, graph: MLGraph) -> MLPromise[None]:
-        """Keep a built graph under ``key`` for processes to come (extension, from the cache
-        explainer): what was compiled, its shaders and weights as they lie on the device. A graph
-        saved before under the same key is replaced, wholly or, when this fails, not at all.
+        """Save a built graph under ``key`` for later processes (extension, from the cache
+        explainer): the compiled program, its shaders, and the weights as they are stored on the
+        device. An earlier graph under the same key is replaced completely; on failure it stays.
 
-        The promise resolves to None once it is on disk, in the folder of ``Settings.cache``.
-        Rejects with TypeError for what is no str or no graph of this context, InvalidStateError for
-        a destroyed graph or context, NotSupportedError without a cache folder, OperationError when
-        the weights can't be read or the files not written."""
+        The promise resolves to None once the graph is on disk, in the folder of
+        ``Settings.cache``. Rejects with TypeError for a key that is not a str or a graph of another
+        context, InvalidStateError for a destroyed graph or context, NotSupportedError without a
+        cache folder, OperationError when the weights can't be read or the files can't be
+        written."""
 
         def save() -> MLPromise[None]:
             check_key(key, "save_graph")
@@ -351,11 +354,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.run_on_worker(self._state.promised, save)
 
     def load_graph(self, key: str) -> MLPromise[MLGraph]:
-        """The graph that was saved under ``key``, in a fraction of the time of a build
-        (extension). Rejects with TypeError for what is no str, NotSupportedError, with the reason,
-        for a missing key and for a graph saved on another device, with another driver, other
-        features in use, another version of webnn_vk or whose files are damaged; otherwise as
-        ``builder.build``."""
+        """The graph saved under ``key``, loaded in a fraction of the time of a build (extension).
+        Rejects with TypeError for a key that is not a str. Rejects with NotSupportedError and the
+        reason when the key is missing, when the graph was saved on another device, with another
+        driver, other features in use or another version of webnn_vk, and when its files are
+        damaged. Otherwise as ``builder.build``."""
 
         def load() -> MLPromise[MLGraph]:
             check_key(key, "load_graph")
@@ -364,16 +367,17 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return background.run_on_worker(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
-        """The keys of all saved graphs in the cache folder, sorted (extension), also
-        for other devices. Rejects with NotSupportedError without a cache folder."""
+        """The keys of all saved graphs in the cache folder, sorted, including those of other
+        devices (extension). Rejects with NotSupportedError without a cache folder."""
         return background.run_on_worker(
             self._state.promised,
             lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
         )
 
     def delete_graph(self, key: str) -> MLPromise[None]:
-        """Remove the graph saved under ``key`` (extension); graphs loaded from it live on. Rejects
-        with TypeError for what is no str, NotSupportedError when there is none."""
+        """Remove the graph saved under ``key`` (extension); graphs loaded from it stay usable.
+        Rejects with TypeError for a key that is not a str, NotSupportedError when there is no such
+        graph."""
 
         def delete() -> MLPromise[None]:
             check_key(key, "delete_graph")
@@ -389,8 +393,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     # -- profile -------------------------------------------------------------------------------
     def profile(self, *, roofline: bool = True, every: int | None = None) -> Profile:
-        """A profile of what runs on the context's device inside of a ``with`` statement: kernels,
-        CPU steps, transfers and waits (extension)::
+        """A profile of the work on the context's device during a ``with`` statement: kernels, CPU
+        steps, transfers and waits (extension)::
 
             with context.profile() as p:
                 context.compute(graph, inputs)
@@ -399,12 +403,11 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with that. Each graph's first runs have their kernels timed, and as many further ones as
-        cost little (below 5 % of the time of the work); the others are seen as a whole. ``every``:
-        instead time one run in every ``every`` runs of each graph, beginning with its first; 1: all
-        runs.
-        InvalidStateError when the context is lost or profiled already, TypeError for another
-        ``every``."""
+        with these rates. The kernels of each graph's first runs are timed, and those of later runs
+        as long as measuring costs below 5 % of the time of the work; other runs are timed as a
+        whole. ``every``: instead, time the kernels of one run in every ``every`` runs of each
+        graph, beginning with the first; 1 means all runs. Raises InvalidStateError when the context
+        is lost or already profiled, TypeError for an invalid ``every``."""
         self._state.check()
         with forks.undisturbed():
             from webnn_vk.profiler import Profile
@@ -412,8 +415,8 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """Lose the context on purpose (§8.3.8), at once: its tensors and graphs are destroyed, what
-        is pending rejects with InvalidStateError. Calling it again does nothing."""
+        """Destroy the context (§8.3.8), at once: its tensors and graphs are destroyed, and pending
+        promises reject with InvalidStateError. A second call does nothing."""
         self._state.destroy()
 
     def __enter__(self) -> MLContext:
@@ -427,6 +430,6 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return f"<MLContext on {self._state.device.name}{' lost' if self.lost.done() else ''}>"
 
     def fence(self) -> Fence:
-        """The point after all work queued so far (extension): its ``value`` on the timeline,
-        ``done``, ``wait(timeout)`` in seconds. Returns at once; raises nothing."""
+        """A fence after all work queued so far (extension), with its ``value`` on the timeline,
+        ``done``, and ``wait(timeout)`` in seconds. Returns at once and never raises."""
         return self._state.stream.fence()

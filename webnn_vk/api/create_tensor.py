@@ -30,7 +30,8 @@ def checked_descriptor(
     what: str,
     kind: type[MLOperandDescriptor] = MLOperandDescriptor,
 ) -> Any:
-    """The descriptor as ``kind``. TypeError when it is none, or larger than the device takes."""
+    """The descriptor as ``kind``. Raises TypeError for an invalid one, and for a tensor larger than
+    the device supports."""
     wanted = to_descriptor(descriptor, kind, what)
     error = check_dimensions(wanted, context.device.max_tensor_byte_length)
     if error is not None:
@@ -47,8 +48,8 @@ def create_tensor(
     external: ExternalBinding | None = None,
     held: Reservation | None = None,
 ) -> MLPromise[MLTensor]:
-    """A tensor with ``data``, zeros for None, once it has its place in the order of work.
-    ``held``: the share of the staging memory that the data takes until it is written."""
+    """A tensor with ``data`` (None: zeros), resolved when its memory is allocated. ``held``: the
+    staging memory reserved for the data until it is written."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
     exportable = external is not None and external.exportable
     storage, works = context.new_storage(descriptor.byte_length, exportable)

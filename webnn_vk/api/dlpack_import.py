@@ -23,14 +23,14 @@ _HOST_TYPES = (KDL_CPU, 3, 11, 13)
 def from_dlpack(
     x: Any, context: MLContext, *, readable: bool = True, writable: bool = True
 ) -> MLTensor:
-    """A new tensor of ``context`` with the contents of ``x``: any object with ``__dlpack__`` (or a
-    NumPy array) of a WebNN data type, or bool, which becomes uint8. Waits for the tensor.
+    """A new tensor of ``context`` with the contents of ``x``: a NumPy array or any object with
+    ``__dlpack__``, of a WebNN data type or bool, which becomes uint8. Waits for the tensor.
 
-    Values are copied, whatever strides and byte order a NumPy array has: once where the host sees
-    the context's memory, else once more to the device; ``x`` is free again on return. Memory of
-    another library is not used in place: it could change while a dispatch reads it. TypeError for
-    other data types, BufferError for memory that the CPU can't see, and what ``create_tensor``
-    rejects with.
+    Values are copied, with any strides and byte order of a NumPy array: once if the host can access
+    the context's memory, otherwise once more to the device. ``x`` is not used after the call.
+    Memory of another library is not used in place, because it could change while a dispatch reads
+    it. Raises TypeError for other data types, BufferError for memory that the CPU can't access, and
+    the errors that ``create_tensor`` rejects with.
     """
     if not isinstance(context, MLContext):
         raise TypeError(f"from_dlpack: an MLContext is expected, not {kind_of(context)}")
@@ -63,11 +63,11 @@ def from_dlpack(
         background.run_on_worker(fill, array)
         return tensor
     finally:
-        del array  # an error's traceback must not hold ``x``
+        del array  # the traceback of an error must not keep ``x`` alive
 
 
 class _OnHost:
-    """Asks a producer for its data in the CPU's memory (NumPy itself does so since 2.1 only)."""
+    """Asks a producer for its data in CPU memory (NumPy does this itself since 2.1)."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""Graphs as they were described or compiled, with their weights: what exporters write."""
+"""Graphs as they were described or compiled, with their weights, for exporters."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .ml_graph import MLGraph, executable_of
 def source_of(
     given: MLGraph | Mapping[str, MLOperand], what: str
 ) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
-    """The graph that some operands of a builder depend on, as it was described, or a built
-    graph as it was compiled; and a function that reads the elements of one constant.
+    """The graph that computes some operands of a builder, as described, or a built graph as it was
+    compiled; and a function that reads the elements of one constant.
 
-    TypeError for anything else, InvalidStateError for a destroyed graph, OperationError where the
-    file of a graph that was loaded describes none. Elements are read one constant at a time
-    (OperationError where what was saved can't be unpacked).
+    Raises TypeError for anything else, InvalidStateError for a destroyed graph, OperationError if
+    the file of a loaded graph describes none. Elements are read one constant at a time
+    (OperationError if saved weights can't be unpacked).
     """
     if isinstance(given, Mapping):
         return graph_of(given), elements_of
@@ -62,8 +62,8 @@ def source_of(
 
 
 def with_weights(built: MLGraph, what: str) -> Graph:
-    """The graph that a built one was compiled of, with its weights as data and its nodes on no
-    device: to be compiled for another one. Raises as `source_of` does."""
+    """The graph that a built one was compiled from, with its weights as data and its nodes not
+    placed on a device, so that it can be compiled for another one. Raises as `source_of` does."""
     graph, elements = source_of(built, what)
     data = {value: elements(value) for value in graph.constants() if value.data is None}
     filled = {
@@ -84,8 +84,8 @@ def with_weights(built: MLGraph, what: str) -> Graph:
 def _unpacked(
     held: Sequence[tuple[Storage | np.ndarray, str]], value: Value, state: ContextState
 ) -> np.ndarray | None:
-    """A constant's elements, unpacked from bytes or storages with their packings. Each of several
-    may hold a part."""
+    """A constant's elements, unpacked from bytes or storages with their packings. If there are
+    several, each may hold a part."""
     described = value.descriptor
     whole: np.ndarray | None = None
     for place, packing in held:
@@ -99,7 +99,7 @@ def _unpacked(
         if whole is None:
             whole = part
         else:
-            # Elements outside of a part unpack to 0.
+            # Elements that a part doesn't hold unpack to 0.
             mask = form.unpack(np.full_like(data, 255), packed).view(np.uint8) != 0
             whole.view(np.uint8)[mask] = part.view(np.uint8)[mask]
     return None if whole is None else whole.reshape(described.shape)

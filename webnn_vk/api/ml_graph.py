@@ -17,7 +17,8 @@ from .tensor import MLTensor
 
 
 class MLGraph(PublicDir, OneOfAKind, AsyncManager):
-    """Made by ``MLGraphBuilder.build``; run by ``context.dispatch`` or ``context.compute``."""
+    """A compiled graph, made by ``MLGraphBuilder.build`` and run by ``context.dispatch`` or
+    ``context.compute``."""
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         self._context = context
         self._executable: Executable | None = executable
         self._report = report
-        # Inputs that were described but that nothing in the graph reads.
+        # Inputs that were described, but that no node of the graph reads.
         self._unused = unused
         self._inputs = dict(executable.program.inputs)
         self._outputs = dict(executable.program.outputs)
@@ -45,13 +46,13 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         return dict(self._outputs)
 
     def report(self) -> GraphReport:
-        """What was compiled: steps with device, kernel and cost, sizes and build times
-        (extension). At once; raises nothing, for a destroyed graph neither."""
+        """The compiled steps with device, kernel and cost, sizes and build times (extension).
+        Returns at once and never raises, not even for a destroyed graph."""
         return self._report
 
     def destroy(self) -> None:
-        """Release the graph (§8.4.1), at once; what is queued already still runs. Calling it again
-        does nothing. InvalidStateError in a forked child."""
+        """Release the graph (§8.4.1), at once; runs that are queued already complete. A second call
+        does nothing. Raises InvalidStateError in a forked child."""
         self._context.timeline.check_fork()
         self._executable = None
 
@@ -89,8 +90,8 @@ def check_names(
     what: str,
     unused: Collection[str] = (),
 ) -> None:
-    """TypeError unless both have the same keys; ``unused`` are inputs that the builder had and the
-    graph has not, as no output depends on them."""
+    """Raise TypeError unless both have the same keys. ``unused``: inputs of the builder that the
+    graph doesn't have, because no output depends on them."""
     if given.keys() != expected.keys():
         names = sorted(_named(name) for name in given)
         idle = sorted(sanitize(name) for name in given if name in unused and name not in expected)
@@ -105,7 +106,7 @@ def _named(name: Any) -> str:
 
 
 def check_graph(graph: Any, context: ContextState, what: str) -> None:
-    """TypeError unless it is a graph of the context."""
+    """Raise TypeError unless it is a graph of the context."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if graph._context is not context:
@@ -113,7 +114,8 @@ def check_graph(graph: Any, context: ContextState, what: str) -> None:
 
 
 def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
-    """What runs; InvalidStateError when the graph was destroyed. ``what`` names the call."""
+    """The graph's executable. Raises InvalidStateError when the graph was destroyed. ``what`` names
+    the call."""
     executable = graph._executable
     if executable is None:
         raise InvalidStateError(f"{what}: the graph was destroyed")
@@ -123,8 +125,8 @@ def executable_of(graph: MLGraph, what: str = "compute") -> Executable:
 def match(
     graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
 ) -> tuple[dict[str, Storage], dict[str, Storage]]:
-    """The storages of inputs and outputs by name, of tensors found free; TypeError for tensors that
-    don't fit the graph (§8.3, "validate tensors with descriptors")."""
+    """The storages of inputs and outputs by name. The tensors must not be lent. Raises TypeError
+    for tensors that don't match the graph (§8.3, "validate tensors with descriptors")."""
     return (
         _match(inputs, graph._inputs, "input", graph._unused),
         _match(outputs, graph._outputs, "output"),

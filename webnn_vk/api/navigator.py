@@ -1,6 +1,6 @@
-"""``webnn_vk.ml``: making contexts (§8.2), and the list of devices.
+"""``webnn_vk.ml``: creating contexts (§8.2) and listing devices.
 
-Named after ``navigator.ml``: a module called ``ml`` would take the instance's place.
+The module is named after ``navigator.ml``; a module called ``ml`` would hide the instance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from webnn_vk.runtime.device_selection import (
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, for_want_of
 from webnn_vk.support.promise import MLPromise, settle_in_background
-from webnn_vk.support.settings import DRIVERS, Settings
+from webnn_vk.support.settings import DRIVERS, MLDriver, Settings
 from webnn_vk.support.warnings import asked_at
 from webnn_vk.support.warnings import say_once as _say_once
 
@@ -39,7 +39,6 @@ from .interop import wgpu
 
 MLPowerPreference = Literal["default", "high-performance", "low-power"]
 POWER_PREFERENCES = get_args(MLPowerPreference)
-MLDriver = Literal["vulkan", "kompute", "null"]
 
 
 class ML:
@@ -54,21 +53,23 @@ class ML:
         driver: MLDriver | None = None,
         settings: Settings | None = None,
     ) -> MLPromise[MLContext]:
-        """A context on ``gpu_device``, or else on the device that suits best (§8.2.2).
+        """A context on ``gpu_device``, or on the best device (§8.2.2).
 
-        On a ``webnn_vk.gpu.GPUDevice`` the context's work and the device's are one order; the
-        options about the choice of a device have no meaning there. For a ``wgpu.GPUDevice`` the
-        context is on the same hardware, with a separate timeline.
+        A context on a ``webnn_vk.gpu.GPUDevice`` shares the device's order of work; the options for
+        choosing a device are ignored. For a ``wgpu.GPUDevice`` the context is on the same hardware,
+        with a separate timeline.
 
-        The best GPU by default; ``power_preference`` "low-power" prefers an integrated one,
-        "high-performance" a discrete one, and outranks ``accelerated``; ``accelerated=False``
-        takes the CPU device. A software Vulkan device is taken only when ``settings.device`` (or
-        ``WEBNN_VK_DEVICE``) names it. ``driver``: in place of the settings' driver, see
-        ``Settings``. Rejects with TypeError for wrong options, ValueError for
-        settings that can't be (an operator to force, a pass to skip, a feature to mask that is
-        none; a variable of the environment with nonsense in it), NotSupportedError when the device
-        asked for can't be used, OperationError when threads, memory or files run out: nothing of
-        the context is left then, and the call may be repeated.
+        By default the best GPU is chosen. ``power_preference`` "low-power" prefers an integrated
+        GPU, "high-performance" a discrete one; both take precedence over ``accelerated``.
+        ``accelerated=False`` chooses the CPU device. A software Vulkan device is chosen only when
+        ``settings.device`` (or ``WEBNN_VK_DEVICE``) names it. ``driver`` replaces the settings'
+        driver, see ``Settings``.
+
+        Rejects with TypeError for invalid options, ValueError for invalid settings (an unknown
+        operator to force, pass to skip or feature to mask, or an environment variable that can't be
+        read), NotSupportedError when the requested device can't be used, OperationError when
+        threads, memory or files run out. After a failure nothing of the context remains, and the
+        call may be repeated.
         """
         if type(power_preference) is not str or power_preference not in POWER_PREFERENCES:
             return MLPromise.rejected(
@@ -102,10 +103,10 @@ ml = ML()
 
 
 def devices() -> list[DeviceInfo]:
-    """The Vulkan devices found, and the CPU device; the one that ``create_context()`` takes is
-    marked (none where that fails). What can't be used says why (``unusable``); a driver that
-    crashes, hangs or fails when it is asked stands for its devices. Waits for the drivers. Raises
-    nothing: where Vulkan can't be asked at all, a warning says why (extension)."""
+    """The Vulkan devices and the CPU device (extension). The device that ``create_context()``
+    chooses is marked; none is if that would fail. ``unusable`` says why a device can't be used. A
+    driver that crashes, hangs or fails during the query is listed in place of its devices. Waits
+    for the drivers. Never raises: if the Vulkan devices can't be listed, a warning says why."""
     return background.run_on_worker(_devices, _place_of_call(inspect.currentframe()))
 
 
@@ -137,8 +138,8 @@ def _place_of_call(frame: FrameType | None) -> tuple[str, int]:
 
 
 def _default_index() -> int | None:
-    """The index of the Vulkan device that ``create_context()`` takes, None for the CPU device, −1
-    where it fails."""
+    """The index of the Vulkan device that ``create_context()`` chooses; None for the CPU device, −1
+    if it would fail."""
     try:
         found = choose(Settings.from_environment()).found
     except (DOMException, TypeError, ValueError):
@@ -177,7 +178,7 @@ def _check(settings: Settings) -> None:
 
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:
     opened = open_best(settings, power_preference=power_preference, accelerated=accelerated)
-    # One line: the reason for the CPU device names what was passed over.
+    # One line is enough: the reason for the CPU device names the devices passed over.
     for line in [opened.choice.reason] if opened.choice.unasked else opened.passed_over:
         _say_once(line)
     if settings.driver == "null" and opened.device is not None:
@@ -190,7 +191,7 @@ def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLC
 def _context_over(
     device: DriverDevice, index: int, settings: Settings, accelerated: bool, **options: Any
 ) -> MLContext:
-    number = index if index >= 0 else None  # the null device is none of the machine's
+    number = index if index >= 0 else None  # the null device isn't one of the machine's devices
     info = DeviceInfo.of(device.profile, number, chosen=partial(_is_default, index))
     return _gpu_context(Timeline(device), info, settings, accelerated=accelerated, **options)
 
@@ -238,7 +239,7 @@ def _gpu_context(
 
 
 def _without_compiler(device: str, has_pack: bool) -> str:
-    """The warning that says what runs where without a compiler."""
+    """The warning that says where graphs run without a compiler."""
     if has_pack:
         return (
             f"no GLSL compiler; {device} runs the precompiled shaders, without fusion, and the CPU "

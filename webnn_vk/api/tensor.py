@@ -17,9 +17,9 @@ from .tensor_export import TensorMemory, export_fd
 
 
 class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
-    """Input or output of dispatches; made by ``context.create_tensor`` or
-    ``create_constant_tensor``. Its memory is given back when it is destroyed or collected and no
-    work uses it any more."""
+    """An input or output of dispatches, made by ``context.create_tensor`` or
+    ``create_constant_tensor``. Its memory is freed once the tensor is destroyed or collected and no
+    work uses it."""
 
     def __init__(self, state: TensorState) -> None:
         self._state = state
@@ -45,7 +45,7 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
 
     @property
     def dtype(self) -> np.dtype:
-        """The data type as NumPy has it (extension)."""
+        """The data type as a NumPy dtype (extension)."""
         return self._descriptor.numpy_dtype
 
     @property
@@ -75,32 +75,33 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         return external is not None and external.gpu_device is not None
 
     def export_fd(self) -> TensorMemory:
-        """The memory of an exportable tensor as an opaque file descriptor, which is the caller's
-        (extension): for CUDA, another Vulkan device, another process. Returns at once.
+        """The memory of an exportable tensor as an opaque file descriptor that the caller owns, for
+        CUDA, another Vulkan device or another process (extension). Returns at once.
 
-        The importer works on the tensor's own bytes, also after the tensor was destroyed.
-        The caller has to order the work: ``context.fence().wait()`` before the other side reads,
-        the other side's own wait before the next call with the tensor. TypeError when the tensor is
-        not exportable or something else holds it, InvalidStateError when it was destroyed,
-        NotSupportedError where the device has no VK_KHR_external_memory_fd."""
+        The importer works on the tensor's own bytes, also after the tensor is destroyed. The caller
+        orders the work: ``context.fence().wait()`` before the other side reads, and the other
+        side's wait before the next call with the tensor. Raises TypeError when the tensor is not
+        exportable or is lent already, InvalidStateError when it was destroyed, NotSupportedError
+        without VK_KHR_external_memory_fd."""
         return background.run_on_worker(export_fd, self._state)
 
     def to_numpy(self) -> TensorArray:
         """The tensor's contents as an array (extension); waits until all work queued so far is
         done.
 
-        A view of the tensor's own memory where the host sees it (the CPU device, lavapipe,
-        integrated GPUs), else of a staged copy that goes back on release. Read-only unless the
-        tensor is ``writable``. Until the array is released (``with tensor.to_numpy() as array:``,
-        ``array.release()``, or when it and all its views are gone) the tensor is the array's:
-        write, read and dispatch with it are a TypeError. TypeError when the tensor is not
-        ``readable`` or something else holds it, InvalidStateError when it was destroyed, and the
-        error of the dispatch that should have written it."""
+        The array is a view of the tensor's own memory where the host can access it (the CPU device,
+        lavapipe, integrated GPUs), otherwise of a staged copy that is written back on release. It
+        is read-only unless the tensor is ``writable``. The tensor is lent to the array until the
+        array is released: by ``with tensor.to_numpy() as array:``, by ``array.release()``, or when
+        the array and all its views are gone. Until then, writing, reading and dispatching with the
+        tensor raise TypeError. Raises TypeError when the tensor is not ``readable`` or is lent
+        already, InvalidStateError when it was destroyed, and the error of the dispatch that should
+        have written it."""
         return background.run_on_worker(view, self._state)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """A copy of the contents for ``np.asarray(tensor)`` (extension); waits for all work before.
-        TypeError when the tensor is not ``readable`` or something else holds it, InvalidStateError
+        """A copy of the contents for ``np.asarray(tensor)`` (extension). Waits for all earlier
+        work. Raises TypeError when the tensor is not ``readable`` or is lent, InvalidStateError
         when it was destroyed, and the error of the dispatch that should have written it."""
         if copy is False:
             raise ValueError("an array of a tensor is a copy; to_numpy() gives a view")
@@ -110,7 +111,8 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack device type and number: kDLCPU where the host sees the memory, else kDLVulkan."""
+        """DLPack device type and number: kDLCPU where the host can access the memory, else
+        kDLVulkan."""
         return dlpack.device_of(self._state)
 
     def __dlpack__(
@@ -121,16 +123,17 @@ class MLTensor(PublicDir, OneOfAKind, TensorBase, AsyncManager):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule over the view that ``to_numpy`` gives, which holds the tensor until its
-        consumer lets go of it; of a copy with ``copy=True``. BufferError for what can't be: a copy
-        that was forbidden, another device, Vulkan memory unless ``dl_device`` asks for the CPU."""
+        """A DLPack capsule over the view that ``to_numpy`` returns, or over a copy with
+        ``copy=True``. The view holds the tensor until the consumer releases it. Raises BufferError
+        when a copy is needed but forbidden, for another device, and for Vulkan memory unless
+        ``dl_device`` asks for the CPU."""
         return background.run_on_worker(
             dlpack.export, self._state, stream, max_version, dl_device, copy
         )
 
     def destroy(self) -> None:
-        """Release the tensor (§8.8.2), at once. Pending reads are rejected with InvalidStateError;
-        work queued before goes on. Calling it again does nothing."""
+        """Release the tensor (§8.8.2), at once. Pending reads reject with InvalidStateError; other
+        queued work completes. A second call does nothing."""
         self._state.destroy()
 
     def __enter__(self) -> MLTensor:

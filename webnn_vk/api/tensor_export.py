@@ -1,8 +1,8 @@
-"""Tensors whose memory is lent to a ``GPUDevice``, or handed out as a file descriptor (§ Interop of
+"""Tensors whose memory is lent to a ``GPUDevice``, or exported as a file descriptor (§ Interop of
 the explainer; extensions).
 
-While it is exported a tensor is its buffer's alone: the buffer is the tensor's lease, as an array
-is in ``interop.numpy``. Both sides work on the same bytes; what has to be arranged is the order.
+An exported tensor is lent to its buffer: only the buffer may be used, as with an array in
+``interop.numpy``. Both sides work on the same bytes, so this module only orders their work.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .interop import wgpu
 
 @dataclass(frozen=True)
 class TensorMemory:
-    """A tensor's memory as an opaque file descriptor, which belongs to the holder of this record.
+    """A tensor's memory as an opaque file descriptor, which the holder of this record owns.
 
-    The tensor is ``size`` bytes from ``offset`` on. What imports it needs ``allocation_size``, the
-    bytes of the whole (dedicated) allocation, and may compare ``device_uuid`` with its own. An
-    import takes ``fd`` over; without one, ``close()``.
+    The tensor has ``size`` bytes, starting at ``offset``. An importer needs ``allocation_size``,
+    the bytes of the whole (dedicated) allocation, and may compare ``device_uuid`` with its own. An
+    import takes over ``fd``; without an import, call ``close()``.
     """
 
     fd: int
@@ -74,7 +74,7 @@ class FileDescriptorOnly:
 
 
 class SameDevice:
-    """Context and GPUDevice are on one timeline: each follows the other at the handovers."""
+    """Context and GPUDevice share a timeline; at each handover one follows the other."""
 
     def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
         """``gpu``: the state of the GPUDevice; ``stream``: the context's."""
@@ -113,8 +113,8 @@ class SameDevice:
             self._storage = None
 
     def end(self) -> None:
-        """Take the memory from the GPU device: calls that have found the buffer alive and queue
-        their work only now fail."""
+        """Take the memory from the GPU device. Calls that found the buffer alive but queue their
+        work only now fail."""
         if self._storage is not None:
             self.gpu.stream.enqueue(Lend(self._storage))
 
@@ -143,8 +143,8 @@ class _Side:
 
 
 class TwoDevices(SameDevice):
-    """Context and GPUDevice opened the same device twice: each has its own view of the memory, and
-    their timelines are ordered by a semaphore, or by the host where semaphores can't be shared."""
+    """Context and GPUDevice opened the same device separately. Each has its own view of the memory.
+    A semaphore orders their timelines, or the host where semaphores can't be shared."""
 
     def __init__(self, gpu_device: GPUDeviceBase, gpu: DeviceState, stream: Stream) -> None:
         super().__init__(gpu_device, gpu, stream)
@@ -177,10 +177,10 @@ class TwoDevices(SameDevice):
         self._pass(self._gpu_side, self._context_side)
 
     def _pass(self, source: _Side, target: _Side) -> None:
-        """Order all further work of ``target`` after all work that ``source`` has so far."""
+        """Order all further work of ``target`` after all work of ``source`` so far."""
         self._turn += 1
         through = _by_host if source.semaphore is None else partial(_by_semaphore, self._turn)
-        # Neither the context's nor the GPUDevice's end may drop what the other waits for.
+        # Work that the other side waits for must survive the end of the context or GPUDevice.
         timeline = source.stream.timeline
         user = timeline.join(lambda message: None)
         through(source, target, partial(_leave, partial(timeline.leave, user)))
@@ -192,7 +192,7 @@ def _side(stream: Stream, storage: Storage, semaphore: Any) -> _Side:
 
 def _by_host(source: _Side, target: _Side, leave: Callable[[], None]) -> None:
     arrived = threading.Event()
-    # The work of ``source`` may have failed, and with it what the memory holds.
+    # If the work of ``source`` failed, the contents of the memory are undefined.
     errors: list[Exception | None] = []
 
     def reached() -> None:
@@ -226,7 +226,7 @@ def _by_semaphore(turn: int, source: _Side, target: _Side, leave: Callable[[], N
         stop_waits(target.semaphore, turn)
 
     def reached() -> None:
-        # Too late for work that the target has started meanwhile: the host takes no part in this.
+        # Too late for work that the target has started meanwhile, since the host isn't involved.
         if source.storage.error is not None:
             target.storage.error = source.storage.error
         leave()
@@ -270,9 +270,9 @@ def _take_back(
 
 
 def external_binding(context: ContextState, gpu_device: Any) -> ExternalBinding:
-    """How tensors of a context go to ``gpu_device`` (None: only by file descriptor). TypeError for
-    what is no GPUDevice, InvalidStateError for a destroyed one, NotSupportedError where the two
-    devices share no memory."""
+    """How tensors of a context go to ``gpu_device`` (None: only by file descriptor). Raises
+    TypeError for anything but a GPUDevice, InvalidStateError for a destroyed one, NotSupportedError
+    if the two devices can't share memory."""
     device, what = context.device, "create_exportable_tensor"
     if wgpu.is_device(gpu_device):
         return wgpu.WgpuBinding(gpu_device, what)

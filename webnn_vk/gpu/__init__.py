@@ -13,9 +13,9 @@
     device.queue.submit([encoder.finish()])
     data = device.queue.read_buffer(buffer).result().view(array.dtype)
 
-WebGPU's rules are checked at the call that breaks them: TypeError for a wrong type, ValueError for
-what WebGPU's validation refuses, InvalidStateError for what was destroyed, OperationError when the
-device has no memory left.
+The call that breaks one of WebGPU's rules raises: TypeError for a wrong type, ValueError where
+WebGPU's validation fails, InvalidStateError for a destroyed object, OperationError when the device
+is out of memory.
 
 Names are loaded on first use (PEP 562), because a context needs only some of these modules. Type
 checkers read ``__init__.pyi``, which is generated.

@@ -76,7 +76,7 @@ class GPUAdapter(PublicDir):
             if chosen.driver != "vulkan":
                 raise NotSupportedError(
                     f"a GPUDevice needs the driver vulkan; {chosen.called('driver')} is "
-                    f"{chosen.driver!r}, whose buffers nobody else can use"
+                    f"{chosen.driver!r}, whose buffers can't be shared"
                 )
             return GPUDevice(self, open_device(self._physical, chosen), chosen)
 
@@ -90,12 +90,12 @@ class GPUAdapter(PublicDir):
 
 
 class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
-    """An opened device, by ``adapter.request_device()``; ``ml.create_context(gpu_device)`` makes a
-    context on it.
+    """An opened device, made by ``adapter.request_device()``. ``ml.create_context(gpu_device)``
+    makes a context on it.
 
-    All work on it and on the contexts on it is one order: each sees what was queued before,
-    without waits by the host. (CPU steps of a context's graph hold up that context alone, and what
-    is handed over from it.) Every method may be called from any thread.
+    The device and its contexts share one order of work: each call sees the results of all calls
+    before it, without waits by the host. (CPU steps of a context's graph delay only that context
+    and what it hands over.) Every method may be called from any thread.
     """
 
     def __init__(self, adapter: GPUAdapter, device: DriverDevice, settings: Settings) -> None:
@@ -120,7 +120,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of features in use, WebGPU's "timestamp-query" among them where
+        """Names of the features in use, including WebGPU's "timestamp-query" where
         ``create_query_set`` works."""
         if missing(self._state) is not None:
             return self._state.device.profile.features
@@ -131,11 +131,11 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         """Resolves once, when the device is lost or destroyed."""
         return self._state.lost
 
-    # -- making --------------------------------------------------------------------------------
+    # -- creation ------------------------------------------------------------------------------
     def create_buffer(self, *, size: int, usage: int, label: str = "") -> GPUBuffer:
-        """A zeroed buffer of ``size`` bytes. ``usage``: STORAGE, COPY_SRC, COPY_DST and
-        QUERY_RESOLVE in any combination. Returns at once. TypeError and ValueError for another size
-        or usage, OperationError when the device has no memory for it, InvalidStateError when it is
+        """A zeroed buffer of ``size`` bytes. ``usage``: any combination of STORAGE, COPY_SRC,
+        COPY_DST and QUERY_RESOLVE. Returns at once. Raises TypeError or ValueError for an invalid
+        size or usage, OperationError when the device is out of memory, InvalidStateError when it is
         lost."""
         what = named("create_buffer", label)
         size, usage = integer(size, f"{what}: size"), integer(usage, f"{what}: usage")
@@ -159,8 +159,9 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         return background.run_on_worker(create)
 
     def create_buffer_with_data(self, *, data: Any, usage: int, label: str = "") -> GPUBuffer:
-        """A buffer holding a copy of ``data``, anything contiguous with the buffer protocol. Only
-        for staging memory it may wait. TypeError for other data, otherwise as ``create_buffer``."""
+        """A buffer with a copy of ``data``, any contiguous object with the buffer protocol. The
+        call waits only when the staging memory is full. Raises TypeError for other data, otherwise
+        as ``create_buffer``."""
         what = named("create_buffer_with_data", label)
         view = byte_view(data, what)
         buffer = self.create_buffer(size=len(view), usage=usage, label=label)
@@ -168,13 +169,13 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         return buffer
 
     def create_shader_module(self, *, code: Any, label: str = "") -> GPUShaderModule:
-        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``; GLSL is
-        compiled here, which blocks.
+        """A compute shader from GLSL (str), SPIR-V (bytes) or a ``codegen.KernelSpec``. Blocks
+        while GLSL is compiled.
 
-        Its storage buffers are at set 0. SPIR-V is trusted like any native code: what it does out
-        of a buffer's bounds is undefined. ValueError with the compiler's log for GLSL that doesn't
-        compile, TypeError for anything else; NotSupportedError without a compiler,
-        InvalidStateError when the device is lost.
+        All storage buffers are in set 0. SPIR-V is trusted like any native code: accesses outside
+        of a buffer are undefined. Raises ValueError with the compiler's log for GLSL that doesn't
+        compile, TypeError for other code, NotSupportedError without a compiler, InvalidStateError
+        when the device is lost.
         """
         self._state.check("create_shader_module")
         return background.run_on_worker(GPUShaderModule, self._state, code, label)
@@ -188,46 +189,46 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         label: str = "",
     ) -> GPUComputePipeline:
         """A shader ready to run. ``constants``: specialisation constant id → number (for a
-        KernelSpec's module also name → number). Blocks while the driver compiles. TypeError and
-        ValueError for another module, entry point, constant or workgroup than there can be,
-        OperationError when the driver fails, InvalidStateError when the device is lost."""
+        KernelSpec's module also name → number). Blocks while the driver compiles. Raises TypeError
+        or ValueError for an invalid module, entry point, constant or workgroup, OperationError when
+        the driver fails, InvalidStateError when the device is lost."""
         self._state.check("create_compute_pipeline")
         return background.run_on_worker(
             GPUComputePipeline, self._state, module, entry_point, constants or {}, label
         )
 
     def create_bind_group(self, *, entries: Any, label: str = "") -> GPUBindGroup:
-        """Buffers for a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
+        """The buffers of a dispatch. ``entries``: buffers (or GPUBufferBindings, or mappings with
         buffer, offset and size, in bytes) in the order of their bindings, or mappings with binding
-        and resource. The buffers need usage STORAGE. Returns at once. TypeError and ValueError for
-        what doesn't fit, InvalidStateError for what was destroyed or lost."""
+        and resource. The buffers need usage STORAGE. Returns at once. Raises TypeError or
+        ValueError for invalid entries, InvalidStateError for a destroyed buffer or a lost
+        device."""
         self._state.check("create_bind_group")
         return GPUBindGroup(self._state, entries, label)
 
     def create_command_encoder(self, *, label: str = "") -> GPUCommandEncoder:
-        """Records commands for ``queue.submit``. Returns at once. InvalidStateError when the device
-        is lost."""
+        """An encoder that records commands for ``queue.submit``. Returns at once. Raises
+        InvalidStateError when the device is lost."""
         self._state.check(named("create_command_encoder", label))
         return GPUCommandEncoder(self._state, label)
 
     def create_query_set(self, *, type: str, count: int, label: str = "") -> GPUQuerySet:
-        """``count`` slots (1 to 4096) for times, at once; ``type`` is "timestamp". TypeError for
-        other arguments, NotSupportedError, with
-        the reason, where the device lacks the feature "timestamp-query"; ValueError for another
-        type or count, InvalidStateError when the device is lost."""
+        """``count`` slots (1 to 4096) for times; ``type`` is "timestamp". Returns at once. Raises
+        TypeError or ValueError for other arguments, NotSupportedError with the reason where the
+        device lacks the feature "timestamp-query", InvalidStateError when the device is lost."""
         return GPUQuerySet(self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
-        """A semaphore to order the device's work with CUDA, another device or process, at
-        once. InvalidStateError when the device is lost, NotSupportedError where it has no
-        VK_KHR_external_semaphore_fd for timeline semaphores."""
+        """A semaphore that orders the device's work with CUDA, another device or another process.
+        Returns at once. Raises InvalidStateError when the device is lost, NotSupportedError when it
+        has no VK_KHR_external_semaphore_fd for timeline semaphores."""
         what = "create_exportable_semaphore"
         self._state.check(what)
         return background.run_on_worker(GPUSemaphore, self._state.stream, what)
 
     def import_external_buffer(self, tensor: TensorBase) -> MLPromise[GPUBuffer]:
-        """The buffer of an MLTensor that was made exportable to this device: ``export_to_gpu`` seen
-        from here. Rejects with what that raises: TypeError, InvalidStateError."""
+        """The buffer of an MLTensor that is exportable to this device: ``context.export_to_gpu``
+        from the device's side. Rejects with the same errors: TypeError, InvalidStateError."""
         caller = Owner()
         try:
             self._state.check("import_external_buffer")
@@ -250,9 +251,9 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
 
     # -- end -----------------------------------------------------------------------------------
     def destroy(self) -> None:
-        """End this object's use of the device, at once. Work submitted before goes on; exported
-        buffers go back to their tensors; contexts on the device live on. Calling it again does
-        nothing. InvalidStateError in a forked child."""
+        """End this object's use of the device, at once. Submitted work completes, exported buffers
+        return to their tensors, and contexts on the device stay usable. A second call does nothing.
+        Raises InvalidStateError in a forked child."""
         self._state.destroy()
 
     def __enter__(self) -> GPUDevice:
@@ -272,8 +273,8 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
 
 
 def enumerate_adapters() -> list[GPUAdapter]:
-    """The usable Vulkan devices, in Vulkan's order; none where there is no Vulkan. Waits for the
-    driver; ValueError for nonsense in the environment's settings."""
+    """The usable Vulkan devices, in Vulkan's order; an empty list without Vulkan. Waits for the
+    driver. Raises ValueError for invalid settings in the environment."""
     try:
         found = background.run_on_worker(_find_devices)
         return [GPUAdapter(device) for device in found if device.unusable is None]
@@ -282,9 +283,9 @@ def enumerate_adapters() -> list[GPUAdapter]:
 
 
 def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdapter]:
-    """The adapter that suits best: what ``WEBNN_VK_DEVICE`` names, else the best GPU, else a
-    software device. ``power_preference``: "low-power" prefers an integrated one,
-    "high-performance" a discrete one. Rejects with NotSupportedError when there is none."""
+    """The best adapter: the device that ``WEBNN_VK_DEVICE`` names, else the best GPU, else a
+    software device. ``power_preference``: "low-power" prefers an integrated GPU, "high-performance"
+    a discrete one. Rejects with NotSupportedError when there is none."""
     if power_preference not in (None, *POWER_PREFERENCES):
         return MLPromise.rejected(
             TypeError(
@@ -306,7 +307,7 @@ def request_adapter(*, power_preference: str | None = None) -> MLPromise[GPUAdap
             )
         except DriverError as error:
             raise NotSupportedError(f"no GPU adapter: {error}") from error
-        assert index is not None  # "vulkan" names one or raises
+        assert index is not None  # with "vulkan", choose_device returns one or raises
         return GPUAdapter(devices[index])
 
     return settle_in_background(MLPromise("a GPUAdapter"), chosen, "gpu")

@@ -18,8 +18,8 @@ from .label import shown
 
 class GPUBuffer(PublicDir, OneOfAKind):
     """Made by ``device.create_buffer``, ``context.export_to_gpu`` or
-    ``device.import_external_buffer``. ``size`` is in bytes. Its memory is given back when it is
-    destroyed or collected and no work uses it any more."""
+    ``device.import_external_buffer``. ``size`` is in bytes. The memory is freed once the buffer is
+    destroyed or collected and no work uses it."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
         returned: Callable[[GPUBuffer], None] | None = None,
     ) -> None:
         self._device = device
-        # A list, because one atomic step takes the storage out.
+        # A list, because ``pop`` removes the storage in one atomic step.
         self._memory = [storage]
         self._returned = returned
         self._size = storage.size
@@ -53,9 +53,8 @@ class GPUBuffer(PublicDir, OneOfAKind):
         return self._label
 
     def destroy(self) -> None:
-        """Release it, at once; a tensor's memory goes back to the tensor with its contents. Work
-        submitted before goes on. Calling it again does nothing. InvalidStateError in a forked
-        child."""
+        """Release the buffer, at once. A tensor gets its memory back, with the contents. Submitted
+        work completes. A second call does nothing. Raises InvalidStateError in a forked child."""
         self._device.timeline.check_fork()
         returned = self._returned
         if returned is None:
@@ -83,7 +82,7 @@ class GPUBuffer(PublicDir, OneOfAKind):
 
 
 def clear(buffer: GPUBuffer) -> bool:
-    """Let go of a buffer's memory; whether it held any."""
+    """Release a buffer's memory. Returns whether it had any."""
     try:
         buffer._memory.pop()
     except IndexError:
@@ -92,7 +91,7 @@ def clear(buffer: GPUBuffer) -> bool:
 
 
 def usable(buffer: GPUBuffer, device: DeviceState, needed: GPUBufferUsage, what: str) -> Storage:
-    """A buffer's memory; ValueError or InvalidStateError when that use is not allowed."""
+    """A buffer's memory. Raises ValueError or InvalidStateError when this use is not allowed."""
     if buffer._device is not device:
         raise ValueError(f"{what}: {buffer!r} belongs to another GPUDevice")
     if needed not in buffer.usage:
@@ -101,7 +100,7 @@ def usable(buffer: GPUBuffer, device: DeviceState, needed: GPUBufferUsage, what:
 
 
 def alive(buffer: GPUBuffer, what: str) -> Storage:
-    """A buffer's memory; InvalidStateError when it was destroyed."""
+    """A buffer's memory. Raises InvalidStateError when the buffer was destroyed."""
     try:
         return buffer._memory[0]
     except IndexError:
@@ -109,7 +108,7 @@ def alive(buffer: GPUBuffer, what: str) -> Storage:
 
 
 def integer(value: Any, what: str) -> int:
-    """``value`` as an int; TypeError for what is none."""
+    """``value`` as an int. Raises TypeError for anything that is not an integer."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what}: an integer is expected, not {value!r}")
     return operator.index(value)

@@ -28,8 +28,8 @@ class GPUDeviceLostInfo:
 
 
 class DeviceState:
-    """The state of one ``GPUDevice``. It lives as long as that or anything made by it; with it the
-    GPUDevice's use of the device ends."""
+    """The state of one ``GPUDevice``. It lives as long as the GPUDevice or any object made by it;
+    its end ends the GPUDevice's use of the device."""
 
     def __init__(self, device: DriverDevice, settings: Settings) -> None:
         self.device = device
@@ -75,7 +75,7 @@ class DeviceState:
 
     def _destroy(self) -> None:
         self.end(GPUDeviceLostInfo("destroyed", "destroy() was called"))
-        # The last to leave waits for the device; destroy() should not.
+        # The last user to leave waits for the device, which destroy() must not do.
         background.retry(self.stream.leave, "close")
 
     def end(self, info: GPUDeviceLostInfo) -> None:

@@ -33,7 +33,7 @@ from .shader import GPUComputePipeline
 
 @dataclass(frozen=True)
 class GPUBufferBinding:
-    """Bytes of a buffer, ``size`` from ``offset`` on (None: to the end)."""
+    """``size`` bytes of a buffer, starting at ``offset`` (None: to the end)."""
 
     buffer: GPUBuffer
     offset: int = 0
@@ -98,13 +98,14 @@ def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, i
 
 
 class GPUCommandEncoder(PublicDir, OneOfAKind):
-    """Records commands; ``finish()`` makes a command buffer of them. Each command sees what those
-    before it wrote. A signal handler may record too: in front of the command that it interrupts."""
+    """Records commands; ``finish()`` turns them into a command buffer. Each command sees the
+    results of the commands before it. A signal handler may record too: its commands come before the
+    one that it interrupts."""
 
     def __init__(self, device: DeviceState, label: str) -> None:
         self._device = device
         self._label = label
-        # What was recorded: a command joins it in one step, or doesn't.
+        # The recorded commands. Each is added in one step or not at all.
         self._log: list[Step | GPUComputePass] = []
         self._finished = False
 
@@ -116,12 +117,14 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
     def begin_compute_pass(
         self, *, label: str = "", timestamp_writes: GPUComputePassTimestampWrites | None = None
     ) -> GPUComputePass:
-        """A pass to record dispatches in, at once; other commands have to wait for its ``end()``.
+        """Begin a pass that records dispatches. Returns at once. The encoder takes no other command
+        until the pass's ``end()``.
 
-        ``timestamp_writes``: a mapping with ``query_set``, and the numbers of the slots that get
-        the time when all before the pass is done, ``beginning_of_pass_write_index``, and when the
-        pass is, ``end_of_pass_write_index`` (one or both). Raises TypeError and ValueError for what
-        they can't be, InvalidStateError for a destroyed set or an encoder that is not open."""
+        ``timestamp_writes``: a mapping with ``query_set`` and one or both of
+        ``beginning_of_pass_write_index`` (the slot for the time when all work before the pass is
+        done) and ``end_of_pass_write_index`` (the slot for the time when the pass is done). Raises
+        TypeError or ValueError for an invalid mapping, InvalidStateError for a destroyed set or an
+        encoder that is not open."""
         what = named("begin_compute_pass", label)
         self._check(what)
         writes = None
@@ -140,10 +143,10 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         destination: GPUBuffer,
         destination_offset: int,
     ) -> None:
-        """Copy times, each a ``uint64`` of nanoseconds since a moment of the device's choice, to
-        ``destination`` (usage QUERY_RESOLVE) from ``destination_offset`` bytes on, a multiple of
-        256; 0 for slots that nothing has written. Recorded at once. Raises TypeError and ValueError
-        for what can't be, InvalidStateError for what was destroyed."""
+        """Copy times to ``destination`` (usage QUERY_RESOLVE), starting at ``destination_offset``
+        bytes, a multiple of 256. Each time is a ``uint64`` of nanoseconds since a moment that the
+        device chooses; an unwritten slot gives 0. Recorded at once. Raises TypeError or ValueError
+        for invalid arguments, InvalidStateError for a destroyed set or buffer."""
         what = "resolve_query_set"
         self._check(what)
         usable_set(query_set, self._device, what)
@@ -171,9 +174,10 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         destination_offset: int,
         size: int | None = None,
     ) -> None:
-        """Copy ``size`` bytes (None: the rest of ``source``). The buffers need usage COPY_SRC and
-        COPY_DST and must be two. Recorded at once. TypeError and ValueError for what doesn't fit,
-        InvalidStateError for a destroyed buffer or an encoder that is not open."""
+        """Copy ``size`` bytes (None: the rest of ``source``) between two different buffers, which
+        need usage COPY_SRC and COPY_DST. Recorded at once. Raises TypeError or ValueError for
+        invalid arguments, InvalidStateError for a destroyed buffer or an encoder that is not
+        open."""
         what = "copy_buffer_to_buffer"
         self._check(what)
         source_offset, size = check_range(source, source_offset, size, what)
@@ -187,9 +191,10 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         self._record(what, step_of(command, uses))
 
     def clear_buffer(self, buffer: GPUBuffer, offset: int = 0, size: int | None = None) -> None:
-        """Zero ``size`` bytes (None: to the end); both numbers multiples of 4 inside a buffer. It
-        needs usage COPY_DST. Recorded at once. TypeError and ValueError for what doesn't fit,
-        InvalidStateError for a destroyed buffer or an encoder that is not open."""
+        """Zero ``size`` bytes (None: to the end) from ``offset``. Both are multiples of 4, unless
+        the range ends with the buffer. The buffer needs usage COPY_DST. Recorded at once. Raises
+        TypeError or ValueError for invalid arguments, InvalidStateError for a destroyed buffer or
+        an encoder that is not open."""
         what = "clear_buffer"
         self._check(what)
         offset, size = check_range(buffer, offset, size, what)
@@ -203,9 +208,9 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         self._record(what, step_of(command, {buffer: (not whole, True)}))
 
     def finish(self, *, label: str = "") -> GPUCommandBuffer:
-        """The recorded commands, at once; the encoder is over. InvalidStateError while a pass is
-        open, for an encoder that is over, a destroyed buffer or a lost device; OperationError when
-        the driver fails."""
+        """End the encoder and return its commands as a command buffer, at once. Raises
+        InvalidStateError while a pass is open, for a finished encoder, a destroyed buffer or a lost
+        device; OperationError when the driver fails."""
         return background.run_on_worker(self._finish, label)
 
     def _finish(self, label: str) -> GPUCommandBuffer:
@@ -245,7 +250,7 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
 
 @dataclass(eq=False, frozen=True)
 class _Set:
-    """The pipeline as one call of ``set_pipeline`` gave it."""
+    """The pipeline of one call of ``set_pipeline``."""
 
     pipeline: GPUComputePipeline | None
 
@@ -267,9 +272,9 @@ class GPUComputePass(PublicDir):
         self._push: tuple[_Set | None, bytes] = None, b""
 
     def set_pipeline(self, pipeline: GPUComputePipeline) -> None:
-        """The pipeline of the dispatches that follow; forgets the push constants. At once.
-        TypeError for anything else, ValueError for another device's, InvalidStateError when the
-        pass has ended."""
+        """Set the pipeline of the dispatches that follow, and forget the push constants. Returns at
+        once. Raises TypeError for anything but a GPUComputePipeline, ValueError for a pipeline of
+        another device, InvalidStateError when the pass has ended."""
         self._check("set_pipeline")
         if not isinstance(pipeline, GPUComputePipeline):
             raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
@@ -278,9 +283,9 @@ class GPUComputePass(PublicDir):
         self._pipeline = _Set(pipeline)
 
     def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
-        """The buffers of the dispatches that follow; ``index`` is 0. At once. TypeError for
-        anything else, ValueError for another index or device, InvalidStateError when the pass has
-        ended."""
+        """Set the buffers of the dispatches that follow; ``index`` must be 0. Returns at once.
+        Raises TypeError for anything but a GPUBindGroup, ValueError for another index or device,
+        InvalidStateError when the pass has ended."""
         self._check("set_bind_group")
         if not isinstance(bind_group, GPUBindGroup):
             raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
@@ -291,9 +296,9 @@ class GPUComputePass(PublicDir):
         self._group = bind_group
 
     def set_push_constants(self, data: Any) -> None:
-        """The whole push-constant block as bytes, or a mapping name → value for a module made from
-        a KernelSpec. At once. TypeError for anything else, ValueError for another length,
-        InvalidStateError when no pipeline is set or the pass has ended."""
+        """Set the whole push-constant block: bytes, or a mapping name → value for a module made
+        from a KernelSpec. Returns at once. Raises TypeError for anything else, ValueError for
+        another length, InvalidStateError when no pipeline is set or the pass has ended."""
         self._check("set_push_constants")
         current = self._pipeline
         pipeline = _needed(current)
@@ -312,10 +317,11 @@ class GPUComputePass(PublicDir):
         self._push = current, data
 
     def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
-        """Run the pipeline over x·y·z workgroups. Recorded at once. TypeError unless they are
-        integers, ValueError for more than the device runs, buffers that are missing, too large or
-        overlap where one is written, or without the push constants that the shader has;
-        InvalidStateError without a pipeline, for a destroyed buffer or when the pass has ended."""
+        """Run the pipeline over x·y·z workgroups. Recorded at once. Raises TypeError unless they
+        are integers; ValueError for more workgroups than the device runs, for a missing or too
+        large buffer, for overlapping ranges of which one is written, and when the shader's push
+        constants are not set; InvalidStateError without a pipeline, for a destroyed buffer or when
+        the pass has ended."""
         self._check("dispatch_workgroups")
         current, group, (pushed_for, push) = self._pipeline, self._group, self._push
         pipeline = _needed(current)
@@ -333,8 +339,8 @@ class GPUComputePass(PublicDir):
         append(self._log, [step], lambda: self._check("dispatch_workgroups"))
 
     def end(self) -> None:
-        """Close the pass, at once; the encoder takes other commands again. InvalidStateError when
-        it has ended before."""
+        """End the pass, at once; the encoder takes other commands again. Raises InvalidStateError
+        when the pass has already ended."""
         self._check("end")
         self._ended = True
 
@@ -372,7 +378,7 @@ class GPUComputePass(PublicDir):
             reads, writes = uses.get(buffer, (False, False))
             uses[buffer] = reads or "r" in how, writes or "w" in how
         _check_overlaps(bound, access)
-        # A gap in the numbering is in the pipeline's layout, though no shader looks there.
+        # The pipeline's layout covers gaps in the numbering too, although no shader reads them.
         first = next(iter(access), 0)
         count = pipeline._native.request.binding_count
         places = [bound[i if i in access else first] for i in range(count)]

@@ -21,6 +21,6 @@ class GPUBufferUsage(IntFlag):
     QUERY_RESOLVE = 0x0200
 
 
-#: What a tensor's exported buffer can be used for, and what a buffer here can.
+#: The usages of a tensor's exported buffer, and the usages that buffers support.
 EXPORTED_USAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST
 SUPPORTED_USAGE = EXPORTED_USAGE | GPUBufferUsage.QUERY_RESOLVE

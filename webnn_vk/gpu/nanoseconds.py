@@ -21,13 +21,14 @@ def spec() -> KernelSpec:
 
 
 def needed(profile: DeviceProfile) -> bool:
-    """Whether the device's ticks are other than nanoseconds in 64 bits."""
+    """Whether the device's ticks need converting: they are not nanoseconds, or have fewer than 64
+    bits."""
     return profile.timestamp_period != 1 or profile.timestamp_valid_bits < 64
 
 
 def params(count: int, profile: DeviceProfile) -> dict[str, int]:
-    """The kernel's parameters for that many times. The period, a 32-bit float, is a fraction with a
-    numerator of 24 bits and, from 2⁻³⁹ ns on, a denominator of at most 2⁶³."""
+    """The kernel's parameters for ``count`` times. The period is a 32-bit float: a fraction whose
+    numerator has 24 bits and whose denominator, from 2⁻³⁹ ns on, is at most 2⁶³."""
     multiplier, denominator = float(np.float32(profile.timestamp_period)).as_integer_ratio()
     mask = (1 << profile.timestamp_valid_bits) - 1
     return {

@@ -27,7 +27,7 @@ from .shader import GPUComputePipeline, GPUShaderModule
 #: WebGPU's name of the feature.
 TIMESTAMP_QUERY = "timestamp-query"
 MAX_QUERIES = 4096
-#: What an offset in a destination has to be a multiple of, in bytes.
+#: An offset in a destination must be a multiple of this, in bytes.
 RESOLVE_ALIGNMENT = 256
 _WRITES = ("beginning_of_pass_write_index", "end_of_pass_write_index")
 
@@ -50,7 +50,7 @@ class GPUQuerySet(PublicDir):
         self._label = label
         self._count = count
         profile = device.device.profile
-        #: Made here, so that a device without this kernel refuses here and not when recording.
+        #: Made here, so that a device without this kernel fails now and not during recording.
         self._converter: GPUComputePipeline | None = None
         if nanoseconds.needed(profile):
             module = GPUShaderModule(device, nanoseconds.spec(), "nanoseconds")
@@ -76,9 +76,8 @@ class GPUQuerySet(PublicDir):
         return self._label
 
     def destroy(self) -> None:
-        """Release it, at once. Work submitted before goes on, other work with it is an
-        InvalidStateError.
-        Calling it again does nothing."""
+        """Release the set, at once. Submitted work completes; later work with the set raises
+        InvalidStateError. A second call does nothing."""
         self._device.timeline.check_fork()
         self._queries = None
 
@@ -95,7 +94,7 @@ class GPUQuerySet(PublicDir):
 
 
 def webgpu_features(profile: DeviceProfile) -> frozenset[str]:
-    """A profile's features, with WebGPU's name for what is a feature there."""
+    """A profile's features, with WebGPU's "timestamp-query" added where it applies."""
     return profile.features | ({TIMESTAMP_QUERY} if "timestamps" in profile.features else set())
 
 
@@ -127,8 +126,7 @@ def usable_set(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
 
 
 class GPUComputePassTimestampWrites(TypedDict, total=False):
-    """What ``timestamp_writes`` of ``begin_compute_pass`` is: a set and the numbers of its slots,
-    of which one or both are given."""
+    """``timestamp_writes`` of ``begin_compute_pass``: a set and one or both slot numbers."""
 
     query_set: Required[GPUQuerySet]
     beginning_of_pass_write_index: int
@@ -136,7 +134,7 @@ class GPUComputePassTimestampWrites(TypedDict, total=False):
 
 
 class PassWrites:
-    """What a pass writes: slots of a set at its beginning and at its end, each or neither."""
+    """The slots of a set that a pass writes at its beginning and at its end."""
 
     def __init__(self, device: DeviceState, given: Any, what: str) -> None:
         what = f"{what}: timestamp_writes"
@@ -161,7 +159,7 @@ class PassWrites:
         self._indices = indices
 
     def command(self, end: bool) -> TimestampCommand | None:
-        """What to record at the pass's beginning or its end."""
+        """The command to record at the pass's beginning or its end."""
         index = self._indices[end]
         if index is None:
             return None
@@ -169,7 +167,7 @@ class PassWrites:
 
 
 def check_slots(queries: GPUQuerySet, first: Any, count: Any, what: str) -> tuple[int, int]:
-    """``first`` and ``count``; ValueError for slots that there aren't."""
+    """``first`` and ``count`` as integers. Raises ValueError for slots outside of the set."""
     first, count = integer(first, f"{what}: first_query"), integer(count, f"{what}: query_count")
     if first < 0 or count < 0 or first + count > queries.count:
         raise ValueError(f"{what}: {count} queries from {first} on; {queries!r}")
@@ -179,8 +177,8 @@ def check_slots(queries: GPUQuerySet, first: Any, count: Any, what: str) -> tupl
 def resolution(
     queries: GPUQuerySet, first: int, count: int, storage: Storage, offset: int
 ) -> list[Command]:
-    """The commands that leave times in nanoseconds in a memory, each to see what the one before it
-    wrote."""
+    """The commands that write times in nanoseconds to a memory. Each must see the results of the
+    one before it."""
     what = "resolve_query_set"
     backing = storage.backing
     commands: list[Command] = [

@@ -1,4 +1,4 @@
-"""``GPUQueue``: what goes onto a device's timeline."""
+"""``GPUQueue``: the work of a GPUDevice's timeline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class GPUQueue(PublicDir, OneOfAKind):
         self._device = device
 
     def submit(self, command_buffers: Iterable[GPUCommandBuffer]) -> Fence:
-        """Run command buffers. Returns at once, the point after them: ``done``, ``wait(timeout)``.
+        """Run command buffers. Returns at once, with a fence after them: ``done``,
+        ``wait(timeout)``.
 
-        TypeError for anything else, ValueError for another device's, InvalidStateError for
-        destroyed buffers and query sets, and when the device is lost. Where memory that they read
-        should have been written by work that failed, they don't run, and reading what they write
-        raises that error.
+        Raises TypeError for anything but command buffers, ValueError for those of another device,
+        InvalidStateError for destroyed buffers and query sets and when the device is lost. If they
+        read memory that failed work should have written, they don't run, and reading their outputs
+        raises that work's error.
         """
         device = self._device
         given = list(command_buffers)
@@ -51,11 +52,12 @@ class GPUQueue(PublicDir, OneOfAKind):
         data_offset: int = 0,
         size: int | None = None,
     ) -> None:
-        """Replace bytes of a buffer (usage COPY_DST) from ``buffer_offset`` on. ``data``, anything
-        contiguous with the buffer protocol, is copied before the call returns; ``data_offset`` and
-        ``size`` choose some of its bytes. Only for staging memory it may wait. TypeError for other
-        data and what is no buffer, ValueError for a range that there isn't, another device's buffer
-        or one without the usage, InvalidStateError for what was destroyed or lost."""
+        """Replace bytes of a buffer (usage COPY_DST), starting at ``buffer_offset``. ``data`` is
+        any contiguous object with the buffer protocol and is copied before the call returns;
+        ``data_offset`` and ``size`` select some of its bytes. The call waits only when the staging
+        memory is full. Raises TypeError for other data or buffers; ValueError for an invalid range,
+        a buffer of another device or one without the usage; InvalidStateError for a destroyed
+        buffer or a lost device."""
         what = "write_buffer"
         view = byte_view(data, what)
         start = integer(data_offset, f"{what}: data_offset")
@@ -70,10 +72,10 @@ class GPUQueue(PublicDir, OneOfAKind):
     def read_buffer(
         self, buffer: GPUBuffer, buffer_offset: int = 0, size: int | None = None
     ) -> MLPromise[np.ndarray]:
-        """Bytes of a buffer (usage COPY_SRC) once all work before is done: a ``uint8`` array, to be
-        seen as another type with ``.view(dtype)``. Raises as ``write_buffer`` does (TypeError,
+        """Bytes of a buffer (usage COPY_SRC) after all earlier work: a ``uint8`` array, which
+        ``.view(dtype)`` shows as another type. Raises as ``write_buffer`` does (TypeError,
         ValueError, InvalidStateError); rejects with the error of the work that should have written
-        it."""
+        the bytes."""
         device = self._device
         part = check_range(buffer, buffer_offset, size, "read_buffer")
         promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
@@ -86,8 +88,8 @@ class GPUQueue(PublicDir, OneOfAKind):
         return f"<GPUQueue of {self._device!r}>"
 
     def on_submitted_work_done(self) -> MLPromise[None]:
-        """Resolves when all work submitted so far is done. InvalidStateError when the device is
-        lost; it rejects with that when it is lost meanwhile."""
+        """Resolves when all work submitted so far is done. Raises InvalidStateError when the device
+        is lost; rejects with it when the device is lost before that."""
         promise: MLPromise[None] = MLPromise("None, once work is done")
         self._device.check("on_submitted_work_done")
         self._device.stream.enqueue(Run(partial(promise.resolve, None), promise.reject))

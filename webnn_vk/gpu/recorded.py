@@ -1,7 +1,7 @@
 """Recorded commands: a log to which each command is added in one step, assembled at the end.
 
-So a signal handler that interrupts a recording method, and raises or records itself, leaves whole
-commands, with barriers where they are needed.
+A signal handler may interrupt a recording method, and raise or record itself: the log still has
+whole commands, with barriers where they are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Uses:
     writes: dict[Storage, None] = field(default_factory=dict)
 
     def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
-        # Reads of what this command buffer wrote before don't depend on other work.
+        # Reading what this command buffer itself wrote doesn't depend on other work.
         if reads and storage not in self.writes:
             self.reads[storage] = None
         if writes:
@@ -34,7 +34,7 @@ class Uses:
 
 @dataclass(eq=False, frozen=True)
 class Step:
-    """One command with what it touches."""
+    """One command and the buffers that it accesses."""
 
     command: Command
     #: (buffer, its memory, whether it is read, whether it is written)
@@ -53,7 +53,7 @@ def step_of(
 
 @dataclass
 class Recorded:
-    """Steps put together, with barriers where one depends on those before it."""
+    """Steps in order, with a barrier before each that depends on earlier ones."""
 
     commands: list[Command] = field(default_factory=list)
     uses: Uses = field(default_factory=Uses)
@@ -81,7 +81,7 @@ class Recorded:
         if writes is not None:
             self.query_sets[writes.set] = None
             if (begin := writes.command(end=False)) is not None:
-                self.barrier()  # nothing of the pass starts before
+                self.barrier()  # no dispatch of the pass starts before the timestamp
                 self.commands.append(begin)
         for step in steps:
             self.add(step)

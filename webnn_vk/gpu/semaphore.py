@@ -24,7 +24,7 @@ class GPUSemaphore(PublicDir, OneOfAKind):
         context.dispatch(…)                  # sees what the other side wrote
 
     No method blocks the caller. If a value is never signalled, all work after the wait for it is
-    held up, and so is the end of the device.
+    blocked, and so is the device's end.
     """
 
     def __init__(self, stream: Stream, what: str) -> None:
@@ -41,14 +41,14 @@ class GPUSemaphore(PublicDir, OneOfAKind):
                 raise OperationError(f"{what}: {error}") from error
         # The largest value asked for so far: the next signal has to exceed it.
         self._last = 0
-        # Makes that check and the queueing one step.
+        # Makes the check and the queueing one step.
         self._lock = threading.Lock()
 
     def export_fd(self) -> int:
-        """A new opaque file descriptor of the semaphore, which is the caller's: an import takes it
-        over, ``os.close`` otherwise. CUDA imports it as a timeline semaphore's. Returns at once.
-        InvalidStateError when the context and the device are gone, OperationError when the driver
-        fails."""
+        """A new opaque file descriptor of the semaphore. The caller owns it: an import takes it
+        over, otherwise ``os.close`` it. CUDA imports it as a timeline semaphore. Returns at once.
+        Raises InvalidStateError when the context and the device are gone, OperationError when the
+        driver fails."""
         return background.run_on_worker(self._export)
 
     def _export(self) -> int:
@@ -60,9 +60,10 @@ class GPUSemaphore(PublicDir, OneOfAKind):
                 raise OperationError(f"export_fd: {error}") from error
 
     def enqueue_signal(self, value: int) -> None:
-        """Reach ``value`` once all work queued so far is over, failed or not; returns at once.
-        TypeError unless it is an integer, ValueError unless it exceeds what was signalled
-        and waited for here before, InvalidStateError when the context and the device are gone."""
+        """Set the semaphore to ``value`` once all work queued so far has ended, successfully or
+        not. Returns at once. Raises TypeError unless ``value`` is an integer, ValueError unless it
+        exceeds every value signalled or waited for here before, InvalidStateError when the context
+        and the device are gone."""
         background.run_on_worker(self._signal, _value(value, "enqueue_signal"))
 
     def _signal(self, value: int) -> None:
@@ -70,7 +71,7 @@ class GPUSemaphore(PublicDir, OneOfAKind):
             if value <= self._last:
                 raise ValueError(f"enqueue_signal: {value} does not exceed {self._last}")
             self._last = value
-            # Where the work is never run, the other side must not wait for ever.
+            # If the work is never run, the other side must not wait forever.
             self._stream.enqueue(
                 Submit(
                     [],

@@ -182,8 +182,8 @@ def _constants(
 
 
 def _check_needed(spec: KernelSpec, given: Mapping[int, Any], what: str) -> None:
-    """What the shader has no sensible default for: it would run one invocation a workgroup, or take
-    a buffer in portions for one of another size."""
+    """Check that the constants without a sensible default are given: without them a workgroup would
+    have one invocation, or a buffer in several bindings would have another size."""
     portions = [f"PORTION_{b.name}" for b in spec.buffers if b.portions > 1]
     missing = [name for name in ("LX", *portions) if spec.constant_ids[name] not in given]
     if missing:

@@ -36,6 +36,11 @@ def check_made(*lengths: int) -> None:
         raise Unsupported(f"it would need a table of {list(lengths)} elements")
 
 
+def view_along(axis: int, rank: int) -> list[int]:
+    """A shape in which all elements are along one axis."""
+    return [-1 if i == axis else 1 for i in range(rank)]
+
+
 class Importing(Protocol):
     """What operators may ask of the import that they are part of (``convert.Conversion``)."""
 
@@ -123,13 +128,13 @@ class NodeContext:
         return index < len(outputs) and outputs[index] in self.scope.live
 
     # -- known values ----------------------------------------------------------------------------
-    def array(self, tensor: Tensor, what: str) -> np.ndarray:
-        """The value of a tensor that has to be known at import."""
-        return tensor.value(what)
-
     def ints(self, tensor: Tensor, what: str) -> list[int]:
         """The elements of a known integer tensor."""
         return [int(v) for v in tensor.value(what).reshape(-1)]
+
+    def optional_ints(self, tensor: Tensor | None, what: str) -> list[int] | None:
+        """The elements of a known integer tensor; None if it is left out."""
+        return None if tensor is None else self.ints(tensor, what)
 
     def int(self, tensor: Tensor, what: str) -> int:
         """The only element of a known integer tensor."""
@@ -147,6 +152,14 @@ class NodeContext:
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
         """Axes counted from the front, in order."""
         return sorted({self.axis(int(a), rank) for a in axes})
+
+    def chosen_axes(
+        self, axes: Sequence[int] | None, x: Tensor, count: int | None = None
+    ) -> list[int]:
+        """Axes counted from the front, as they are ordered; if None, the first ``count`` (all)."""
+        if axes is None:
+            return list(range(x.rank if count is None else count))
+        return [self.axis(a, x.rank) for a in axes]
 
     # -- operands --------------------------------------------------------------------------------
     def operand(self, value: Tensor | MLOperand | np.ndarray) -> MLOperand:

@@ -17,7 +17,7 @@ from . import folding, functions, records
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
-from .reading import Model, entries_of, port_type, subgraphs
+from .reading import Model, entries_of, live_nodes, port_type
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Maps, Missing, Tensor, TensorList, Text, Value
@@ -175,16 +175,10 @@ class Conversion:
         """Convert the nodes that ``outputs`` depend on."""
         nodes = list(nodes)
         self._spend(len(nodes))
-        scope.live = {name for name in outputs if name}
-        wanted: list[NodeProto] = []
-        for node in reversed(nodes):
-            if not scope.live.isdisjoint(node.output):
-                scope.live.update(_uses(node))
-                wanted.append(node)
-        for node in reversed(wanted):
-            external = self.model.external
+        wanted, scope.live = live_nodes(nodes, outputs)
+        for node in wanted:
             try:
-                decoded = decode_node(node, scope.opsets, external, scope.attributes)
+                decoded = decode_node(node, scope.opsets, self.model.external, scope.attributes)
             except Unsupported as error:
                 self.problems.append(Problem(node.name, node.op_type, str(error)))
                 scope.values |= {name: Missing() for name in node.output}
@@ -280,7 +274,9 @@ class Conversion:
                                       "text moved, no more")
                 if x is not None and not x.known and x.type in STORAGE_ONLY and not record.storage:
                     raise Unsupported(f"{x.type} is supported in moves and quantisation only")
-        made = record.function(NodeContext(self, scope, node), *inputs, **node.attributes)
+        made = record.function(
+            NodeContext(self, scope, node), *inputs, **record.arguments(node.attributes)
+        )
         if not isinstance(made, (list, tuple)):
             made = [made]
         return [self._wrap(node, i, value, inputs) for i, value in enumerate(made)]
@@ -360,22 +356,6 @@ def _without(node: NodeProto, absent: set[str]) -> NodeProto:
     made.CopyFrom(node)
     made.input[:] = ["" if name in absent else name for name in node.input]
     return made
-
-
-def _uses(node: NodeProto) -> set[str]:
-    names = {name for name in node.input if name}
-    for graph in subgraphs(node):
-        names |= _free_names(graph)
-    return names
-
-
-def _free_names(graph: GraphProto) -> set[str]:
-    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    used = {v.name for v in graph.output}
-    for node in graph.node:
-        used |= _uses(node)
-        made.update(node.output)
-    return used - made
 
 
 def _sources(inputs: Sequence[Value | None]) -> frozenset[str]:

@@ -9,11 +9,11 @@ model to the graphs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.runtime import CpuDevice, reclaim
@@ -22,7 +22,7 @@ from webnn_vk.runtime.engines import OnnxEngine
 
 from .convert import Conversion
 from .nodes import NodeCall
-from .reading import Model, subgraphs
+from .reading import Model, live_nodes, tensors_of
 from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
@@ -155,9 +155,12 @@ def opened(model: Model, trial: Trial) -> DynamicRun | None:
 def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
     """The model without its weights, and those."""
     graph = model.graph
-    nodes = _live(graph)
-    bodies = (nodes, *(f.node for f in model.functions.values()))
-    if graph.sparse_initializer or any(_reads_files(body) for body in bodies):
+    nodes, _ = live_nodes(graph.node, (v.name for v in graph.output))
+    bodies = (*nodes, *model.functions.values())
+    # ONNX Runtime would look for files beside the model.
+    if graph.sparse_initializer or any(
+        t.data_location == TensorProto.EXTERNAL for body in bodies for t in tensors_of(body)
+    ):
         raise _Unfit("weights that are not plain initializers")
     made = ModelProto(ir_version=model.proto.ir_version)
     made.opset_import.extend(model.proto.opset_import)
@@ -182,45 +185,6 @@ def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
         )
         named.external_data.add(key="location", value="external")
     return made.SerializeToString(), weights
-
-
-def _live(graph: GraphProto) -> list[NodeProto]:
-    """The nodes that the outputs depend on: the import looks at no others."""
-    used = {v.name for v in graph.output}
-    nodes = []
-    for node in reversed(graph.node):
-        if not used.isdisjoint(node.output):
-            used.update(node.input)
-            nodes.append(node)
-    return nodes[::-1]
-
-
-def _reads_files(nodes: Iterable[NodeProto]) -> bool:
-    """Whether some tensor inside of a node lies in a file, which ONNX Runtime would look for."""
-    return any(
-        tensor.data_location == TensorProto.EXTERNAL
-        for node in nodes for tensor in _tensors(node)
-    )
-
-
-def _tensors(node: NodeProto) -> Iterator[TensorProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.TENSOR:
-            yield attribute.t
-        elif attribute.type == AttributeProto.TENSORS:
-            yield from attribute.tensors
-        elif attribute.type == AttributeProto.SPARSE_TENSOR:
-            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-    for graph in subgraphs(node):
-        yield from _of_graph(graph)
-
-
-def _of_graph(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for node in graph.node:
-        yield from _tensors(node)
 
 
 def plain(model: Model) -> bool:

@@ -7,7 +7,7 @@ which they are external data of the file itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from onnx import TensorProto
 
@@ -30,37 +30,37 @@ def without_weights(data: memoryview) -> bytes | None:
     """The model's bytes with its large initializers as external data at ``OWN_FILE``; None where
     there are none, or where the file is odd: protobuf then has the say."""
     try:
-        parts: list[bytes] = []
-        found = 0
-        for number, wire, start, value, end in _fields(data, 0, len(data)):
-            if number == _GRAPH and wire == _LENGTH_DELIMITED:
-                graph, count = _graph(data, value, end)
-                parts.append(_field(_GRAPH, graph))
-                found += count
-            else:
-                parts.append(bytes(data[start:end]))
-        return b"".join(parts) if found else None
+        return _rewritten(data, 0, len(data), _GRAPH, _graph)
     except _Damaged:
         return None
 
 
-def _graph(data: memoryview, start: int, end: int) -> tuple[bytes, int]:
+def _graph(data: memoryview, start: int, end: int) -> bytes | None:
+    return _rewritten(data, start, end, _INITIALIZER, _tensor)
+
+
+def _rewritten(
+    data: memoryview, start: int, end: int, field: int,
+    rewrite: Callable[[memoryview, int, int], bytes | None],
+) -> bytes | None:
+    """A message with its ``field`` rewritten wherever ``rewrite`` returns something; None where it
+    never does."""
     parts: list[bytes] = []
-    found = 0
+    found = False
     for number, wire, first, value, last in _fields(data, start, end):
         small = None
-        if number == _INITIALIZER and wire == _LENGTH_DELIMITED and last - value >= _MIN_BYTES:
-            small = _tensor(data, value, last)
-        if small is None:
-            parts.append(bytes(data[first:last]))
-        else:
-            parts.append(_field(_INITIALIZER, small))
-            found += 1
-    return b"".join(parts), found
+        if number == field and wire == _LENGTH_DELIMITED:
+            small = rewrite(data, value, last)
+        found |= small is not None
+        parts.append(bytes(data[first:last]) if small is None else _field(field, small))
+    return b"".join(parts) if found else None
 
 
 def _tensor(data: memoryview, start: int, end: int) -> bytes | None:
-    """A tensor without its elements' bytes, which it names as external data instead."""
+    """A tensor without its elements' bytes, which it names as external data instead; None for a
+    small tensor."""
+    if end - start < _MIN_BYTES:
+        return None
     parts: list[bytes] = []
     found: dict[int, tuple[int, int]] = {}
     data_type = 0

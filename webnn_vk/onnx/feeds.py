@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from webnn_vk.support.errors import reason, sanitize
 
 from .errors import Problem, UnsupportedModelError
 from .importing import NO_TENSORS
-from .reading import Port
+from .reading import Port, shown
 from .types import numpy_type
 
 
@@ -44,11 +44,7 @@ def described(ports: Mapping[str, Port]) -> str:
 def _type_of(port: Port) -> str:
     if port.shape is None:
         return f"{port.type} of any shape"
-    return port.type + _listed(port.shape)
-
-
-def _listed(shape: Sequence[Any]) -> str:
-    return "[" + ", ".join("?" if d is None else sanitize(str(d)) for d in shape) + "]"
+    return port.type + shown(port.shape)
 
 
 def _array(port: Port, value: Any) -> np.ndarray:
@@ -76,17 +72,11 @@ def _array(port: Port, value: Any) -> np.ndarray:
                 f"or what becomes {port.type} without loss; array.astype({port.type!r}) rounds"
             )
         array = converted
-    if port.shape is not None and not _fits(array.shape, port.shape):
+    if not port.fits(array.shape):
         raise ValueError(
             f"{what}: {array.dtype}{list(array.shape)} is given, {_type_of(port)} is expected"
         )
     return array
-
-
-def _fits(shape: Sequence[int], declared: Sequence[Any]) -> bool:
-    return len(shape) == len(declared) and all(
-        not isinstance(d, int) or d == n for n, d in zip(shape, declared, strict=True)
-    )
 
 
 def _converted(given: np.ndarray, expected: np.dtype, numbers: bool) -> np.ndarray | None:

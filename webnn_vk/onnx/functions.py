@@ -12,6 +12,7 @@ from onnx import AttributeProto, FunctionProto, helper
 from webnn_vk.api.builder import MLOperand
 
 from .nodes import NodeCall
+from .reading import domain_name
 from .types import CARRIERS, numpy_type
 from .values import Tensor, Value
 
@@ -27,7 +28,7 @@ def schema_of(domain: str, operator: str, version: int) -> Any:
 
 def opsets_of(function: FunctionProto) -> dict[str, int]:
     """Opset versions that a function's nodes are written for."""
-    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in function.opset_import}
+    return {domain_name(o.domain): o.version for o in function.opset_import}
 
 
 def schema_function(node: NodeCall, inputs: Sequence[Value | None]) -> FunctionProto | None:
@@ -77,14 +78,15 @@ def _type_proto(value: Value | None) -> bytes:
 
 #: Why operators without a record can't be taken, where more can be said.
 _REASONS = {
-    "NonZero": "the shape of its result depends on values, WebNN's shapes are static",
-    "Unique": "the shape of its result depends on values, WebNN's shapes are static",
-    "NonMaxSuppression": "the shape of its result depends on values, WebNN's shapes are static",
     "ImageDecoder": "WebNN decodes no images",
-    "StringNormalizer": "WebNN has no strings",
-    "StringConcat": "WebNN has no strings",
-    "StringSplit": "WebNN has no strings",
-    "RegexFullMatch": "WebNN has no strings",
+    **dict.fromkeys(
+        ("NonZero", "Unique", "NonMaxSuppression"),
+        "the shape of its result depends on values, WebNN's shapes are static",
+    ),
+    **dict.fromkeys(
+        ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"),
+        "WebNN has no strings",
+    ),
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
          "Bernoulli"),

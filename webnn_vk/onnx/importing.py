@@ -17,15 +17,15 @@ from webnn_vk.compiler.types.data_types import (
     check_dimensions,
     to_shape,
 )
-from webnn_vk.support import background, warnings
-from webnn_vk.support.errors import InvalidStateError, sanitize
-from webnn_vk.support.promise import MLPromise, follow
+from webnn_vk.support import warnings
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.promise import MLPromise, follow_in_background
 
 from . import ops  # noqa: F401  (fills the table of records)
-from .convert import Conversion, MakeConstant
+from .convert import Conversion
 from .ends import why_no_tensor
 from .errors import Problem, Unsupported, UnsupportedModelError
-from .reading import Model, Port, read_model
+from .reading import Model, Port, read_model, shown
 from .types import carrier
 from .values import Tensor, TensorList, Value
 
@@ -65,21 +65,14 @@ def load(
     UnsupportedModelError (a NotSupportedError), which lists every reason, for what WebNN can't
     express, and as ``MLGraphBuilder.build`` does.
     """
-    promise: MLPromise[MLGraph] = MLPromise()
 
-    def work() -> None:
-        try:
-            builder = MLGraphBuilder(context)
-            made = build_operands(
-                path_or_model, builder, inputs, outputs=outputs, narrow_double=narrow_double
-            )
-            follow(builder.build(made), promise)
-        except Exception as error:
-            promise.reject(error)
+    def make() -> MLPromise[MLGraph]:
+        builder = MLGraphBuilder(context)
+        return builder.build(build_operands(
+            path_or_model, builder, inputs, outputs=outputs, narrow_double=narrow_double
+        ))
 
-    if not background.start(work, "import", refused=promise.reject):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return follow_in_background(make, "import")
 
 
 def build_operands(
@@ -162,14 +155,7 @@ def convert_any(
     if unknown:
         names = ", ".join(repr(sanitize(str(n))) for n in sorted(map(str, unknown)))
         raise ValueError(f"the model has no input {names}; it has {_listed(model.inputs)}")
-    wanted = list(model.outputs) if outputs is None else list(outputs)
-    missing = {name for name in wanted if name not in model.outputs}
-    missing -= {name for node in model.graph.node for name in node.output} if missing else set()
-    if missing:
-        raise ValueError(
-            f"the model has no output {_listed(sorted(missing))}, and no node makes it; it has "
-            f"{_listed(model.outputs)}"
-        )
+    wanted = list(picked(model, outputs))
     lengths = _symbols(model, inputs)
     given: dict[str, Value] = {}
     problems: list[Problem] = []
@@ -189,14 +175,28 @@ def convert_any(
         raise UnsupportedModelError(conversion.problems)
     for name in () if guessed else wanted:
         declared, value = model.outputs.get(name), made[name]
-        if declared is not None and declared.shape is not None and isinstance(value, Tensor):
-            if not _matches(value.shape, declared.shape):
-                # No error, as for ONNX Runtime: exporters leave such behind.
-                warnings.say_once(
-                    f"the model declares output {sanitize(name)!r} with shape "
-                    f"{_shown(declared.shape)}; it is {list(value.shape)}"
-                )
+        if declared is not None and isinstance(value, Tensor) and not declared.fits(value.shape):
+            # No error, as for ONNX Runtime: exporters leave such behind.
+            warnings.say_once(
+                f"the model declares output {sanitize(name)!r} with shape "
+                f"{shown(declared.shape)}; it is {list(value.shape)}"
+            )
     return {name: made[name] for name in wanted}
+
+
+def picked(model: Model, outputs: Iterable[str] | None) -> dict[str, Port]:
+    """The outputs with these names (by default the model's), or other values that nodes make."""
+    if outputs is None:
+        return model.outputs
+    made = {name for node in model.graph.node for name in node.output if name}
+    wanted = list(outputs)
+    missing = [name for name in wanted if name not in model.outputs and name not in made]
+    if missing:
+        raise ValueError(
+            f"the model has no output {_listed(sorted(map(str, missing)))}, and no node makes it; "
+            f"it has {_listed(model.outputs)}"
+        )
+    return {name: model.outputs.get(name) or Port(name, "unknown", None) for name in wanted}
 
 
 def _input(
@@ -221,7 +221,7 @@ def _input(
         shape = tuple(given) if given is not None else _filled(port, lengths)
         if not _complete(shape):
             raise Unsupported(
-                f"its shape {_shown(shape)} is not known; give inputs={{{port.name!r}: [...]}}"
+                f"its shape {shown(shape)} is not known; give inputs={{{port.name!r}: [...]}}"
             )
         try:
             shape = to_shape(shape, f"input {sanitize(port.name)!r}")
@@ -231,8 +231,8 @@ def _input(
                 raise
             # What the model says of itself.
             raise Unsupported(str(wrong)) from None
-        if port.shape is not None and not _matches(shape, port.shape):
-            raise Unsupported(f"its shape is {list(shape)}, the model has {_shown(port.shape)}")
+        if not port.fits(shape):
+            raise Unsupported(f"its shape is {list(shape)}, the model has {shown(port.shape)}")
         descriptor = MLOperandDescriptor(data_type, shape)
         error = check_dimensions(descriptor)
         if error:
@@ -288,22 +288,5 @@ def _complete(shape: Sequence[Any] | None) -> bool:
     return shape is not None and all(isinstance(d, (int, np.integer)) for d in shape)
 
 
-def _matches(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        not isinstance(d, int) or d == n for n, d in zip(shape, declared, strict=True)
-    )
-
-
-def _shown(shape: Sequence[Any] | None) -> str:
-    if shape is None:
-        return "(any rank)"
-    return "[" + ", ".join("?" if d is None else sanitize(str(d)) for d in shape) + "]"
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(sanitize(n)) for n in names) or "none"
-
-
-__all__ = [
-    "MakeConstant", "Requirement", "build_operands", "load", "requirements",
-]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +16,15 @@ from .errors import InvalidModelError
 from .reading import domain_name
 from .weights import ExternalData, to_array
 
-_SCALARS = {
-    AttributeProto.FLOAT: "f",
-    AttributeProto.INT: "i",
-    AttributeProto.GRAPH: "g",
-    AttributeProto.TYPE_PROTO: "tp",
-}
-_LISTS = {
-    AttributeProto.FLOATS: "floats",
-    AttributeProto.INTS: "ints",
-    AttributeProto.GRAPHS: "graphs",
+#: The fields of attributes that are taken as they are, and how.
+_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
+    AttributeProto.FLOAT: ("f", float),
+    AttributeProto.INT: ("i", int),
+    AttributeProto.GRAPH: ("g", lambda graph: graph),
+    AttributeProto.TYPE_PROTO: ("tp", lambda kind: kind),
+    AttributeProto.FLOATS: ("floats", list),
+    AttributeProto.INTS: ("ints", list),
+    AttributeProto.GRAPHS: ("graphs", list),
 }
 
 
@@ -88,10 +88,9 @@ def _resolved(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProt
 def attribute_value(attribute: AttributeProto, external: ExternalData) -> Any:
     """An attribute as int, float, str, list, array or GraphProto."""
     kind = attribute.type
-    if kind in _SCALARS:
-        return getattr(attribute, _SCALARS[kind])
-    if kind in _LISTS:
-        return list(getattr(attribute, _LISTS[kind]))
+    if kind in _FIELDS:
+        name, made = _FIELDS[kind]
+        return made(getattr(attribute, name))
     if kind == AttributeProto.STRING:
         return attribute.s.decode("utf-8", "replace")
     if kind == AttributeProto.STRINGS:
@@ -112,9 +111,7 @@ def sparse_array(sparse: Any, external: ExternalData) -> np.ndarray:
     values = to_array(sparse.values, external)
     indices = to_array(sparse.indices, external)
     shape = tuple(sparse.dims)
-    size = 1
-    for d in shape:
-        size *= d
+    size = math.prod(shape)
     if any(d <= 0 for d in shape) or size > _MAX_DENSE:
         raise InvalidModelError(f"sparse tensor of shape {list(shape)[:16]}: invalid or too large")
     dense = np.zeros(size, values.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -23,11 +23,12 @@ from onnx import (
 
 from webnn_vk.support import memory_probe
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.mmap_array import mapped_file
 
 from .embedded import without_weights
 from .errors import InvalidModelError, Unsupported
 from .types import type_name
-from .weights import ExternalData, map_file
+from .weights import ExternalData
 
 #: Protobuf's own bound; larger models keep their weights in files beside.
 MAX_FILE_BYTES = 2**31 - 1
@@ -45,6 +46,19 @@ class Port:
     name: str
     type: str
     shape: Dimensions | None
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor's shape agrees with the declared one."""
+        return self.shape is None or len(shape) == len(self.shape) and all(
+            not isinstance(d, int) or d == n for n, d in zip(shape, self.shape, strict=True)
+        )
+
+
+def shown(shape: Sequence[Any] | None) -> str:
+    """A declared shape, for messages."""
+    if shape is None:
+        return "(any rank)"
+    return "[" + ", ".join("?" if d is None else sanitize(str(d)) for d in shape) + "]"
 
 
 @dataclass
@@ -79,7 +93,7 @@ def read_model(source: Any) -> Model:
                 f"{path.name}: larger than 2 GiB, which protobuf can't read; store the weights as "
                 "external data"
             )
-        own = map_file(path)
+        own = mapped_file(path)
         source = own.data
     elif isinstance(source, bytes):
         own = np.frombuffer(source, np.uint8)
@@ -149,6 +163,45 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def tensors_of(message: Any) -> Iterator[TensorProto]:
+    """The tensors in a message, at any depth."""
+    if isinstance(message, TensorProto):
+        yield message
+        return
+    for described, value in message.ListFields():
+        if described.message_type is not None:
+            for part in (value,) if isinstance(value, Message) else value:
+                yield from tensors_of(part)
+
+
+def live_nodes(
+    nodes: Iterable[NodeProto], outputs: Iterable[str]
+) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that ``outputs`` depend on, and the names that they read or are asked for."""
+    names, live = {name for name in outputs if name}, []
+    for node in reversed(list(nodes)):
+        if not names.isdisjoint(node.output):
+            names |= _uses(node)
+            live.append(node)
+    return live[::-1], names
+
+
+def _uses(node: NodeProto) -> set[str]:
+    names = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        names |= _free_names(graph)
+    return names
+
+
+def _free_names(graph: GraphProto) -> set[str]:
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    used = {v.name for v in graph.output}
+    for node in graph.node:
+        used |= _uses(node)
+        made.update(node.output)
+    return used - made
 
 
 def entries_of(model: Model) -> int:

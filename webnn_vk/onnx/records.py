@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from typing import Any
+
+import numpy as np
 
 NEWEST = 10**6
 MICROSOFT = "com.microsoft"
@@ -29,6 +33,16 @@ class Record:
     storage: bool
     #: Whether the function takes sequences or missing knowledge itself (control flow).
     raw: bool
+    #: Parameters that take several attributes at once: dataclasses, by the parameter's name.
+    groups: Mapping[str, type]
+
+    def arguments(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """A node's attributes as the function takes them."""
+        given = dict(attributes)
+        for name, kind in self.groups.items():
+            own = {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
+            given[name] = kind(**own)
+        return given
 
 
 _RECORDS: dict[tuple[str, str], list[Record]] = {}
@@ -41,20 +55,36 @@ def onnx_operator(
     domain: str = "",
     storage: bool = False,
     raw: bool = False,
+    moved: tuple[str, ...] = (),
+    since: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function for operators ``names`` of ``domain``."""
+    """Register the decorated function for operators ``names`` of ``domain``. The inputs ``moved``
+    were attributes before opset ``since``."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if moved:
+            options: dict[str, Any] = {"domain": domain, "storage": storage, "raw": raw}
+            onnx_operator(*names, first=first, last=since - 1, **options)(_older(function, moved))
+            return onnx_operator(*names, first=since, last=last, **options)(function)
         parameters = list(inspect.signature(function).parameters.values())[1:]
         any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        # Annotations are text: a dataclass is found by its name in the function's module.
+        scope = vars(sys.modules[function.__module__])
+        named = {
+            p.name: scope.get(p.annotation)
+            for p in parameters if p.kind is p.KEYWORD_ONLY
+        }
+        groups = {name: kind for name, kind in named.items() if is_dataclass(kind)}
+        attributes = frozenset(named.keys() - groups.keys()).union(
+            f.name for kind in groups.values() for f in fields(kind)
+        )
         for name in names:
             entry = Record(
                 domain, name, first, last, function,
                 None if any_number else len(positional),
                 tuple(p.default is p.empty and "None" not in str(p.annotation) for p in positional),
-                attributes, storage, raw,
+                attributes, storage, raw, groups,
             )
             entries = _RECORDS.setdefault((domain, name), [])
             clash = [e for e in entries if e.first <= last and first <= e.last]
@@ -65,17 +95,29 @@ def onnx_operator(
     return register
 
 
+def _older(function: Callable[..., Any], moved: tuple[str, ...]) -> Callable[..., Any]:
+    """The function for opsets in which the inputs ``moved`` are attributes."""
+
+    @wraps(function)
+    def older(c: Any, *inputs: Any, **attributes: Any) -> Any:
+        for name in moved:
+            if name in attributes:
+                attributes[name] = c.conversion.tensor(np.asarray(attributes[name]))
+        return function(c, *inputs, **attributes)
+
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(kind=p.KEYWORD_ONLY) if p.name in moved else p
+        for p in signature.parameters.values()
+    ]
+    parameters.sort(key=lambda p: p.kind)
+    older.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return older
+
+
 def find(domain: str, name: str, version: int) -> Record | None:
     """The record of an operator at an opset version, or None."""
     for record in _RECORDS.get((domain, name), ()):
         if record.first <= version <= record.last:
             return record
     return None
-
-
-def all_records() -> list[Record]:
-    """Every record, by domain, name and opset."""
-    return sorted(
-        (r for records in _RECORDS.values() for r in records),
-        key=lambda r: (r.domain, r.name, r.first),
-    )

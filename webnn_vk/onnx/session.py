@@ -28,9 +28,9 @@ from .dynamic import DynamicRun, Trial, may_run, opened, plain
 from .ends import End, of_numbers
 from .errors import UnsupportedModelError
 from .feeds import checked, described
-from .importing import convert_any, output_operands
+from .importing import convert_any, output_operands, picked
 from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
-from .reading import Model, Port, read_model
+from .reading import Port, read_model
 from .types import numpy_type, to_carrier, type_name
 from .values import Tensor
 
@@ -96,7 +96,9 @@ class Session:
         self._context = default_context(names) if context is None else context
         self._keep = max(1, keep)
         self._narrow_double = narrow_double
-        self._outputs = _picked(self._model, outputs)
+        self._outputs = picked(self._model, outputs)
+        if outputs is not None and not self._outputs:
+            raise ValueError("outputs: at least one is needed")
         self._optional = {
             t.name: Port(t.name, type_name(t.data_type), tuple(t.dims))
             for t in overridable(self._model.graph, self._model.proto.ir_version)
@@ -189,7 +191,9 @@ class Session:
                 f"the model has no output {sanitize(str(unknown[0]))!r}; it has "
                 f"{', '.join(repr(sanitize(n)) for n in self._outputs)}"
             )
-        arrays = self._checked(input_feed if feeds is None else feeds)
+        arrays = checked(
+            self._model.inputs, self._optional, input_feed if feeds is None else feeds
+        )
         if getattr(run_options, "terminate", False):
             raise OperationError("run: the run options say terminate")
         dynamic = self._dynamic_run(arrays)
@@ -244,7 +248,7 @@ class Session:
     def graph(self, feeds: Mapping[str, Any]) -> MLGraph | None:
         """The graph that ``run`` uses for such feeds, or would if ONNX Runtime didn't take the
         whole model; None when all is known at import."""
-        return self.compile(self._checked(feeds)).graph
+        return self.compile(checked(self._model.inputs, self._optional, feeds)).graph
 
     # -- one engine session for all shapes -------------------------------------------------------
     def _dynamic_run(self, arrays: Mapping[str, np.ndarray]) -> DynamicRun | None:
@@ -371,24 +375,6 @@ class Session:
         hashed.update(array.reshape(-1).view(np.uint8))
         return hashed.hexdigest()
 
-    def _checked(self, feeds: Any) -> dict[str, np.ndarray]:
-        return checked(self._model.inputs, self._optional, feeds)
-
-
-def _picked(model: Model, outputs: Sequence[str] | None) -> dict[str, Port]:
-    """The outputs of a session."""
-    if outputs is None:
-        return model.outputs
-    found = {}
-    made = {name for node in model.graph.node for name in node.output if name}
-    for name in outputs:
-        if name not in model.outputs and name not in made:
-            raise ValueError(f"outputs: {sanitize(str(name))!r} is no output, and no node makes it")
-        found[name] = model.outputs.get(name) or Port(name, "unknown", None)
-    if not found:
-        raise ValueError("outputs: at least one is needed")
-    return found
-
 
 def _owner(array: np.ndarray) -> np.ndarray:
     """The array whose memory this one is a part of."""
@@ -408,6 +394,3 @@ def _converted(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype == kind:
         return array
     return array != 0 if kind == np.bool_ else array.astype(kind)
-
-
-__all__ = ["NodeArg", "Session"]

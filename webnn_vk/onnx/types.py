@@ -24,8 +24,6 @@ CARRIERS = {
 }
 #: Carried types whose arithmetic would need the narrower type's rounding or overflow.
 STORAGE_ONLY = frozenset({"int16", "uint16", "int4", "uint4", "int2", "uint2"})
-INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
-FLOATS = ("float32", "float16")
 
 
 def type_name(elem_type: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.mmap_array import mapped_file
 
 from .embedded import OWN_FILE
 from .errors import InvalidModelError, Unsupported
@@ -75,19 +75,11 @@ class ExternalData:
                 f"{what}: {shown!r} is outside of the model's folder or no plain file; refused"
             )
         try:
-            self._files[location] = map_file(path)
+            self._files[location] = mapped_file(path)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InvalidModelError(f"{what}: {shown!r} can't be read: {reason}") from None
         return self._files[location]
-
-
-def map_file(path: Path) -> np.ndarray:
-    """A file's bytes, read-only, mapped into memory."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    return np.frombuffer(mapped, np.uint8)
 
 
 def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""What ``context.profile()`` gives: where the time of a context's work goes; pictures of graphs.
-Imports `gpu/` and the folders below it."""
+"""Profiles of a context's work (``context.profile()``) and pictures of graphs. Imports `gpu/` and
+the folders below it."""
 
 from .profile import Profile
 from .report import HostTime, KernelTime, ProfileReport, Transfer

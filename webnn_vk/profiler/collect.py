@@ -24,8 +24,8 @@ now = time.perf_counter
 
 @dataclass
 class Run:
-    """One run of a graph: the number of its program, when the call queued it, when its batch was
-    begun, submitted and over, in seconds of ``time.perf_counter``; whether its kernels are timed.
+    """One run of a graph: the number of its program, the times when the call queued it and when its
+    batch was begun, submitted and done (``time.perf_counter``), and whether its kernels are timed.
     """
 
     program: int
@@ -38,7 +38,7 @@ class Run:
 
 @dataclass
 class _Begun:
-    """A run of a batch that begins: when it was queued, and whether it is to be measured."""
+    """A run of a batch that begins: when it was queued, and whether it will be measured."""
 
     work: RunGraph
     program: int
@@ -48,9 +48,9 @@ class _Begun:
 
 @dataclass
 class DeviceTimes:
-    """The times in one recording, in nanoseconds of the device's clock: of the steps of a segment
-    of a program, or of transfers (``kinds`` and ``sizes``), whose times may be missing. ``run``: a
-    number among the runs, -1 for transfers."""
+    """The timestamps of one recording, in nanoseconds of the device's clock: for the steps of a
+    program's segment, or for transfers (``kinds`` and ``sizes``), which may have none. ``run``: the
+    number of a run, or -1 for transfers."""
 
     run: int
     program: int = -1
@@ -61,13 +61,13 @@ class DeviceTimes:
 
     @property
     def seconds(self) -> float:
-        """From the first to the last."""
+        """The seconds from the first to the last timestamp."""
         return (self.times[-1] - self.times[0]) * 1e-9 if self.times else 0.0
 
 
 @dataclass
 class HostRun:
-    """The host has computed a segment (-1: the whole program) of a run."""
+    """A segment (-1: the whole program) of a run, computed by the host."""
 
     run: int
     program: int
@@ -78,8 +78,8 @@ class HostRun:
 
 @dataclass
 class BatchTimes:
-    """One batch: begun, on the device, over; ``host``: seconds of it in CPU steps, ``waited``: of
-    the device at work before that."""
+    """The times of one batch. ``host``: its seconds in CPU steps; ``waited``: seconds of the
+    device's work before them."""
 
     works: int
     begun: float
@@ -96,25 +96,26 @@ class Collector:
     def __init__(self, device: Any, sampler: Sampler) -> None:
         driver = getattr(device, "driver", None)
         self.timestamps = None if driver is None else driver.timestamps
-        #: Whether all that runs there can be timed.
+        #: Whether everything that runs on the device can be timed.
         self.timed = driver is None or driver.timestamps is not None
         self.sampler = sampler
-        #: Whether the device is this process, which other processes keep waiting.
+        #: Whether the device is software in this process, which other processes slow down.
         self.in_software = driver is not None and device.profile.is_software
         self.programs: list[Program] = []
         self.reports: list[Any] = []
-        #: Runs, CPU steps and batches that were looked at.
+        #: The runs, CPU steps and batches that were observed.
         self.runs: list[Run] = []
         self.hosts: list[HostRun] = []
         self.batches: list[BatchTimes] = []
-        #: By program: its runs, also runs that were not observed, and the timestamps of one run.
+        #: By program: its number of runs, also of runs that were not observed, and the number of
+        #: timestamps in a run.
         self.counts: list[int] = []
         self.stamps: list[int] = []
         # Executables with their numbers, by identity.
         self._executables: dict[int, tuple[int, Any]] = {}
-        # When works were queued, by identity; the work is kept, so that no other has it.
+        # When work was queued, by identity. The work is kept, so that its identity is unique.
         self._queued: dict[int, tuple[Any, float]] = {}
-        # Recordings with times that are free, by executable and tensors.
+        # Free recordings with timestamps, by executable and tensors.
         self._spare: OrderedDict[Any, list[list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -156,25 +157,25 @@ class Collector:
             return number
 
     def _measures(self, program: int) -> bool:
-        """Whether the next run of a program is measured; all are where that is but looking on."""
+        """Whether the next run of a program is measured. All are where no timestamps are needed."""
         stamps = self.stamps[program]
         return self.timestamps is None or not stamps or self.sampler.chooses(program, stamps)
 
-    # -- of the watches ------------------------------------------------------------------------
+    # -- for batches ---------------------------------------------------------------------------
     def add(self, run: Run) -> int:
-        """A new run; its number."""
+        """Add a run; returns its number."""
         with self._lock:
             self.runs.append(run)
             return len(self.runs) - 1
 
     def take(self, key: Any) -> list[Any] | None:
-        """Free recordings for that executable and those tensors."""
+        """Take free recordings for this executable and these tensors."""
         with self._lock:
             spare = self._spare.get(key)
             return spare.pop() if spare else None
 
     def give(self, key: Any, recordings: list[Any]) -> None:
-        """Keep recordings, whose times were read, for the next run."""
+        """Keep recordings for the next run, after their timestamps were read."""
         dropped: list[list[Any]] = []
         with self._lock:
             self._spare.setdefault(key, []).append(recordings)
@@ -184,7 +185,7 @@ class Collector:
         _free(itertools.chain(*dropped))
 
     def close(self) -> None:
-        """Give up the recordings and the executables."""
+        """Free the recordings and the executables."""
         with self._lock:
             spare, self._spare = self._spare, OrderedDict()
         _free(itertools.chain(*(r for kept in spare.values() for r in kept)))
@@ -199,19 +200,19 @@ class BatchWatch:
         self, collector: Collector, works: Sequence[Any], begun: float, runs: Sequence[_Begun],
         kinds: Hashable = None,
     ) -> None:
-        """``kinds``: as what the sampler has chosen transfers without a run."""
+        """``kinds``: the sampler's key for transfers without a run."""
         self._collector, self._kinds = collector, kinds
         self._times = BatchTimes(len(works), begun)
         self._processor = time.process_time()
         self._begun = iter(runs)
         self._runs: list[int] = []
-        # Recordings whose times are to be read, with what they are of.
+        # Recordings whose timestamps will be read, with their description.
         self._pending: list[tuple[Any, DeviceTimes]] = []
         self._lent: list[tuple[Any, list[Any]]] = []
         self._transfers: list[tuple[str, int]] = []
 
     def _run(self, executable: Any) -> int:
-        """The run that begins: the next work of this executable (those before it have failed)."""
+        """The run that begins: the next work of this executable (work before it has failed)."""
         for begun in self._begun:
             if begun.work.executable is executable:
                 run = Run(begun.program, begun.queued, self._times.begun, measured=begun.measured)
@@ -234,8 +235,8 @@ class BatchWatch:
             collector.sampler.spent(time.thread_time() - start)
         self._lent.append((key, parts))
         for segment, part in enumerate(parts):
-            # Only when it is asked for: when the times before a host segment are read, a recording
-            # after it has no times yet, or times of another run.
+            # Added only when requested: when timestamps before a host segment are read, a recording
+            # after it has none yet, or those of an earlier run.
             if not isinstance(part, HostSegment):
                 self._pending.append((part, DeviceTimes(number, run.program, segment)))
             yield part
@@ -281,7 +282,7 @@ class BatchWatch:
         self._times.waited += self._read()
 
     def _read(self) -> float:
-        """Read the times of what is over; how long it took on the device."""
+        """Read the timestamps of finished work; returns its seconds on the device."""
         seconds = 0.0
         pending, self._pending = self._pending, []
         timestamps, sampler = self._collector.timestamps, self._collector.sampler
@@ -291,7 +292,7 @@ class BatchWatch:
                 try:
                     times.times = timestamps.read(recording)
                 except (DriverError, ValueError):
-                    continue  # it was never submitted: its work has failed
+                    continue  # never submitted, as its work has failed
             self._times.device.append(times)
             seconds += times.seconds
         if pending:

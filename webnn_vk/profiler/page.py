@@ -6,19 +6,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from webnn_vk.support.formatting import duration
+
 from .pictures import Picture, PicturesUnavailable, of_program
 from .pictures.page import drawn, filled, legend_html
 from .pictures.svg import resource
-from .report import ProfileReport, Recorded, duration, title_of
+from .report import ProfileReport, Recorded, title_of
 
-#: Slices of the timeline that a page holds; of longer profiles the first.
+#: The number of timeline slices in a page; longer profiles are cut.
 MOST_SLICES = 20_000
-#: What the host's times are.
+#: Explanations of the host's times.
 _ABOUT = {
     "waiting in the queue": "a run, from its call until its batch is begun",
     "putting together": "a batch: recorded, staged, submitted",
     "CPU steps": "operators that the CPU computes",
-    "device at work": "a batch, from its submit until its end was seen",
+    "device at work": "a batch, from its submission until its end was seen",
 }
 
 
@@ -34,12 +36,12 @@ def page(
 def _graphs(
     found: Recorded, passes: Sequence[tuple[Picture, Picture]]
 ) -> dict[str, Any]:
-    """The graphs as they ran, with the shares of their kernels, then those between passes."""
+    """The graphs that ran, with the shares of their kernels, then the graphs between passes."""
     seconds: list[dict[int, float]] = [defaultdict(float) for _ in found.programs]
     for one in found.kernels:
         seconds[one.graph][one.line] += one.end - one.start
     for one, last in found.measured_hosts():
-        # CPU steps are timed together, so the time of each of several is unknown.
+        # Successive CPU steps are timed together, so their separate times are unknown.
         if one.line == last:
             seconds[one.graph][last] += one.end - one.start
     ran = [
@@ -55,13 +57,13 @@ def _graphs(
 
 
 def _total(found: Recorded, graph: int) -> float:
-    """Seconds of all that ran of a graph."""
+    """The seconds of everything that ran for a graph."""
     slices = [*found.kernels, *(one for one, _ in found.measured_hosts())]
     return sum(one.end - one.start for one in slices if one.graph == graph)
 
 
 def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
-    """What the page shows besides the graphs, as plain data; times in seconds."""
+    """The contents of the page besides the graphs, as plain data; times in seconds."""
     roofline = report.roofline
     return {
         "device": report.device, "facts": _facts(report), "seconds": report.seconds,
@@ -99,7 +101,7 @@ def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
 
 
 def _facts(report: ProfileReport) -> list[tuple[str, str, str]]:
-    """What stands above all: names, values, and what is to be said of them."""
+    """The facts at the top of the page: names, values and explanations."""
     facts = [
         ("runs of graphs", str(report.runs), f"in {duration(report.seconds)}"),
         ("measured", f"{report.measured} of {report.runs}",
@@ -120,7 +122,7 @@ def _facts(report: ProfileReport) -> list[tuple[str, str, str]]:
 
 
 def _bases(blocks: Any) -> list[int]:
-    """Where each block of the arena begins when they are drawn one above the other."""
+    """The start of each block of the arena when blocks are drawn above each other."""
     ends: dict[int, int] = defaultdict(int)
     for block in blocks:
         ends[block.block] = max(ends[block.block], block.offset + block.size)

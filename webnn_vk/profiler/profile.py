@@ -69,7 +69,7 @@ class Profile(PublicDir, OneOfAKind):
         try:
             context.stream.fence().wait()
         except InvalidStateError:
-            pass  # the context was destroyed inside: what came before is told
+            pass  # the context was destroyed inside; earlier work is reported
         end = time.perf_counter()
         context.timeline.observer = context.device.observer = None
         try:
@@ -85,7 +85,7 @@ class Profile(PublicDir, OneOfAKind):
         """The results as data; ``print`` shows a table. At once. InvalidStateError before the
         ``with`` statement is over."""
         if self._report is None:
-            raise InvalidStateError("profile: its report is there when the with statement is over")
+            raise InvalidStateError("profile: its report is available after the with statement")
         return self._report
 
     def trace(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Profile(PublicDir, OneOfAKind):
 
     def _recorded(self) -> Recorded:
         if self._found is None:
-            raise InvalidStateError("profile: it is there when the with statement is over")
+            raise InvalidStateError("profile: it is available after the with statement")
         return self._found
 
     def __str__(self) -> str:

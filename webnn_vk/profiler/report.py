@@ -10,24 +10,27 @@ from typing import Any
 
 from webnn_vk.compiler.program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import aligned, duration
 from webnn_vk.support.mixins import html_table
 
 from .collect import BatchTimes, Collector, DeviceTimes, HostRun, Run
 from .roofline import Roofline
 
-#: Rows of the printed table; all of them are in ``kernels``.
+#: Rows of the printed table; ``kernels`` has all of them.
 ROWS = 30
-#: Operators that a line names: a CPU segment may have hundreds.
+#: The number of operators that a line names: a CPU segment may have hundreds.
 SHOWN = 8
+#: Characters of a column.
+_WIDEST = 48
 
 
 @dataclass(frozen=True)
 class KernelTime:
     """One line of a graph's report with its times: a dispatch, a copy, or steps of the CPU.
-    ``graph`` and ``line`` number it (graphs in the order of their first run; -1: several lines, a
-    CPU segment's). ``seconds`` is the time of the ``runs`` that were measured, out of the graph's
-    ``graph_runs``; ``total`` estimates from it the time of all runs; ``flops`` and ``bytes`` are of
-    one run."""
+    ``graph`` numbers graphs in the order of their first run, ``line`` the lines of its report (-1:
+    several lines of a CPU segment). ``seconds`` is the time of the measured ``runs``, out of
+    ``graph_runs`` runs of the graph; ``total`` is the estimated time of all runs. ``flops`` and
+    ``bytes`` are for one run."""
 
     graph: int
     line: int
@@ -45,7 +48,7 @@ class KernelTime:
 
     @property
     def mean(self) -> float:
-        """Seconds of one run."""
+        """The seconds of one run."""
         return self.seconds / self.runs if self.runs else 0.0
 
     @property
@@ -78,9 +81,9 @@ class Transfer:
 
 @dataclass(frozen=True)
 class HostTime:
-    """What the host did or waited for, ``count`` times: "waiting in the queue" (a run, from its
-    call to its batch), "putting together" (batches: recording, staging, submitting), "CPU steps",
-    "device at work" (from the submit of a batch until its end was seen), where it was measured."""
+    """Work and waits of the host, ``count`` times, where measured: "waiting in the queue" (a run,
+    from its call to its batch), "putting together" (batches: recording, staging, submitting), "CPU
+    steps", "device at work" (from the submission of a batch until its end was seen)."""
 
     name: str
     count: int
@@ -89,8 +92,8 @@ class HostTime:
 
 @dataclass(frozen=True)
 class MemoryBlock:
-    """One intermediate in the memory that they share: bytes [``offset``, ``offset + size``) of
-    block ``block`` from line ``first`` to line ``last`` of the graph's report."""
+    """The place of an intermediate value in the arena: bytes [``offset``, ``offset + size``) of
+    block ``block``, from line ``first`` to line ``last`` of the graph's report."""
 
     block: int
     offset: int
@@ -101,7 +104,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True)
 class GraphMemory:
-    """A graph's memory in bytes: intermediates share ``arena``; ``weights`` are constants."""
+    """A graph's memory in bytes: the ``arena`` of intermediate values, and ``weights``."""
 
     arena: int
     weights: int
@@ -111,15 +114,14 @@ class GraphMemory:
 
 @dataclass(frozen=True, repr=False)
 class ProfileReport:
-    """What a profile found. ``seconds``: from entering to leaving; ``runs`` of graphs in it, of
-    which ``measured`` have times of their kernels. ``kernels``: those that take longest first.
-    ``timed``: whether the device writes times; without them kernels have none. ``every``: of so
-    many runs one was measured; None: the first, and then as many as cost little. ``overhead``:
-    what measuring has cost, as a share of what ``seconds`` had been without it: timestamps at
-    ``stamp_seconds`` each (0: not known; in software reckoned high), recording and reading them;
-    above 1 it says no more than that (``cost``).
-    Times of kernels are measured by the device's clock, host times by the host's. ``print(report)``
-    shows a table."""
+    """The results of a profile. ``seconds``: from entering to leaving it; ``runs``: the number of
+    runs of graphs, of which ``measured`` have times of their kernels. ``kernels``: the slowest
+    first. ``timed``: whether the device writes timestamps; if not, kernels have no times.
+    ``every``: one run in every N was measured; None: the first runs, and then as many as are cheap.
+    ``overhead``: the cost of measuring, relative to the time without it: recording and reading
+    timestamps, and ``stamp_seconds`` for each (0: unknown; a high estimate in software). A value
+    above 1 is unreliable (``cost``). Times of kernels are measured by the device's clock, others by
+    the host's. ``print(report)`` shows a table."""
 
     device: str
     seconds: float
@@ -137,28 +139,28 @@ class ProfileReport:
 
     @property
     def cost(self) -> str:
-        """``overhead`` in words. Above 1 it is what timestamps are reckoned to cost, divided by
-        next to nothing: then only that it is most of the time is known."""
+        """``overhead`` in words. A value above 1 is an estimate divided by a very short time, and
+        only means that measuring took most of the time."""
         return "more than half" if self.overhead > 1 else f"about {self.overhead:.1%}"
 
     @property
     def kernel_seconds(self) -> float:
-        """Seconds of all kernels on the device, in the runs that were measured."""
+        """The seconds of all kernels on the device, in the measured runs."""
         return sum(k.seconds for k in self.kernels if k.device == "vulkan")
 
     @property
     def host_seconds(self) -> float:
-        """Seconds of CPU steps, in the runs that were measured."""
+        """The seconds of CPU steps, in the measured runs."""
         return sum(k.seconds for k in self.kernels if k.device == "cpu")
 
     @property
     def total(self) -> float:
-        """Seconds of all kernels and CPU steps, if runs that were not measured took as long."""
+        """The seconds of all kernels and CPU steps, if all runs take as long as measured."""
         return sum(k.total for k in self.kernels)
 
     @property
     def summary(self) -> str:
-        """The sums in one line."""
+        """The totals in one line."""
         part = self.measured < self.runs
         said = f"{self.runs} runs in {duration(self.seconds)}, "
         said += f"measured {self.measured} of {self.runs} runs: " if part else "all measured: "
@@ -180,40 +182,41 @@ class ProfileReport:
         return said if self.timed else f"{said}; the device writes no times of kernels"
 
     def __str__(self) -> str:
-        rows = [_cells(k, self) for k in self.kernels[:ROWS]]
-        lines = _aligned([_HEAD, *rows])
+        rows = [cells(k, self) for k in self.kernels[:ROWS]]
+        lines = aligned([HEAD, *rows], widest=_WIDEST)
         if len(self.kernels) > ROWS:
-            rest = sum(k.mean for k in self.kernels[ROWS:])
-            lines.append(f"… and {len(self.kernels) - ROWS} more, {duration(rest)} a run")
+            others = sum(k.mean for k in self.kernels[ROWS:])
+            lines.append(f"… and {len(self.kernels) - ROWS} more, {duration(others)} a run")
         lines.append("")
-        lines += _aligned([
+        lines += aligned([
             *[(t.kind, f"{t.count} ×", duration(t.seconds), f"{t.bytes / 1e6:.3f} MB")
               for t in self.transfers],
             *[(h.name, f"{h.count} ×", duration(h.seconds), "") for h in self.host],
-        ])
+        ], widest=_WIDEST)
         return "\n".join([*lines, self.summary])
 
     def __repr__(self) -> str:
         return f"<ProfileReport {self.summary}>"
 
     def _repr_html_(self) -> str:
-        html = html_table((_cells(k, self) for k in self.kernels), _HEAD, self.summary)
+        html = html_table((cells(k, self) for k in self.kernels), HEAD, self.summary)
         rows = [(h.name, h.count, duration(h.seconds)) for h in self.host]
         rows += [(t.kind, t.count, duration(t.seconds)) for t in self.transfers]
         return html + html_table(rows, ("", "times", "time"))
 
 
 def title_of(operators: Sequence[str]) -> str:
-    """Operators in one line, the first of many."""
+    """The operators in one line, of many only the first."""
     more = f" … and {len(operators) - SHOWN} more" if len(operators) > SHOWN else ""
     return sanitize(" + ".join(operators[:SHOWN])) + more
 
 
-_HEAD = ("share", "a run", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
-         "of roof")
+HEAD = ("share", "a run", "runs", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
+        "of roof")
 
 
-def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
+def cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
+    """The row of a kernel in the table whose columns are `HEAD`."""
     everything = report.total
     share = kernel.share_of(report.roofline)
     rates = (f"{kernel.gflops:.2f}", f"{kernel.gigabytes:.2f}") if kernel.flops or kernel.bytes \
@@ -226,27 +229,10 @@ def _cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
     )
 
 
-def duration(seconds: float) -> str:
-    """Seconds as text, in the unit that fits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    widths = [min(48, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell[:w].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
 # -- making it ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Slice:
-    """One line of a report at work once: ``start`` and ``end`` in seconds of the profile."""
+    """One execution of a line of a report, from ``start`` to ``end`` in seconds of the profile."""
 
     run: int
     graph: int
@@ -257,8 +243,8 @@ class Slice:
 
 @dataclass
 class Recorded:
-    """What a profile keeps for its report, trace and page: everything on one clock, in seconds from
-    the beginning."""
+    """The data of a profile for its report, trace and page. All times are in seconds from its
+    beginning."""
 
     device: str
     seconds: float
@@ -269,24 +255,24 @@ class Recorded:
     runs: list[Run]
     batches: list[BatchTimes]
     kernels: list[Slice] = field(default_factory=list)
-    #: CPU steps: the lines from ``line`` to the second number of each.
+    #: CPU steps, each with the number of its last line.
     hosts: list[tuple[Slice, int]] = field(default_factory=list)
     #: (kind, bytes, start, end)
     transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
-    #: What ran, by the numbers of the graphs.
+    #: The programs by number of graph.
     programs: list[Program] = field(default_factory=list)
     every: int | None = None
-    #: Runs by graph, also those that were not looked at.
+    #: Numbers of runs by graph, including runs that were not observed.
     counts: list[int] = field(default_factory=list)
     overhead: float = 0.0
     stamp_seconds: float = 0.0
 
     def measured_hosts(self) -> Iterator[tuple[Slice, int]]:
-        """The CPU steps of the runs whose kernels were timed."""
+        """The CPU steps of runs whose kernels were timed."""
         return (host for host in self.hosts if self.runs[host[0].run].measured)
 
     def host_line(self, graph: int, first: int, last: int) -> ReportLine:
-        """The lines of CPU steps as one."""
+        """Several lines of CPU steps as one line."""
         lines = self.lines[graph][first : last + 1]
         names = tuple(name for line in lines for name in line.operators)
         kernels = Counter(line.kernel for line in lines if line.kernel != "copy")
@@ -298,7 +284,7 @@ class Recorded:
 def recorded(
     collector: Collector, device: str, begin: float, end: float, roofline: Roofline | None
 ) -> Recorded:
-    """What was collected between two times of the host's clock."""
+    """The collected data between two times of the host's clock."""
     shift = _shift(collector.batches)
     places = [_places(program) for program in collector.programs]
     found = Recorded(
@@ -335,8 +321,8 @@ def _add_transfers(found: Recorded, times: DeviceTimes, stamps: Sequence[float])
 
 
 def _shift(batches: Sequence[BatchTimes]) -> float:
-    """What the device's clock is behind the host's: no batch can have ended after the host has seen
-    its end, and that which was seen soonest tells."""
+    """The difference between the clocks of host and device. No batch ends after the host has seen
+    its end, so the smallest difference is the best estimate."""
     return min(
         (batch.done - max(times.times[-1] for times in batch.device if times.times) * 1e-9
          for batch in batches if any(times.times for times in batch.device)),
@@ -345,7 +331,7 @@ def _shift(batches: Sequence[BatchTimes]) -> float:
 
 
 def _places(program: Program) -> list[list[int]]:
-    """The lines of the report by segment."""
+    """The numbers of the report's lines by segment."""
     places, line = [], 0
     for segment in program.segments:
         count = sum(isinstance(s, (DispatchStep, CopyStep, CpuStep)) for s in segment.steps)
@@ -363,7 +349,7 @@ def _host_slice(
 
 
 def _memory(program: Program, report: Any) -> GraphMemory:
-    """Which intermediates lie where, from their first to their last use."""
+    """The places of intermediate values, from their first to their last use."""
     uses: dict[int, list[int]] = {}
     line = 0
     for segment in program.segments:
@@ -382,7 +368,7 @@ def _memory(program: Program, report: Any) -> GraphMemory:
 
 
 def report_of(found: Recorded) -> ProfileReport:
-    """The sums."""
+    """Sum up the data of a profile."""
     return ProfileReport(
         found.device, found.seconds, sum(found.counts),
         tuple(sorted(_kernel_times(found), key=lambda k: -k.total)),

@@ -20,7 +20,7 @@ from webnn_vk.driver import (
 
 #: Invocations of a workgroup, as the shader has it without specialisation.
 GROUP = 64
-#: Bytes that are moved: beyond what caches hold, and less where moving them takes its time.
+#: The number of bytes moved: larger than caches; fewer in software, which is slow.
 MOVED_BYTES, MOVED_BY_SOFTWARE = 256 << 20, 64 << 20
 #: Multiply-adds of one invocation and round: eight vectors of four.
 _LANES = 32
@@ -29,7 +29,7 @@ _ROUNDS, _INVOCATIONS = 256, 16384
 _LONG_ENOUGH = 0.004
 #: Times each is measured; the best counts.
 _TRIES = 5
-#: What was measured, by device: the same for the life of a process.
+#: Results by device, kept for the life of the process.
 _known: dict[str, Roofline] = {}
 
 
@@ -46,7 +46,7 @@ class Roofline:
 
 
 def specs() -> list[KernelSpec]:
-    """The kernels: copying, and multiply-adds."""
+    """The kernels for copying and for multiply-adds."""
     buffers = (Buffer("x", "float32", "r", 4), Buffer("y", "float32", "w", 4))
     params = tuple(map(Param, ("count", "rounds")))
     return [KernelSpec("probe.comp.j2", buffers, params, options={"fma": fma})
@@ -54,8 +54,8 @@ def specs() -> list[KernelSpec]:
 
 
 def measure(device: Any) -> Roofline | None:
-    """What a `DriverDevice` can do, found out by running kernels on it (some tenths of a second);
-    None where the kernels, memory or timestamps can't be had. Nothing else should run there."""
+    """The peaks of a `DriverDevice`, measured by running kernels on it (some tenths of a second).
+    None without these kernels, memory or timestamps. Nothing else should run on the device."""
     if device.driver.timestamps is None:
         return None
     key = f"{device.profile.uuid} {device.profile.name} {device.profile.driver_version}"
@@ -110,7 +110,7 @@ def _dispatch(
 
 
 def _seconds(driver: Any, command: DispatchCommand) -> float:
-    """The least that a dispatch takes, after one that warms up."""
+    """The shortest time of a dispatch, after one that warms up."""
     timestamps: Timestamps = driver.timestamps
     recording = driver.record([TimestampCommand(0), command, TimestampCommand(1)])
     taken = []

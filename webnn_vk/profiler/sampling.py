@@ -12,25 +12,24 @@ from typing import Any
 
 from webnn_vk.driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
 
-#: The number of first runs of each graph that are timed at any cost: a short profile has them all.
+#: The first runs of each graph are always timed, so that short profiles are complete.
 FIRST = 5
-#: What timing further runs may cost, as a share of the time that all work takes the device
-#: without it. What else a profile does comes on top: this is less than the 5 % that are promised.
+#: The limit of the cost of timing further runs, relative to the device's time without it. A profile
+#: has other costs too, so this is less than the 5 % that are promised.
 SHARE = 0.04
-#: What anything takes at least without its timestamps, as a share.
+#: The smallest share of a measured time that is left when timestamps are subtracted.
 LEAST = 0.2
 #: On a device in software the probe's result is multiplied by this: for lavapipe it measures 20 to
 #: 70 µs of processor time, but each timestamp made a run 75 to 93 µs longer.
 RESERVE = 4.0
-#: Timestamps, and pairs of submits with and without them, by which their cost is found out.
+#: Numbers of timestamps, and of pairs of submissions, in the probe of a timestamp's cost.
 _STAMPS, _PAIRS = 16, 9
 _BYTES = 1024
 
 
 @dataclass
 class _Kind:
-    """What is known of one kind of work: how often it ran, and how long it took where it was
-    timed."""
+    """Statistics of one kind of work: how often it ran, and how long it took when it was timed."""
 
     runs: int = 0
     timed: int = 0
@@ -38,13 +37,13 @@ class _Kind:
 
     @property
     def plain(self) -> float:
-        """Seconds that all its runs take without timestamps, as far as is known."""
+        """The estimated seconds of all its runs without timestamps."""
         return self.runs * self.seconds / self.timed if self.timed else 0.0
 
 
 class Sampler:
-    """Chooses runs to be timed. ``every``: one in every N; None: the first, and then as many as
-    keep the cost below ``SHARE``. ``stamp_seconds``: what a timestamp costs. Thread-safe."""
+    """Chooses runs to be timed. ``every``: one in every N; None: the first runs, and then as many
+    as keep the cost below ``SHARE``. ``stamp_seconds``: the cost of a timestamp. Thread-safe."""
 
     def __init__(self, every: int | None, stamp_seconds: float = 0.0) -> None:
         self.every, self.stamp_seconds = every, stamp_seconds
@@ -53,7 +52,7 @@ class Sampler:
         self._lock = threading.Lock()
 
     def chooses(self, kind: Hashable, stamps: int) -> bool:
-        """Whether the next run of its kind is timed, which takes ``stamps`` timestamps."""
+        """Whether to time the next run of this kind, with ``stamps`` timestamps."""
         with self._lock:
             known = self._kinds[kind]
             known.runs += 1
@@ -71,12 +70,12 @@ class Sampler:
         with self._lock:
             known = self._kinds[kind]
             known.timed += 1
-            # What a timestamp costs is not known exactly: something is left.
+            # The cost of a timestamp is not known exactly, so some time always remains.
             plain = seconds - stamps * self.stamp_seconds
             known.seconds += max(plain, LEAST * seconds)
 
     def spent(self, seconds: float, stamps: int = 0) -> None:
-        """Record what timing cost the host, and timestamps besides the ones in runs."""
+        """Record the host's time for timing, and timestamps outside of runs."""
         with self._lock:
             self._spent += seconds + stamps * self.stamp_seconds
 
@@ -90,9 +89,9 @@ class Sampler:
 
 
 def stamp_seconds(device: Any) -> float:
-    """What a timestamp between two commands costs a `DriverDevice`, found out in some milliseconds;
-    0 where it writes none. Nothing else should run there. For a device in software, the processor
-    time of all its threads: what they take is missing elsewhere, and other processes don't count.
+    """The cost of a timestamp between two commands on a `DriverDevice`, measured in some
+    milliseconds; 0 where it writes none. Nothing else should run on the device. For a device in
+    software it is processor time, in which other processes don't count.
     """
     if device.driver.timestamps is None:
         return 0.0
@@ -117,14 +116,14 @@ def _measured(driver: Any, clock: Callable[[], float]) -> float:
     try:
         recordings += [driver.record(plain), driver.record(stamped)]
         for _ in range(1 + _PAIRS):
-            # In turns, so that what else the machine does falls on both.
+            # Alternating, so that other load on the machine affects both.
             for seconds, recording in zip(taken, recordings, strict=True):
                 seconds.append(_seconds(driver, recording, clock))
     finally:
         for recording in recordings:
             recording.free()
         memory.free()
-    # The quarter that was least disturbed; the first warms up.
+    # The fastest quarter, after a first one that warms up.
     without, with_stamps = (statistics.quantiles(seconds[1:])[0] for seconds in taken)
     return max(with_stamps - without, 0.0) / _STAMPS
 

@@ -9,7 +9,7 @@ from webnn_vk.support.errors import sanitize
 
 from .report import Recorded, ReportLine, title_of
 
-#: The rows: thread numbers and names, in the order in which they are shown.
+#: The rows in order: thread numbers and names.
 ROWS = {1: "runs", 2: "batches", 3: "CPU steps", 4: "kernels", 5: "transfers"}
 _PROCESS = 1
 
@@ -41,7 +41,7 @@ def _slice(
 
 def _slices(found: Recorded) -> Iterator[dict[str, Any]]:
     for number, run in enumerate(found.runs):
-        # Runs overlap, where one waits while others are at work: asynchronous events.
+        # Runs overlap, as one waits while others run, so these are asynchronous events.
         for phase, at in (("b", run.queued), ("e", max(run.done, run.queued))):
             yield {"ph": phase, "pid": _PROCESS, "tid": 1, "id": number, "cat": "run",
                    "name": f"run {number} of graph {run.program}",
@@ -69,7 +69,7 @@ def _title(line: ReportLine) -> str:
 
 
 def _counters(found: Recorded) -> Iterator[dict[str, Any]]:
-    """Bytes of the arena that hold something, where kernels begin."""
+    """The used bytes of the arena when kernels begin."""
     live = [
         [sum(b.size for b in memory.blocks if b.first <= line <= b.last)
          for line in range(memory.lines)]

@@ -52,7 +52,7 @@ class ContextState:
         #: Measures the kernels of graphs before they are compiled (``Settings(tune=True)``).
         self.tuner: Tuner | None = None
         #: Is called with each pass's name and the graph after it, when graphs are built.
-        self.watch: Callable[[str, Any], None] | None = None
+        self.after_pass: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
         # The reason, once it is lost, and who tells all below: a step each, for the first.

@@ -28,9 +28,9 @@ class NumpyOnly:
         return not self.types or not given.isdisjoint(self.types)
 
 
-HALVES_COMPARED = "of some 64-bit integers only the lower halves are compared"
-_NAN = "a NaN is passed over"
-_SUMS = "integers are added up as doubles and do not wrap around"
+HALVES_COMPARED = "some 64-bit integers are compared by their lower halves only"
+_NAN = "NaN is ignored"
+_SUMS = "integers are summed as doubles and do not wrap around"
 
 NUMPY_ONLY: tuple[NumpyOnly, ...] = (
     *(
@@ -48,7 +48,8 @@ NUMPY_ONLY: tuple[NumpyOnly, ...] = (
         for name in ("reduce_sum", "reduce_product", "reduce_l1", "reduce_sum_square")
     ),
     NumpyOnly(
-        "scatter_nd", "several updates of one place are written in no order; the last has to win"
+        "scatter_nd",
+        "several updates of one element are applied in no fixed order; the last must win",
     ),
 )
 

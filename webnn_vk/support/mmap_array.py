@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
+from pathlib import Path
 
 import numpy as np
 
@@ -35,3 +37,11 @@ def own_copy(given: np.ndarray) -> np.ndarray:
     copy = own_pages(given.shape, given.dtype)
     copy[...] = given
     return copy
+
+
+def mapped_file(path: Path) -> np.ndarray:
+    """A file's bytes, read-only, mapped into memory."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    return np.frombuffer(mapped, np.uint8)

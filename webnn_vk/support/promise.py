@@ -377,7 +377,20 @@ def start_for(
     return promise
 
 
-def follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
+def follow_in_background(make: Callable[[], MLPromise[T]], name: str) -> MLPromise[T]:
+    """A promise that settles as the one which ``make()`` returns on a thread of its own."""
+    promise: MLPromise[T] = MLPromise()
+
+    def run() -> None:
+        try:
+            _follow(make(), promise)
+        except Exception as error:
+            promise.reject(error)
+
+    return start_for(promise, run, name)
+
+
+def _follow(inner: MLPromise[Any], outer: MLPromise[Any]) -> None:
     """Settle ``outer`` as ``inner`` is."""
 
     def settled(done: Any) -> None:

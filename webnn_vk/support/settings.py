@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import environment
 
-DRIVERS = ("vulkan", "kompute", "null")
+MLDriver = Literal["vulkan", "kompute", "null"]
+DRIVERS: tuple[str, ...] = get_args(MLDriver)
 #: The values of the settings that are one of a few words.
 _CHOICES = {
     "glslang": ("auto", "process", "none"),

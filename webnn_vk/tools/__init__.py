@@ -1,12 +1,12 @@
-"""What stands on top of the library: the command line, the demo and the build's SPIR-V pack. May
-import every other folder, and `examples/`."""
+"""Programs on top of the library: the command line, the demos and the shader archive of the wheel.
+May import every other folder, and `examples/`."""
 
 from webnn_vk.support import packages
 
 
 class ToolError(Exception):
-    """A tool can't go on with what it was given. The message is one line for the user; ``lines``
-    are printed below it as they are: what a compiler says of a source."""
+    """An error for the user of a tool: one line, and ``lines`` that are printed below it as they
+    are (the messages of a compiler)."""
 
     def __init__(self, message: str, lines: str = "") -> None:
         super().__init__(message)
@@ -14,8 +14,8 @@ class ToolError(Exception):
 
 
 def need(what: str, *features: str) -> None:
-    """`ToolError` that names all packages that are missing for features of `packages`, and how to
-    install them, before anything is done. ``what``: "--chart needs"."""
+    """Raises `ToolError` where packages for features of `packages` are missing. It names all of
+    them and says how to install them. ``what``: "--chart needs"."""
     problem = packages.problem(what, *features)
     if problem:
         raise ToolError(problem)

@@ -1,4 +1,4 @@
-"""``webnn-vk bench``: how long a model takes, beside ONNX Runtime if asked."""
+"""``webnn-vk bench``: how long a model takes, also with ONNX Runtime on request."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.api.ml_graph import executable_of
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
 from .models import SAVED, OpenedModel, need_packages, onnx_package
-from .output import duration, emit, facts, say, size, table, working
+from .output import emit, facts, size, table, working
 from .running import Options, Ready, Tensors, ready
 
-#: Runs before those that count: the driver compiles, caches fill, the CPU's clock goes up.
+#: Runs before the measured ones, while the driver compiles, caches fill and clocks rise.
 WARM_UP = 2
-#: Runs that are queued at once where throughput is measured.
+#: Runs that are queued at once to measure throughput.
 QUEUED = 16
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What one engine takes. Latencies in seconds: a run with its inputs written and its outputs
-    read. ``per_second``: runs where the engine never waits for the host. ``memory``: bytes on the
-    device, None where that is not known."""
+class Timings:
+    """The timings of one engine. Latencies are in seconds, of a run with its inputs written and its
+    outputs read. ``per_second``: runs without waiting for the host. ``memory``: bytes on the
+    device, None where unknown."""
 
     engine: str
     runs: int
@@ -39,17 +40,17 @@ class Figures:
     gflops: float | None = None
 
 
-def figures(engine: str, seconds: Sequence[float], per_second: float, **more: Any) -> Figures:
-    """The figures of measured runs."""
+def timings(engine: str, seconds: Sequence[float], per_second: float, **more: Any) -> Timings:
+    """The timings of measured runs."""
     low, median, high = np.percentile(seconds, [10, 50, 90])
-    return Figures(
+    return Timings(
         engine, len(seconds), float(median), float(min(seconds)), float(low), float(high),
         per_second, **more,
     )
 
 
 def bench(options: Options, runs: int | None, seconds: float, compare: str | None) -> None:
-    """Measure and print; ``runs``: how many, else as many as fit into ``seconds``."""
+    """Measure and print. ``runs``: how many; by default as many as fit into ``seconds``."""
     need_packages(options.model, *(("cpu",) if compare is not None else ()))
     with working("building the model") as bar, ready(options) as model:
         engines: dict[str, Callable[[], Any]] = {}
@@ -70,12 +71,12 @@ def bench(options: Options, runs: int | None, seconds: float, compare: str | Non
         count = max(1, min(QUEUED, round(seconds / np.median(latencies["webnn_vk"]))))
         rate = throughput(tensors, count)
         flops = executable_of(model.model.graph).cost.flops
-        rows = [figures("webnn_vk", latencies["webnn_vk"], rate, memory=model.memory(),
+        rows = [timings("webnn_vk", latencies["webnn_vk"], rate, memory=model.memory(),
                         gflops=flops * rate / 1e9)]
         difference = None
         if compare is not None:
             taken = latencies[compare]
-            rows.append(figures(compare, taken, len(taken) / sum(taken)))
+            rows.append(timings(compare, taken, len(taken) / sum(taken)))
             difference = largest_difference(results["webnn_vk"], results[compare])
         _print(options, model, rows, difference)
 
@@ -83,8 +84,8 @@ def bench(options: Options, runs: int | None, seconds: float, compare: str | Non
 def alternate(
     engines: Mapping[str, Callable[[], Any]], runs: int | None, seconds: float, bar: Any
 ) -> dict[str, list[float]]:
-    """Seconds of each run, by engine: one of each in turn, so that what else the machine does falls
-    on all of them alike."""
+    """Seconds of each run, by engine. The engines take turns, so that other load on the machine
+    affects all of them alike."""
     taken: dict[str, list[float]] = {name: [] for name in engines}
     bar.begin("measuring", runs)
     end = time.perf_counter() + seconds * len(engines)
@@ -100,7 +101,7 @@ def alternate(
 
 
 def throughput(tensors: Tensors, count: int) -> float:
-    """Runs per second where ``count`` are queued at once, on tensors that stay on the device."""
+    """Runs per second with ``count`` queued at once, on tensors that stay on the device."""
     tensors.context.fence().wait()
     start = time.perf_counter()
     for _ in range(count):
@@ -110,15 +111,15 @@ def throughput(tensors: Tensors, count: int) -> float:
 
 
 def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.ndarray]]:
-    """A run of the model by ONNX Runtime on the CPU, on the same inputs: of the file itself, or of
-    what another model is when it is exported. ``ToolError`` where that can't be had."""
+    """A function that runs the model by ONNX Runtime on the CPU on the same inputs: the file
+    itself, or the exported graph of another model. ``ToolError`` where that is impossible."""
     if options.model.startswith(SAVED):
         raise ToolError(
-            "--compare: a saved graph holds kernels, no operators that ONNX Runtime could take"
+            "--compare: a saved graph holds kernels, not the operators that ONNX Runtime needs"
         )
     try:
         import onnxruntime
-    except ImportError as error:  # it is there, and broken
+    except ImportError as error:  # installed, but broken
         raise ToolError(f"--compare: onnxruntime can't be imported: {error}") from None
     opened = model.model
     source: Any = options.model
@@ -145,7 +146,7 @@ def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.
 def onnx_feeds(
     model: OpenedModel, feeds: Mapping[str, np.ndarray], wanted: set[str]
 ) -> dict[str, np.ndarray]:
-    """The inputs in ONNX's data types; zeros for those that no output depends on."""
+    """The inputs in ONNX's data types; zeros for inputs that no output depends on."""
     arrays = {**feeds, **model.bound}
     for name in wanted - arrays.keys():
         shape = [d if isinstance(d, int) else 1 for d in model.ports[name].shape or ()]
@@ -156,9 +157,9 @@ def onnx_feeds(
 def largest_difference(
     ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> float | None:
-    """The largest difference between the outputs that both have, where both are finite, relative
-    to the output's largest element (at least 1)."""
-    most = None
+    """The largest difference of outputs that both engines have, where both values are finite,
+    relative to the output's largest element (at least 1)."""
+    largest = None
     for name in ours.keys() & others.keys():
         a, b = ours[name].astype(np.float64), np.asarray(others[name]).astype(np.float64)
         if a.shape != b.shape:
@@ -166,12 +167,12 @@ def largest_difference(
         finite = np.isfinite(a) & np.isfinite(b)
         if finite.any():
             scale = max(1.0, float(np.abs(b[finite]).max()))
-            most = max(most or 0.0, float(np.abs(a[finite] - b[finite]).max()) / scale)
-    return most
+            largest = max(largest or 0.0, float(np.abs(a[finite] - b[finite]).max()) / scale)
+    return largest
 
 
 def _print(
-    options: Options, model: Ready, rows: Sequence[Figures], difference: float | None
+    options: Options, model: Ready, rows: Sequence[Timings], difference: float | None
 ) -> None:
     title, report = model.model.title, model.model.graph.report()
     if options.json:
@@ -184,7 +185,7 @@ def _print(
         return
     facts([("Device", model.device), ("Model", f"{title}: {report.summary}"),
            ("Build", duration(model.build_seconds))])
-    say()
+    print()
     head = ("engine", "runs", "median", "p10", "p90", "fastest", "runs/s", "GFLOP/s", "memory")
     table(head, [
         (row.engine, row.runs, *map(duration, (row.median, row.p10, row.p90, row.fastest)),
@@ -193,4 +194,4 @@ def _print(
         for row in rows
     ], right=head[1:])
     if difference is not None:
-        say(f"\nLargest difference of outputs: {difference:.2e} of the largest element")
+        print(f"\nLargest difference of outputs: {difference:.2e} of the largest element")

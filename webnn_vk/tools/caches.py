@@ -1,4 +1,4 @@
-"""``webnn-vk cache``: what is kept between processes: shaders, saved graphs, tuned schedules."""
+"""``webnn-vk cache``: the caches on disk, with shaders, saved graphs and tuned schedules."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from webnn_vk.runtime.tuning import FOLDER, damaged_schedules, remembered_files,
 from webnn_vk.support.errors import DOMException, NotSupportedError, sanitize
 from webnn_vk.support.settings import Settings
 
-from . import ToolError, pack_cache
+from . import ToolError, archive_cache
 from .models import SAVED
-from .output import emit, facts, say, size, table
+from .output import emit, facts, size, table
 
 KINDS = ("shaders", "graphs", "tuned")
 
@@ -33,28 +33,28 @@ def _graphs() -> SavedGraphs:
 
 
 def saved_graphs() -> dict[str, int]:
-    """Bytes of the saved graphs by key; none without a folder that can be used."""
+    """Sizes of the saved graphs in bytes, by key; empty without a usable folder."""
     with contextlib.suppress(DOMException):
         return _graphs().sizes()
     return {}
 
 
 def tuned_schedules() -> dict[str, int]:
-    """Bytes of the files with tuned schedules by name; none without a folder."""
+    """Sizes of the files with tuned schedules in bytes, by name; empty without a folder."""
     folder = _folder()
     found = {} if folder is None else schedule_files(folder / FOLDER)
     return {path.name: size for path, size in found.items()}
 
 
 def show(as_json: bool) -> None:
-    """Print what the caches hold."""
+    """Print the contents of the caches."""
     state, graphs, tuned = cache_state(), saved_graphs(), tuned_schedules()
     if as_json:
         about = {"entries": len(tuned), "bytes": sum(tuned.values())}
         emit({**state, "graphs": graphs, "tuned": about})
         return
     if state["folder"] is None:
-        say("the cache is off (WEBNN_VK_CACHE=off, or there is no home folder)")
+        print("the cache is off (WEBNN_VK_CACHE=off, or there is no home folder)")
         return
     facts([
         ("Folder", state["folder"]),
@@ -64,14 +64,14 @@ def show(as_json: bool) -> None:
         *([("Problem", state["problem"])] if state["problem"] else []),
     ])
     if graphs:
-        say()
+        print()
         table(("saved graph", "size"), [
             (f"{SAVED}{sanitize(key)}", size(count)) for key, count in graphs.items()
         ], right=("size",))
 
 
 def verify(as_json: bool) -> int:
-    """Read everything; the exit status is 1 when something is damaged, which is named."""
+    """Read every file and print the damaged ones; the exit status is 1 if there are any."""
     folder = _folder()
     if folder is None:
         raise ToolError("the cache is off: there is nothing to verify")
@@ -88,20 +88,20 @@ def verify(as_json: bool) -> int:
         })
     else:
         for name in shaders:
-            say(f"damaged shader {name}: it will be compiled anew")
+            print(f"damaged shader {name}: it will be compiled again")
         for key, reason in graphs.items():
-            say(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
+            print(f"damaged graph {SAVED}{sanitize(key)}: {reason}; save it again")
         for name, reason in tuned.items():
-            say(f"damaged schedule {name}: {reason}; it is ignored")
+            print(f"damaged schedule {name}: {reason}; it is ignored")
         if not shaders and not graphs and not tuned:
             count = cache_state()["entries"]
-            say(f"{count} shaders, {len(saved_graphs())} saved graphs and {len(tuned_schedules())} "
-                "tuned schedules are as they were written")
+            print(f"{count} shaders, {len(saved_graphs())} saved graphs and "
+                  f"{len(tuned_schedules())} tuned schedules are intact")
     return int(bool(shaders or graphs or tuned))
 
 
 def _remove(path: Path) -> bool:
-    """Remove a file; whether this did it: another process may replace or clear, too."""
+    """Remove a file. Returns whether it was removed here: another process may do it first."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
@@ -112,7 +112,7 @@ def _remove(path: Path) -> bool:
 
 
 def clear(only: str | None, as_json: bool) -> None:
-    """Remove the shaders, the saved graphs and the tuned schedules, or ``only`` one of them."""
+    """Remove shaders, saved graphs and tuned schedules, or ``only`` one kind."""
     folder = _folder()
     if folder is None:
         raise ToolError("the cache is off: there is nothing to clear")
@@ -121,7 +121,7 @@ def clear(only: str | None, as_json: bool) -> None:
         if only in (None, "shaders"):
             for path in folder.joinpath("spirv").glob("*.spv"):
                 removed["shaders"] += _remove(path)
-            for path in pack_cache.files(folder / pack_cache.FOLDER):
+            for path in archive_cache.files(folder / archive_cache.FOLDER):
                 _remove(path)
         if only in (None, "graphs"):
             graphs = _graphs()
@@ -142,5 +142,5 @@ def clear(only: str | None, as_json: bool) -> None:
     if as_json:
         emit({"folder": str(folder), "removed": removed})
         return
-    say(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs, "
-        f"{removed['tuned']} tuned schedules")
+    print(f"removed from {folder}: {removed['shaders']} shaders, {removed['graphs']} saved graphs, "
+          f"{removed['tuned']} tuned schedules")

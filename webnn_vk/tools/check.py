@@ -1,4 +1,4 @@
-"""``webnn-vk check`` and ``graph``: what a model becomes, what runs where and why."""
+"""``webnn-vk check``: where operators run and why, and which are not supported."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
 from .devices import open_context
-from .inputs import read_inputs
 from .models import UnsupportedModel
-from .output import emit, facts, say, table, working
+from .output import emit, facts, table, working
 from .running import Options, open_as_given
 
 
 def _report(options: Options) -> tuple[str, str, GraphReport]:
     """Device, title and report of the model's graph."""
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("building the model"), open_context(options.device) as context:
-        model = open_as_given(options, context, values, given)
+        model = open_as_given(options, context)
         return str(context.device_info), model.title, model.graph.report()
 
 
 def check(options: Options) -> int:
-    """Print where each operator runs; the exit status is 1 where the model can't be taken."""
+    """Print where each operator runs; the exit status is 1 where the model is not supported."""
     try:
         device, title, report = _report(options)
     except UnsupportedModel as error:
@@ -32,8 +29,8 @@ def check(options: Options) -> int:
         if options.json:
             emit({"model": options.model, "supported": False, "problems": problems})
         else:
-            say(f"{options.model} can't be taken, for {len(problems)} reason"
-                f"{'s' * (len(problems) != 1)}:\n")
+            print(f"{options.model} is not supported, for {len(problems)} reason"
+                  f"{'s' * (len(problems) != 1)}:\n")
             table(("node", "operator", "reason"), [
                 (sanitize(p["node"]), p["operator"], p["reason"]) for p in problems
             ])
@@ -52,9 +49,9 @@ def check(options: Options) -> int:
             "folded": len(report.folded),
         })
         return 0
-    facts([("Device", device), ("Model", f"{title}: all of it can be taken"),
+    facts([("Device", device), ("Model", f"{title}: all operators are supported"),
            ("Steps", report.summary)])
-    say()
+    print()
     table(("operator", "Vulkan", "CPU"), [
         (name, count["vulkan"] or "", count["cpu"] or "") for name, count in counts.items()
     ], right=("Vulkan", "CPU"))
@@ -62,7 +59,7 @@ def check(options: Options) -> int:
         (sanitize(" + ".join(step.operators)), step.reason) for step in on_cpu if step.reason
     )
     if reasons:
-        say("\nOn the CPU, because:")
+        print("\nOn the CPU, because:")
         table(("operators", "reason", "steps"), [
             (*key, count) for key, count in reasons.most_common()
         ], right=("steps",))

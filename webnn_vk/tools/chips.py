@@ -1,5 +1,5 @@
-"""Kernels under the compiler of a chip that isn't here (`webnn-vk shader … --chip`): imported by
-that alone, since it starts RADV in a process of its own."""
+"""Kernels compiled for a chip that is not in this machine (`webnn-vk shader … --chip`). Imported by
+this command only, since it starts RADV in another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from webnn_vk.api.graph_source import with_weights
 from webnn_vk.codegen import ShaderStore, ShaderUnavailable
-from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for
+from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compile_for, listing
 from webnn_vk.codegen.isa import text as isa_text
 from webnn_vk.compiler.program import DispatchStep, Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -17,9 +17,9 @@ from webnn_vk.support.errors import DOMException, sanitize
 from . import ToolError
 from .devices import open_context
 from .kernels import Kernel, Source, of_program
-from .output import emit, say, table, working
+from .output import emit, table, working
 
-#: The columns of a list of kernels, with the driver's names.
+#: Columns of the list of kernels, and the driver's names of these statistics.
 COLUMNS = {
     "VGPR": "VGPRs", "SGPR": "SGPRs", "LDS": "LDS size", "waves": "Subgroups per SIMD",
     "instr": "Instructions",
@@ -28,8 +28,8 @@ SPILLS = ("Spilled VGPRs", "Spilled SGPRs")
 
 
 def kernels(source: Source, chip: str) -> list[Kernel]:
-    """The dispatches of a graph as they are planned for a chip, with its limits and features.
-    ``ToolError`` where RADV or a GLSL compiler is missing."""
+    """The dispatches of a graph, planned for a chip's limits and features. ``ToolError`` where RADV
+    or a GLSL compiler is missing."""
     with working("building the graph"), open_context("cpu") as context:
         try:
             graph = with_weights(source(context), "shader")
@@ -47,10 +47,12 @@ def kernels(source: Source, chip: str) -> list[Kernel]:
 
 
 def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
-    """What the chip's compiler made of each. ``ToolError`` where one fails."""
+    """Compile each kernel for the chip. ``ToolError`` where one fails."""
     with working(f"compiling for {chip}"):
         try:
-            results = compile_for(chip, [_module(kernel) for kernel in kernels])
+            results = compile_for(chip, [
+                Module.of_spec(k.spec, k.module, k.step.constants, k.spec.template) for k in kernels
+            ])
         except IsaError as error:
             raise ToolError(str(error)) from None
     for kernel, result in zip(kernels, results, strict=True):
@@ -59,17 +61,8 @@ def compiled(kernels: Sequence[Kernel], chip: str) -> list[Compiled]:
     return results
 
 
-def _module(kernel: Kernel) -> Module:
-    spec = kernel.spec
-    return Module(
-        spec.template, kernel.module, spec.binding_count,
-        spec.param_bytes if spec.param_storage == "push" else 0, kernel.step.constants,
-        tuple(binding for binding, _ in spec.texels),
-    )
-
-
-def listing(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
-    """Print a line for each kernel: registers, spills, occupancy, and its busiest loop."""
+def show_all(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
+    """Print a line for each kernel: registers, spills, occupancy and its main loop."""
     results = compiled(kernels, chip)
     if as_json:
         emit([
@@ -86,10 +79,8 @@ def listing(kernels: Sequence[Kernel], chip: str, as_json: bool) -> None:
 
 
 def _row(kernel: Kernel, result: Compiled) -> tuple[Any, ...]:
-    _, *loops = isa_text.parts(result.assembly)
-    # Of loops in one another the inner one has as many multiply-adds in fewer instructions.
-    best = max(loops, default=None, key=lambda part: (part[1].multiply_adds, -part[1].instructions))
-    share = isa_text.row(*best)[-2:] if best and best[1].multiply_adds else ("-", "-")
+    loop = listing.main_loop(listing.parse(result.assembly))
+    share = isa_text.row("", listing.mix(loop))[-2:] if loop else ("-", "-")
     return (
         kernel.number, sanitize(" + ".join(kernel.operators)),
         kernel.spec.template.removesuffix(".comp.j2"),
@@ -99,10 +90,10 @@ def _row(kernel: Kernel, result: Compiled) -> tuple[Any, ...]:
 
 
 def show(kernel: Kernel, chip: str, assembly: bool, as_json: bool) -> None:
-    """Print what the chip's compiler made of a kernel: figures and loops, or the assembly."""
+    """Print the statistics and loops of a compiled kernel, or its assembly."""
     (result,) = compiled([kernel], chip)
     if as_json:
         more = {"isa": result.assembly} if assembly else {}
         emit({**kernel.data, "chip": chip, **isa_text.data(result), **more})
     else:
-        say(result.assembly.rstrip() if assembly else f"{chip}\n{isa_text.report(result)}")
+        print(result.assembly.rstrip() if assembly else f"{chip}\n{isa_text.report(result)}")

@@ -1,5 +1,5 @@
-"""The command line, ``webnn-vk``: options and their help. What a command does is in a module of its
-own, loaded when it runs."""
+"""The command line, ``webnn-vk``: commands, options and their help. Each command is implemented in
+another module, which is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,15 +17,15 @@ import typer
 import webnn_vk
 
 from . import ToolError
-from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape
+from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape, option
 from .cli_options import numbers as _numbers
 from .cli_options import options_of as _options
 from .cli_shaders import shader_app
 
-#: What wrong arguments are: typer brings its own copy of click, or uses the installed one.
+#: The exception for wrong arguments. Typer has its own copy of click, or uses the installed one.
 WrongUse: type[Exception] = typer.BadParameter.__bases__[0]
 
-#: As shells say it of what Ctrl-C ended.
+#: The exit status after Ctrl-C, as in shells.
 INTERRUPTED = 130
 EXIT_STATUS = "Exit status: 0 done, 1 failed (one line on stderr), 2 wrong arguments."
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cache_app = typer.Typer(
-    help="What is kept between processes: compiled shaders, saved graphs.", no_args_is_help=True,
+    help="The caches on disk: compiled shaders, saved graphs.", no_args_is_help=True,
     epilog="Example: webnn-vk cache verify", rich_markup_mode=None,
 )
 app.add_typer(cache_app, name="cache")
@@ -44,13 +44,13 @@ app.add_typer(shader_app, name="shader")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, or 1 after an error said in one line on stderr (and 1
-    from commands that found something wrong), 2 for wrong arguments, 130 after Ctrl-C."""
+    """Run one command. The exit status is 0; 1 after an error (one line on stderr) or where a
+    command found a problem; 2 for wrong arguments; 130 after Ctrl-C."""
     _open_streams()
-    # Where stdout can't write a character, it is written in ASCII.
+    # Characters that stdout can't encode are written as ASCII escapes.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # What changes where work runs is said in one line, without the place in our code.
+    # Warnings are printed as one line, without a place in the library's code.
     warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
     command = typer.main.get_command(app)
     given = None if arguments is None else list(arguments)
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except (BrokenPipeError, SystemExit) as end:
-        # The reader (head, less) went away, which typer makes an exit of: no fault.
+        # The reader (head, less) closed the pipe, which typer turns into an exit: no error.
         if not isinstance(end, BrokenPipeError) and not isinstance(
             end.__context__, BrokenPipeError
         ):
@@ -81,14 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"webnn-vk: {f'{where}: ' * bool(where)}{what}", file=sys.stderr)
         _drop_output()
         return 1
-    if status == INTERRUPTED:  # typer's, too
+    if status == INTERRUPTED:  # typer returns it, too
         print("webnn-vk: interrupted", file=sys.stderr)
     return status if isinstance(status, int) else 0
 
 
 def _open_streams() -> None:
-    """Open what the caller closed (`>&-`): else the next file that is opened, a driver's perhaps,
-    would become the standard output. What is printed there fails when it is written."""
+    """Open standard streams that the caller closed (`>&-`). Otherwise the next file that is opened,
+    perhaps by a driver, would become the standard output. Printing to a closed stdout still fails.
+    """
     if os.name == "posix":
         for number in range(3):
             try:
@@ -102,20 +103,19 @@ def _open_streams() -> None:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether it is stdout that has no room for more or is closed: a file that has none is the
-    command's."""
+    """Whether the error is that stdout is full or closed, and not a file of the command."""
     kinds = (errno.ENOSPC, errno.EFBIG, errno.EBADF, getattr(errno, "EDQUOT", None))
     if error.errno not in kinds:
         return False
     try:
-        os.write(sys.stdout.fileno(), b"\n")  # nothing would not be tried
+        os.write(sys.stdout.fileno(), b"\n")  # an empty write would not fail
     except (AttributeError, OSError, ValueError):
         return True
     return False
 
 
 def _drop_output() -> None:
-    """What is left in stdout's buffer goes nowhere: Python would complain of it at its end."""
+    """Discard stdout's buffer, which Python would fail to flush when it exits."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (AttributeError, OSError, ValueError):  # no stdout, or one without a file
@@ -142,7 +142,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it, and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
@@ -154,18 +154,17 @@ def _root(
 def run(
     model: Model, input: Input = None, device: Device = None, shape: Shape = None,
     outputs: Outputs = None,
-    output: Annotated[Path | None, typer.Option(
-        "--output", "-o", metavar="FILE", show_default=False,
-        help="Write the outputs: .npz, or .npy for one.")] = None,
+    output: Annotated[Path | None, option(
+        "--output", "-o", metavar="FILE", help="Write the outputs: .npz, or .npy for one.")] = None,
     mean: Annotated[str, typer.Option(
-        "--mean", metavar="R,G,B", help="Taken from an image's pixels.")] = "0",
+        "--mean", metavar="R,G,B", help="Subtracted from an image's pixels.")] = "0",
     std: Annotated[str, typer.Option(
-        "--std", metavar="R,G,B", help="What they are then divided by.")] = "1",
-    top: Annotated[bool, typer.Option("--top", help="Show the largest of outputs that are "
-                                                    "vectors.")] = False,
+        "--std", metavar="R,G,B", help="Pixels are then divided by it.")] = "1",
+    top: Annotated[bool, typer.Option("--top", help="Show the largest elements of vector "
+                                                    "outputs.")] = False,
     seed: Seed = 0, json: Json = False,
 ) -> None:
-    """Run a model once and show what comes out."""
+    """Run a model once and show its outputs."""
     from .inputs import ImageScale
     from .run import run as do
 
@@ -176,17 +175,16 @@ def run(
 @app.command(epilog="Example: webnn-vk bench model.onnx --device vulkan --compare onnxruntime")
 def bench(
     model: Model, device: Device = None,
-    compare: Annotated[Literal["onnxruntime"] | None, typer.Option(
-        "--compare", show_default=False, help="Run it there too, in turn, on the same "
-                                              "inputs.")] = None,
-    runs: Annotated[int | None, typer.Option(
-        "--runs", min=1, show_default=False, help="How many; else as many as fit.")] = None,
+    compare: Annotated[Literal["onnxruntime"] | None, option(
+        "--compare", help="Also run it there, alternating, on the same inputs.")] = None,
+    runs: Annotated[int | None, option(
+        "--runs", min=1, help="Number of runs; else as many as fit.")] = None,
     seconds: Annotated[float, typer.Option(
         "--seconds", min=0.01, help="How long to measure each.")] = 3.0,
     input: Input = None, shape: Shape = None,
     outputs: Outputs = None, seed: Seed = 0, json: Json = False,
 ) -> None:
-    """How fast a model is: latency, its spread, throughput, memory."""
+    """Measure a model: latency, its spread, throughput, memory."""
     from .bench import bench as do
 
     do(_options(model, device, json, shape, input, seed, outputs=outputs), runs, seconds, compare)
@@ -196,20 +194,17 @@ def bench(
                     "--trace trace.json")
 def profile(
     model: Model, device: Device = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How many to look at.")] = 5,
-    every: Annotated[int | None, typer.Option(
-        "--every", min=1, metavar="N", show_default=False,
-        help="Time one run in N; else what costs little.")] \
-        = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Write a page with all of it.")] = None,
-    trace: Annotated[Path | None, typer.Option(
-        "--trace", metavar="FILE", show_default=False,
-        help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs to profile.")] = 5,
+    every: Annotated[int | None, option(
+        "--every", min=1, metavar="N", help="Time one run in N; else what is cheap.")] = None,
+    html: Annotated[Path | None, option(
+        "--html", metavar="FILE", help="Write everything as a page.")] = None,
+    trace: Annotated[Path | None, option(
+        "--trace", metavar="FILE", help="Write a trace for Perfetto or chrome://tracing.")] = None,
     input: Input = None, shape: Shape = None,
     outputs: Outputs = None, seed: Seed = 0, json: Json = False,
 ) -> None:
-    """Where the time goes: kernels, CPU steps, transfers, waits."""
+    """Show where time is spent: kernels, CPU steps, transfers, waits."""
     from .profiling import profile as do
 
     do(_options(model, device, json, shape, input, seed, outputs=outputs), runs, every, html, trace)
@@ -222,25 +217,25 @@ def tune(
     candidates: Annotated[int, typer.Option(
         "--candidates", min=2, help="Schedules to measure for each problem.")] = 4,
     rounds: Annotated[int, typer.Option(
-        "--rounds", min=1, help="How often to measure each, in turns.")] = 5,
+        "--rounds", min=1, help="Times to measure each, in turns.")] = 5,
     again: Annotated[bool, typer.Option(
-        "--again", help="Measure too what is kept from before.")] = False,
+        "--again", help="Also measure what is already tuned.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure the kernels of a model; later builds use what is fastest."""
+    """Measure a model's kernels; later builds use the fastest ones."""
     from .tune import tune as do
 
     do(_options(model, device, json, shape, input, outputs=outputs), candidates, rounds, again)
 
 
 @app.command(epilog="Example: webnn-vk check model.onnx --device vulkan. Exit status 1: the model "
-                    "can't be taken.")
+                    "is not supported.")
 def check(
     model: Model, device: Device = None, shape: Shape = None,
     outputs: Outputs = None, input: Input = None,
     json: Json = False,
 ) -> int:
-    """Where operators run and why; what is not supported."""
+    """Show where operators run and why, and which are not supported."""
     from .check import check as do
 
     return do(_options(model, device, json, shape, input, outputs=outputs))
@@ -250,24 +245,22 @@ def check(
                     "--html passes.html")
 def graph(
     model: Model, device: Device = None,
-    svg: Annotated[Path | None, typer.Option(
-        "--svg", metavar="FILE", show_default=False,
-        help="Draw the kernels; a browser opens groups.")] = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False,
+    svg: Annotated[Path | None, option(
+        "--svg", metavar="FILE", help="Draw the kernels; a browser opens groups.")] = None,
+    html: Annotated[Path | None, option(
+        "--html", metavar="FILE",
         help="Write a page: the graph before and after each pass.")] = None,
-    after: Annotated[str | None, typer.Option(
-        "--pass", metavar="NAME", show_default=False,
-        help="With --svg: draw before and after this pass.")] = None,
+    after: Annotated[str | None, option(
+        "--pass", metavar="NAME", help="With --svg: draw before and after this pass.")] = None,
     unfold: Annotated[bool, typer.Option(
-        "--unfold", help="With --svg: no groups, all of it open.")] = False,
+        "--unfold", help="With --svg: no folded groups.")] = False,
     shape: Shape = None,
     outputs: Outputs = None, input: Input = None, json: Json = False,
 ) -> None:
-    """The kernels that a model's operators become, as list or picture."""
-    for option, given in (("--pass", after), ("--unfold", unfold)):
+    """Show the kernels of a model as a list or a picture."""
+    for name, given in (("--pass", after), ("--unfold", unfold)):
         if given and svg is None:
-            raise typer.BadParameter(f"{option} is for --svg FILE")
+            raise typer.BadParameter(f"{name} is for --svg FILE")
     from .graph import graph as do
 
     options = _options(model, device, json, shape, input, outputs=outputs)
@@ -282,11 +275,10 @@ def export(
                                                  "graph compiled.")],
     device: Device = None, shape: Shape = None,
     outputs: Outputs = None, input: Input = None,
-    opset: Annotated[int | None, typer.Option(
-        "--opset", metavar="N", show_default=False, help="Of the ONNX file.")] = None,
+    opset: Annotated[int | None, option("--opset", metavar="N", help="The ONNX opset.")] = None,
     json: Json = False,
 ) -> None:
-    """Write a model in another form, as compiled."""
+    """Convert a model, or save it compiled."""
     from .export import export as do
 
     do(_options(model, device, json, shape, input, outputs=outputs), target, opset)
@@ -295,27 +287,33 @@ def export(
 # -- about this machine ---------------------------------------------------------------------------
 @app.command(epilog="Example: webnn-vk info --device 0")
 def info(device: Device = None, json: Json = False) -> None:
-    """Devices with their features, limits and quirks, and the caches."""
+    """Show devices with features, limits and quirks, and the caches."""
     from .info import info as do
 
     do(device, json)
 
 
-@app.command(epilog="Example: webnn-vk devices --json")
-def devices(json: Json = False) -> None:
-    """The devices found, the CPU too; a star marks the default."""
-    from .devices import listing, table
+def _show(as_json: bool, data: Callable[[], Any], text: Callable[[], str]) -> None:
+    """Print the data as JSON, or the text."""
     from .output import emit
 
-    if json:
-        emit(listing())
+    if as_json:
+        emit(data())
     else:
-        print(table())
+        print(text())
+
+
+@app.command(epilog="Example: webnn-vk devices --json")
+def devices(json: Json = False) -> None:
+    """List the devices and the CPU; a star marks the default."""
+    from .devices import listing, table
+
+    _show(json, listing, table)
 
 
 @app.command(epilog="Example: webnn-vk doctor. Exit status 1: something is wrong.")
 def doctor(json: Json = False) -> int:
-    """What contexts run on here and why, and what would be faster."""
+    """Show what contexts run on here and why, and what would be faster."""
     from .doctor import report
 
     return report(json)
@@ -323,19 +321,15 @@ def doctor(json: Json = False) -> int:
 
 @app.command(epilog="Example: webnn-vk operators")
 def operators(json: Json = False) -> None:
-    """Operators and their data types, as a Markdown table."""
+    """List operators and their data types as a Markdown table."""
     from .operators import listing, table
-    from .output import emit
 
-    if json:
-        emit(listing())
-    else:
-        print(table())
+    _show(json, listing, table)
 
 
 @cache_app.command("stat", epilog="Example: webnn-vk cache stat --json")
 def cache_stat(json: Json = False) -> None:
-    """What is cached, and where."""
+    """Show what is cached, and where."""
     from .caches import show
 
     show(json)
@@ -344,7 +338,7 @@ def cache_stat(json: Json = False) -> None:
 @cache_app.command("verify", epilog="Example: webnn-vk cache verify. Exit status 1: something is "
                                     "damaged.")
 def cache_verify(json: Json = False) -> int:
-    """Read all of it, and name what is damaged."""
+    """Read all cached files and list damaged ones."""
     from .caches import verify
 
     return verify(json)
@@ -352,8 +346,8 @@ def cache_verify(json: Json = False) -> int:
 
 @cache_app.command("clear", epilog="Example: webnn-vk cache clear --only shaders")
 def cache_clear(
-    only: Annotated[Literal["shaders", "graphs", "tuned"] | None, typer.Option(
-        "--only", show_default=False, help="Leave the others.")] = None,
+    only: Annotated[Literal["shaders", "graphs", "tuned"] | None, option(
+        "--only", help="Remove only these.")] = None,
     json: Json = False,
 ) -> None:
     """Remove the shaders, the saved graphs and the tuned schedules."""
@@ -368,22 +362,22 @@ def cache_clear(
 def demo(
     question: Annotated[str | None, typer.Argument(
         metavar="[QUESTION|ocr]", show_default=False,
-        help="What to look for in the sentences; ocr reads an image.")] = None,
+        help="Text to search the sentences for; ocr reads an image.")] = None,
     image: Annotated[Path | None, typer.Argument(
         metavar="[IMAGE]", show_default=False, help="After ocr: the image to read.")] = None,
-    output: Annotated[Path | None, typer.Option(
-        "--output", metavar="PNG", show_default=False,
-        help="With ocr: the picture of what was read [IMAGE-text.png].")] = None,
-    file: Annotated[Path | None, typer.Option(
-        "--file", show_default=False, help="Sentences to search, one per line (UTF-8).")] = None,
-    model: Annotated[Path | None, typer.Option(
-        "--model", metavar="DIR", show_default=False,
+    output: Annotated[Path | None, option(
+        "--output", metavar="PNG",
+        help="With ocr: picture of the text that was read [IMAGE-text.png].")] = None,
+    file: Annotated[Path | None, option(
+        "--file", help="Sentences to search, one per line (UTF-8).")] = None,
+    model: Annotated[Path | None, option(
+        "--model", metavar="DIR",
         help="Another BERT encoder: config.json, model.safetensors, tokenizer.json.")] = None,
-    top: Annotated[int | None, typer.Option(
-        "--top", min=1, metavar="N", show_default=False, help="Matches shown [5].")] = None,
+    top: Annotated[int | None, option(
+        "--top", min=1, metavar="N", help="Number of matches [5].")] = None,
     device: Device = None, json: Json = False,
 ) -> None:
-    """Semantic search, or reading the text in an image."""
+    """Search sentences by meaning, or read the text in an image."""
     if question == "ocr":
         for name, value in (("file", file), ("model", model), ("top", top)):
             if value is not None:
@@ -394,7 +388,7 @@ def demo(
         return
     if image is not None or output is not None:
         what = "--output" if image is None else f"the second argument, {image},"
-        raise typer.BadParameter(f"{what} is for ocr alone; a question of several words is quoted")
+        raise typer.BadParameter(f"{what} is only for ocr; quote a question of several words")
     from . import demo as search
 
     asked = search.QUESTION if question is None else question

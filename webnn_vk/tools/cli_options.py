@@ -1,4 +1,4 @@
-"""Options that several commands of the command line take, with their completion."""
+"""Options that several commands share, and their completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import webnn_vk
 
 # -- completion -----------------------------------------------------------------------------------
 def complete_models(incomplete: str) -> list[str]:
-    """Files that can be a MODEL, folders, and saved graphs."""
+    """Completions of MODEL: model files, folders and saved graphs."""
     if incomplete.startswith("cache:"):
         from .caches import saved_graphs
 
@@ -46,38 +46,43 @@ def _shape_list(given: list[str] | None) -> list[str]:
     return given or []
 
 
+def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option whose default the help does not show."""
+    return typer.Option(*names, metavar=metavar, show_default=False, help=help, **more)
+
+
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", autocompletion=complete_models, show_default=False,
     help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
-Device = Annotated[str | None, typer.Option(
-    "--device", metavar="NAME", autocompletion=complete_devices, show_default=False,
+Device = Annotated[str | None, option(
+    "--device", metavar="NAME", autocompletion=complete_devices,
     help="Index or part of its name, vulkan (any) or cpu.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
-Shape = Annotated[list[str] | None, typer.Option(
-    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list, show_default=False,
+Shape = Annotated[list[str] | None, option(
+    "--shape", metavar="NAME=1,3,48,192", callback=_shape_list,
     help="An input's shape; else batch 1, 224 for images, 8 for others.")]
-Input = Annotated[list[str] | None, typer.Option(
-    "--input", "-i", metavar="[NAME=]WHAT", show_default=False,
+Input = Annotated[list[str] | None, option(
+    "--input", "-i", metavar="[NAME=]WHAT",
     help="random, numbers, FILE.npy, FILE.npz or an image.")]
-Outputs = Annotated[list[str] | None, typer.Option(
-    "--outputs", metavar="NAME,NAME", show_default=False,
-    help="Of an ONNX model: only these, or values inside.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of random inputs.")]
+Outputs = Annotated[list[str] | None, option(
+    "--outputs", metavar="NAME,NAME", help="ONNX: only these outputs or inner values.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")]
 
 
 def options_of(
     model: str, device: str | None, as_json: bool, shape: list[str] | None,
     inputs: list[str] | None, seed: int = 0, outputs: list[str] | None = None, **more: Any,
 ) -> Any:
+    from .inputs import read_inputs
     from .models import kind_of, parse_shapes
     from .running import Options
 
-    kind = kind_of(model)  # before a device is opened for it
+    kind = kind_of(model)  # checked before a device is opened
     if outputs and kind != "onnx":
-        raise typer.BadParameter("--outputs: of ONNX models alone")
+        raise typer.BadParameter("--outputs is only for ONNX models")
     names = tuple(name for text in outputs or () for name in text.split(",") if name)
     return Options(
-        model, device, parse_shapes(shape or []), inputs or [], seed, json=as_json,
+        model, device, parse_shapes(shape or []), read_inputs(inputs or []), seed, json=as_json,
         outputs=names or None, **more,
     )
 

@@ -1,4 +1,5 @@
-"""``webnn-vk shader``: options and their help. What a command does is loaded when it runs."""
+"""``webnn-vk shader``: commands, options and their help. What a command does is imported when it
+runs."""
 
 from __future__ import annotations
 
@@ -6,30 +7,29 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .cli_options import Device, Input, Json, Model, Shape, complete_models, options_of
+from .cli_options import Device, Input, Json, Model, Shape, complete_models, option, options_of
 
 shader_app = typer.Typer(
-    help="Kernels: templates, those of a model, and your own.", no_args_is_help=True,
+    help="Kernels: templates, a model's kernels, your own.", no_args_is_help=True,
     epilog="Example: webnn-vk shader list", rich_markup_mode=None,
 )
 
 
-Chip = Annotated[str | None, typer.Option(
-    "--chip", metavar="NAVI21", show_default=False,
-    help="For this AMD chip; no GPU is needed.")]
+Chip = Annotated[str | None, option(
+    "--chip", metavar="NAVI21", help="Compile for this AMD chip; needs no GPU.")]
 Form = Annotated[Literal["spec", "glsl", "spirv", "isa"], typer.Option(
-    "--form", help="What is printed of it.")]
+    "--form", help="What to print.")]
 
 
 @shader_app.command("list", epilog="Example: webnn-vk shader list model.onnx --chip NAVI21")
 def shader_list(
     model: Annotated[str | None, typer.Argument(
         metavar="[MODEL]", autocompletion=complete_models, show_default=False,
-        help="A model: list its kernels, not the templates.")] = None,
+        help="List the kernels of this model, not the templates.")] = None,
     device: Device = None, chip: Chip = None, shape: Shape = None, input: Input = None,
     json: Json = False,
 ) -> None:
-    """The templates, or the kernels of a model with their numbers."""
+    """List the templates, or the kernels of a model."""
     from .kernels import of_model
     from .shaders import list_kernels, list_templates
 
@@ -43,11 +43,11 @@ def shader_list(
 def shader_show(
     model: Model,
     step: Annotated[int, typer.Option(
-        "--step", min=0, help="Which kernel: see shader list.")] = 0,
+        "--step", min=0, help="Number of the kernel: see shader list.")] = 0,
     form: Form = "spec", device: Device = None, chip: Chip = None, shape: Shape = None,
     input: Input = None, json: Json = False,
 ) -> None:
-    """A kernel of a model: its form; by chip registers, loops and ISA."""
+    """Show a kernel of a model; with --chip registers, loops and ISA."""
     from .kernels import of_model
     from .shaders import show
 
@@ -60,23 +60,21 @@ def shader_operator(
     name: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False,
                                         help="Its name: see webnn-vk operators.")],
     shape: Shape = None,
-    option: Annotated[list[str] | None, typer.Option(
-        "--option", metavar="NAME=VALUE", show_default=False,
-        help="An argument: padding=[1,1,1,1].")] = None,
-    constant: Annotated[list[str] | None, typer.Option(
-        "--constant", metavar="NAME", show_default=False,
-        help="This operand is a constant, as weights are.")] = None,
-    data_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Of the operands.")] =
-    "float32",
-    step: Annotated[int, typer.Option("--step", min=0, help="Which of its kernels.")] = 0,
+    option: Annotated[list[str] | None, option(
+        "--option", metavar="NAME=VALUE", help="An argument: padding=[1,1,1,1].")] = None,
+    constant: Annotated[list[str] | None, option(
+        "--constant", metavar="NAME", help="Make this operand a constant, like weights.")] = None,
+    data_type: Annotated[str, typer.Option(
+        "--type", metavar="TYPE", help="Data type of the operands.")] = "float32",
+    step: Annotated[int, typer.Option("--step", min=0, help="Number of the kernel.")] = 0,
     form: Form = "spec", device: Device = None, chip: Chip = None, json: Json = False,
 ) -> None:
-    """The kernel of one operator on operands of these shapes."""
-    from .kernels import Call, of_operator
+    """Show the kernel of one operator on operands of these shapes."""
+    from .kernels import OperatorCall, of_operator
     from .models import parse_shapes
     from .shaders import show
 
-    call = Call(
+    call = OperatorCall(
         name, parse_shapes(shape or []), data_type, tuple(constant or ()), _literals(option or [])
     )
     show(of_operator(call), device, chip, step, form, json)
@@ -104,7 +102,7 @@ def shader_describe(
         help="Its name (see webnn-vk shader list), or a path to your own.")],
     json: Json = False,
 ) -> None:
-    """What a template wants, and a command that compiles it."""
+    """Show the parameters of a template, and a command that compiles it."""
     _generate("describe", [template, *["--json"] * json])
 
 
@@ -137,7 +135,7 @@ def shader_inspect(
         metavar="FILE", show_default=False,
         help="A template, a path to your own, a .spv or a .comp file.")],
 ) -> None:
-    """Registers, spills, occupancy, loops and ISA of a shader under AMD's compiler.
+    """Show registers, spills, occupancy, loops and ISA of a shader under AMD's compiler.
 
     Takes the options of python -m webnn_vk.codegen inspect: --chip NAME, --set CONSTANT=NUMBER,
     --isa, -o FILE for the assembly, --json, and those of shader compile. No GPU is needed.

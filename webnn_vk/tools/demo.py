@@ -25,20 +25,19 @@ from webnn_vk.support import packages
 
 from . import ToolError
 from .devices import open_context, vulkan_problem
-from .output import emit
-from .progress import Progress
+from .output import Steps, emit, working
 
 QUESTION = "What helps against a headache?"
 
 
 def example_sentences() -> Path:
-    """The sentences that come with the library (`examples/` in a checkout)."""
+    """The sentences included in the library (`examples/` in a checkout)."""
     return Path(str(importlib.resources.files("webnn_vk.examples") / "sentences.txt"))
 
 
 def need_with_weights(feature: str, weights: str | None, command: str) -> None:
-    """`ToolError` that names all packages that a demo lacks: libraries, and a package of weights
-    with the command that installs it."""
+    """Raises `ToolError` where a demo lacks packages. It names libraries, and the package of
+    weights with the command that installs it."""
     problem = packages.problem("the demo needs", feature)
     if problem and weights is not None and not is_installed(weights):
         problem = f"{problem} && {command}"
@@ -47,7 +46,7 @@ def need_with_weights(feature: str, weights: str | None, command: str) -> None:
 
 
 def read_model(folder: Path | None = None) -> Model:
-    """The sentence encoder in `folder`, else the pinned one; `ToolError` where it can't be used."""
+    """The sentence encoder in `folder`, by default the pinned one. `ToolError` if unusable."""
     need_with_weights("search", PACKAGE if folder is None else None, INSTALL_COMMAND)
     try:
         return load_model(folder)
@@ -70,8 +69,8 @@ def read_sentences(path: Path) -> list[str]:
 
 
 def check_text(text: str, what: str) -> None:
-    """`ToolError` unless an argument is text: Python hands on bytes that are no UTF-8 as halves of
-    characters."""
+    """Raises `ToolError` unless an argument is text. Python represents bytes that are not UTF-8 as
+    surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -80,20 +79,17 @@ def check_text(text: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One device's embeddings of sentences (the last row: the question) and its times, seconds."""
+    """One device's embeddings of sentences (the last row: the question) and its times in seconds:
+    "weights" (the upload), "build", "first" and "steady" (runs), "question" (alone)."""
 
     embeddings: np.ndarray
-    upload: float
-    build: float
-    first: float
-    steady: float
-    question: float
+    seconds: dict[str, float]
     graphs: int
     steps: dict[str, int]
 
 
-def measure(context: Any, model: Model, texts: Sequence[str], bar: Progress) -> Measured:
-    """Build, run all but the last text twice in batches, and the last one (the question) alone."""
+def measure(context: Any, model: Model, texts: Sequence[str], bar: Steps) -> Measured:
+    """Build the graphs, run the sentences twice in batches, then the question (the last) alone."""
     encoder = SentenceEncoder(context, model, bar.step)
     sentences, question = texts[:-1], texts[-1:]
     for group in (sentences, question):
@@ -111,20 +107,13 @@ def measure(context: Any, model: Model, texts: Sequence[str], bar: Progress) -> 
     for graph in encoder.graphs.values():
         for step in graph.report().steps:
             steps[step.device] += 1
-    return Measured(
-        np.concatenate([embeddings, vector]),
-        encoder.weights_seconds,
-        encoder.build_seconds,
-        first,
-        steady,
-        alone,
-        len(encoder.graphs),
-        steps,
-    )
+    seconds = {"weights": encoder.weights_seconds, "build": encoder.build_seconds,
+               "first": first, "steady": steady, "question": alone}
+    return Measured(np.concatenate([embeddings, vector]), seconds, len(encoder.graphs), steps)
 
 
-def _work(model: Model, texts: Sequence[str]) -> int:
-    """Progress steps of one `measure`: uploads, builds, batches."""
+def _step_count(model: Model, texts: Sequence[str]) -> int:
+    """The progress steps of one `measure`: uploads, builds, batches."""
     batches = plan_batches([len(ids) for ids in model.tokenize(texts[:-1])], model.config.positions)
     graphs = len({(batch.size, batch.length) for batch in batches}) + 1
     return len(model.weights) + graphs + 2 * len(batches) + 2
@@ -134,7 +123,7 @@ def run(
     question: str, file: Path | None, folder: Path | None, device: str | None, top: int,
     as_json: bool = False,
 ) -> None:
-    """The demo, printed to stdout; `ToolError` for input that can't be used."""
+    """Run the demo and print the results. `ToolError` for unusable input."""
     check_text(question, "the question")
     sentences = read_sentences(file or example_sentences())
     model = read_model(folder)
@@ -145,7 +134,7 @@ def run(
         where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
         if not as_json:
             print(f"Device    {where}", flush=True)
-        with Progress(_work(model, texts) * (2 if on_vulkan else 1)) as bar:
+        with working("encoding", _step_count(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None
             if on_vulkan:
@@ -153,14 +142,17 @@ def run(
                     reference = measure(cpu, model, texts, bar)
     matches = _matches(sentences, measured.embeddings, top)
     if as_json:
-        emit({"device": str(context.device_info), "question": question, "matches": matches,
-              **_figures(measured, reference)})
+        emit({
+            "device": str(context.device_info), "question": question, "matches": matches,
+            "seconds": measured.seconds, "graphs": measured.graphs, "steps": measured.steps,
+            "difference_from_cpu": reference and _difference(measured, reference),
+        })
         return
     print(f"Question  {question}\n")
     for match in matches:
         print(f"  {match['score']:6.3f}  {match['sentence']}")
     print()
-    _print_figures(measured, reference, len(sentences))
+    _print_times(measured, reference, len(sentences))
 
 
 def _matches(sentences: Sequence[str], embeddings: np.ndarray, top: int) -> list[dict[str, Any]]:
@@ -171,35 +163,24 @@ def _matches(sentences: Sequence[str], embeddings: np.ndarray, top: int) -> list
     ]
 
 
-def _figures(measured: Measured, reference: Measured | None) -> dict[str, Any]:
-    """For JSON."""
-    seconds = {
-        "weights": measured.upload, "build": measured.build, "first": measured.first,
-        "steady": measured.steady, "question": measured.question,
-    }
-    return {
-        "seconds": seconds, "graphs": measured.graphs, "steps": measured.steps,
-        "difference_from_cpu": None if reference is None else _difference(measured, reference),
-    }
-
-
 def _difference(measured: Measured, reference: Measured) -> float:
     return float(np.abs(measured.embeddings - reference.embeddings).max())
 
 
-def _print_figures(measured: Measured, reference: Measured | None, sentences: int) -> None:
-    rate = sentences / measured.steady
+def _print_times(measured: Measured, reference: Measured | None, sentences: int) -> None:
+    took = measured.seconds
     print(
-        f"Times     weights {measured.upload:.2f} s, build {measured.build:.2f} s "
-        f"({measured.graphs} graphs), first run {measured.first:.2f} s,\n"
-        f"          steady run {measured.steady:.2f} s ({sentences} sentences, {rate:.0f} per "
-        f"second), the question alone {measured.question * 1e3:.0f} ms"
+        f"Times     weights {took['weights']:.2f} s, build {took['build']:.2f} s "
+        f"({measured.graphs} graphs), first run {took['first']:.2f} s,\n"
+        f"          steady run {took['steady']:.2f} s ({sentences} sentences, "
+        f"{sentences / took['steady']:.0f} per second), the question alone "
+        f"{took['question'] * 1e3:.0f} ms"
     )
     print(f"Steps     {measured.steps['vulkan']} on Vulkan, {measured.steps['cpu']} on the CPU")
     if reference is None:
-        print("Check     this was the CPU device; there is nothing to compare it with")
+        print("Check     the demo ran on the CPU device, so there is nothing to compare with")
         return
     print(
         f"Check     largest difference from the CPU device: {_difference(measured, reference):.1e} "
-        f"(its steady run: {reference.steady:.2f} s)"
+        f"(its steady run: {reference.seconds['steady']:.2f} s)"
     )

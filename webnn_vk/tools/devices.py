@@ -1,4 +1,4 @@
-"""Opening a context by the name of a device, for the tools and the tests."""
+"""Contexts by the name of a device, and lists of devices, for the tools and the tests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import webnn_vk
+from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.support.settings import Settings
 
 from . import ToolError
 
 
 def vulkan_problem() -> str | None:
-    """Why there is no usable Vulkan device (software ones included) here; None when there is."""
+    """Why this machine has no usable Vulkan device (software included); None if it has one."""
     from webnn_vk.driver import DriverUnavailable
     from webnn_vk.runtime.device_selection import find_devices
 
@@ -27,9 +28,9 @@ def vulkan_problem() -> str | None:
 
 
 def open_context(device: str | None = None, **changes: Any) -> Any:
-    """An `MLContext` on the device of that index or name part, on "vulkan" (any, a GPU before
-    software) or on "cpu"; by default what `create_context()` takes. ``changes``: settings other
-    than the environment's. `ToolError` when there is no such device.
+    """An `MLContext` on the device with this index or part of a name, on "vulkan" (any, GPUs before
+    software) or on "cpu"; by default on the device that `create_context()` takes. ``changes``:
+    settings that override the environment's. `ToolError` where there is no such device.
     """
     try:
         settings = Settings.from_environment()
@@ -46,8 +47,9 @@ def open_context(device: str | None = None, **changes: Any) -> Any:
 
 
 def default_device() -> dict[str, Any]:
-    """What `create_context()` takes: "index" (None for the CPU device), "name" and "reason". Raises
-    what it would be rejected with. The device is opened, as only that shows whether it works."""
+    """The device that `create_context()` takes: "index" (None for the CPU device), "name" and
+    "reason". Raises the same error as `create_context()`. The device is opened, since only that
+    shows whether it works."""
     from webnn_vk.runtime.device_selection import open_best
 
     opened = open_best(Settings.from_environment())
@@ -60,27 +62,23 @@ def default_device() -> dict[str, Any]:
 
 
 def listing() -> list[dict[str, Any]]:
-    """The devices as plain data, the default marked; none is where `create_context()` fails. Each
-    is opened for a moment: "unusable" says why that failed."""
+    """The devices as plain data. One is marked as the default, unless `create_context()` fails.
+    Each is opened briefly; "unusable" says why that failed."""
     reasons = _why_not_opened()
     infos = [
         replace(info, unusable=info.unusable or reasons.get(info.index))
         for info in webnn_vk.devices()
     ]
     return [
-        {
-            "index": info.index,
-            "name": info.name,
-            "type": info.type,
-            "driver": info.driver,
-            "api_version": info.api_version,
-            "unusable": info.unusable,
-            "is_gpu": info.is_vulkan and info.type != "cpu",
-            "default": info.default,
-            "text": str(info),
-        }
+        {**described(info), "is_gpu": info.is_vulkan and info.type != "cpu", "text": str(info)}
         for info in infos
     ]
+
+
+def described(info: DeviceInfo) -> dict[str, Any]:
+    """A device as plain data, without its features and limits."""
+    names = ("index", "name", "type", "driver", "api_version", "unusable", "default")
+    return {name: getattr(info, name) for name in names}
 
 
 def _why_not_opened() -> dict[int | None, str | None]:
@@ -96,7 +94,7 @@ def _why_not_opened() -> dict[int | None, str | None]:
 
 
 def table() -> str:
-    """The devices as lines of index and description; a star before what contexts take."""
+    """The devices as lines of index and description, with a star before the default."""
     lines = []
     for device in listing():
         index = "cpu" if device["index"] is None else device["index"]

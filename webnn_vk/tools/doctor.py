@@ -1,10 +1,9 @@
-"""`webnn-vk doctor`: what contexts run on here and why, and what would make them faster."""
+"""`webnn-vk doctor`: what contexts run on in this machine and why, and what would be faster."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ from webnn_vk.support import environment
 from webnn_vk.support.settings import Settings
 
 from .devices import default_device, listing, vulkan_problem
+from .output import emit
 
 _PACKAGES = ("numpy", "vulkan", "jinja2", "platformdirs", "typer", "rich")
 _OPTIONAL = ("vkdispatch-vulkan-native", "wgpu", "onnx", "onnxruntime", "safetensors", "tokenizers")
@@ -26,12 +26,12 @@ _COMPILER = (
     "install a GLSL compiler (Debian, Ubuntu: apt install glslang-tools; or pip install "
     "vkdispatch-vulkan-native)"
 )
-#: Settings that cost time, and how.
+#: Settings that cost time, with the reason.
 _SLOW = {
     "WEBNN_VK_VALIDATE": "the validation layer checks every Vulkan call",
-    "WEBNN_VK_MASK": "shaders do without the features named there",
+    "WEBNN_VK_MASK": "shaders don't use the features named there",
     "WEBNN_VK_FORCE_CPU": "the operators named there run on the CPU",
-    "WEBNN_VK_SKIP_PASSES": "the optimisations named there are left out",
+    "WEBNN_VK_SKIP_PASSES": "the optimisations named there are skipped",
     "WEBNN_VK_DUMP": "every graph built is written to a folder",
     "WEBNN_VK_VERIFY_PASSES": "graphs are verified after every pass, and GLSL must compile",
 }
@@ -39,8 +39,8 @@ _SLOW = {
 
 @dataclass
 class Findings:
-    """What was found. ``default``: what ``create_context()`` takes, and why; None where it fails.
-    ``problems``: what is wrong; ``faster``: advice."""
+    """The results of the examination. ``default``: the device that ``create_context()`` takes, with
+    the reason; None where it fails. ``problems``: errors; ``faster``: advice."""
 
     versions: dict[str, str]
     driver: str
@@ -56,13 +56,13 @@ class Findings:
 
 
 def examine() -> Findings:
-    """Look at everything; nothing is built or written."""
+    """Examine everything. Nothing is built or written."""
     problems: list[str] = []
     default = None
-    ask_drivers_anew()  # what is remembered of them may be over
+    ask_drivers_anew()  # earlier results may be outdated
     try:
         default = default_device()
-    except Exception as error:  # whatever it is, create_context() rejects with it
+    except Exception as error:  # any error, as create_context() rejects with it
         problems.append(f"ml.create_context() fails: {error}")
     no_driver = vulkan_problem()
     try:
@@ -100,7 +100,7 @@ def examine() -> Findings:
 
 
 def runs_on(found: Findings) -> str:
-    """What `create_context()` runs graphs on here, in one line."""
+    """The device that `create_context()` runs graphs on, in one line."""
     if found.default is None:
         return "nothing: create_context() fails"
     if found.default["index"] is None:
@@ -115,7 +115,7 @@ def runs_on(found: Findings) -> str:
 
 
 def advice(found: Findings) -> list[str]:
-    """What would make it faster, as far as the findings tell."""
+    """What would make the library faster, according to the findings."""
     said = []
     gpus = [d for d in found.devices if d["is_gpu"] and not d["unusable"]]
     if not gpus:
@@ -172,7 +172,7 @@ def _versions() -> dict[str, str]:
 
 
 def _cpu_engine(problems: list[str]) -> str:
-    """Who computes what the CPU has to."""
+    """The engine that computes steps on the CPU."""
     try:
         return find_engine(Settings.from_environment().cpu_engine).description
     except (ValueError, webnn_vk.DOMException) as error:
@@ -213,7 +213,7 @@ def _pack(problems: list[str]) -> dict[str, Any]:
 
 
 def text(found: Findings) -> str:
-    """The findings for people: a line each, then problems and advice."""
+    """The findings as text: a line each, then problems and advice."""
     lines = []
 
     def say(title: str, *values: str) -> None:
@@ -254,10 +254,7 @@ def report(as_json: bool) -> int:
     """Print the findings; the exit status: 0, or 1 when something is wrong."""
     found = examine()
     if as_json:
-        import json
-
-        json.dump({"runs_on": runs_on(found), **asdict(found)}, sys.stdout, indent=2)
-        print()
+        emit({"runs_on": runs_on(found), **asdict(found)})
     else:
         print(text(found))
     return int(bool(found.problems))

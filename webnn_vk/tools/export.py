@@ -1,4 +1,4 @@
-"""``webnn-vk export``: a model in another form: ONNX, a .webnn file, or a saved graph."""
+"""``webnn-vk export``: write a model as an ONNX file, a .webnn file or a saved graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from webnn_vk.support.errors import DOMException
 
 from . import ToolError
 from .devices import open_context
-from .inputs import read_inputs
 from .models import SAVED, need_packages, onnx_package
-from .output import emit, say, size, working
+from .output import emit, size, working, writing
 from .running import Options, open_as_given
 
 
 def export(options: Options, target: str, opset: int | None) -> None:
-    """Write the model as ``target`` says: NAME.onnx, NAME.webnn or cache:KEY."""
+    """Write the model to ``target``: NAME.onnx, NAME.webnn or cache:KEY."""
     suffix = Path(target).suffix.lower()
     saving = target.startswith(SAVED)
     if target == SAVED:
@@ -23,34 +22,31 @@ def export(options: Options, target: str, opset: int | None) -> None:
     if not saving and suffix not in (".onnx", ".webnn"):
         raise ToolError(f"{target!r}: a model is written as .onnx, .webnn or {SAVED}KEY")
     if opset is not None and (saving or suffix != ".onnx"):
-        raise ToolError("--opset is for .onnx files alone")
+        raise ToolError("--opset is only for .onnx files")
     by_target = {".onnx": ("onnx",), ".webnn": ("weights",)}.get(suffix, ())
     need_packages(options.model, *(() if saving else by_target))
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("building the model") as bar, open_context(options.device) as context:
-        model = open_as_given(options, context, values, given)
+        model = open_as_given(options, context)
         bar.begin("writing")
         try:
-            if saving:
-                context.save_graph(target.removeprefix(SAVED), model.graph).result()
-                written: list[Path] = []
-            elif suffix == ".onnx":
-                onnx_package().export(model.graph, target, opset=opset)
-                written = [Path(target)]
-            else:
-                from webnn_vk import webnn_file
+            with writing(target):
+                if saving:
+                    context.save_graph(target.removeprefix(SAVED), model.graph).result()
+                    written: list[Path] = []
+                elif suffix == ".onnx":
+                    onnx_package().export(model.graph, target, opset=opset)
+                    written = [Path(target)]
+                else:
+                    from webnn_vk import webnn_file
 
-                webnn_file.save(model.graph, target)
-                written = [Path(target), Path(target).with_suffix(".safetensors")]
-        except OSError as error:
-            raise ToolError(f"cannot write {target}: {error.strerror or error}") from None
+                    webnn_file.save(model.graph, target)
+                    written = [Path(target), Path(target).with_suffix(".safetensors")]
         except (DOMException, ValueError, TypeError, ImportError) as error:
             raise ToolError(f"{target}: {error}") from None
     files = {str(path): path.stat().st_size for path in written if path.exists()}
     if options.json:
         emit({"model": model.title, "target": target, "files": files})
         return
-    say(f"{model.title} is written as {target}")
+    print(f"{model.title} is written as {target}")
     for name, count in files.items():
-        say(f"  {name}  {size(count)}")
+        print(f"  {name}  {size(count)}")

@@ -1,5 +1,5 @@
-"""``webnn-vk graph``: the kernels that a model becomes, as a list, a picture, or a page of the
-passes that lead there."""
+"""``webnn-vk graph``: the kernels of a model as a list or a picture, and a page with the graph
+before and after each pass."""
 
 from __future__ import annotations
 
@@ -17,39 +17,35 @@ from webnn_vk.support.errors import nearest, sanitize
 
 from . import ToolError
 from .devices import open_context
-from .inputs import read_inputs
 from .models import need_packages
-from .output import emit, facts, say, table, working, writable
+from .output import emit, facts, table, working, writable, writing
 from .running import Options, open_as_given
 
 
 def graph(
     options: Options, svg_file: Path | None, html_file: Path | None, name: str | None, *, fold: bool
 ) -> None:
-    """Print the kernels that the model's operators become, in the order in which they run; draw
-    them, and the graph before and after the pass called ``name`` or each."""
-    written = [
-        writable(path, *suffixes)
-        for path, suffixes in ((svg_file, (".svg",)), (html_file, (".html", ".htm")))
-        if path is not None
-    ]
+    """Print the model's kernels in the order in which they run. Draw them, or the graph before and
+    after the pass called ``name``, and write a page with all passes."""
+    written = writable((svg_file, (".svg",)), (html_file, (".html", ".htm")))
     _check_pass(name)
     need_packages(options.model, *(("pictures",) if written else ()))
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("building the model") as bar, open_context(options.device) as context:
         with PassPictures(context_state(context)) as seen:
-            model = open_as_given(options, context, values, given)
+            model = open_as_given(options, context)
         device, title, report = str(context.device_info), model.title, model.graph.report()
         kernels = of_program(executable_of(model.graph).program, "kernels")
         if svg_file is not None:
             bar.begin("drawing")
             pictures = (kernels,) if name is None else _around(seen, name, options.model)
-            _write(svg_file, svg(*pictures, fold=fold))
+            with writing(svg_file):
+                svg_file.write_text(svg(*pictures, fold=fold), encoding="utf-8")
         if html_file is not None:
             bar.begin("drawing")
             pairs = [*seen.all(), (kernels, kernels)]
-            _write(html_file, page(f"{title} on {device}", report.summary, pairs))
+            text = page(f"{title} on {device}", report.summary, pairs)
+            with writing(html_file):
+                html_file.write_text(text, encoding="utf-8")
     _print(options, device, title, report, seen.passes, written)
 
 
@@ -57,7 +53,7 @@ def _check_pass(name: str | None) -> None:
     names = [*dict.fromkeys(p.name for p in PASSES), "kernels"]
     if name is not None and name not in names:
         raise ToolError(
-            f"--pass {sanitize(name)}: no pass is called so{nearest(name, names)}; one of "
+            f"--pass {sanitize(name)}: there is no such pass{nearest(name, names)}; one of "
             f"{', '.join(sorted(names))}"
         )
 
@@ -66,21 +62,14 @@ def _around(seen: PassPictures, name: str, model: str) -> tuple[Picture, Picture
     try:
         before, after = seen.around(name)
     except KeyError:
-        changed = ", ".join(seen.passes[1:]) or "none, as a saved graph is compiled already"
+        changed = ", ".join(seen.passes[1:]) or "none, since a saved graph is already compiled"
         raise ToolError(
-            f"--pass {name}: it changed nothing in {model}; those that did: {changed}"
+            f"--pass {name}: it changed nothing in {model}; passes that did: {changed}"
         ) from None
     if name != "kernels":
         before, after = (replace(p, title=f"{when} {name}")
                          for when, p in (("before", before), ("after", after)))
     return before, after
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _print(
@@ -99,17 +88,17 @@ def _print(
         return
     facts([("Device", device), ("Model", f"{title}: {report.summary}")])
     if not lines:
-        say("\nNothing runs: all of it was computed at build time")
+        print("\nNothing runs: everything was computed at build time")
     else:
         _lines("Each run:", report.lines)
     if report.setup:
         _lines("Once, at load:", report.setup)
     if report.folded:
-        say(f"\nComputed at build time: {len(report.folded)} operators")
+        print(f"\nComputed at build time: {len(report.folded)} operators")
     if passes[1:]:
-        say(f"\nPasses that changed something: {', '.join(passes[1:])}")
+        print(f"\nPasses that changed something: {', '.join(passes[1:])}")
     for path in written:
-        say(f"Written   {path}")
+        print(f"Written   {path}")
 
 
 def line_data(line: Any) -> dict[str, Any]:
@@ -122,7 +111,7 @@ def line_data(line: Any) -> dict[str, Any]:
 
 
 def _lines(title: str, lines: Sequence[Any]) -> None:
-    say(f"\n{title}")
+    print(f"\n{title}")
     head = ("#", "operators", "device", "kernel", "variant", "MFLOP", "MB")
     table(head, [
         (number, sanitize(" + ".join(line.operators)), line.device, line.kernel, line.variant,

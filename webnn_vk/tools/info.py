@@ -1,8 +1,7 @@
-"""``webnn-vk info``: what a device offers, what its driver is known for, and what is cached."""
+"""``webnn-vk info``: devices with their features, limits and quirks, and the caches."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import webnn_vk
@@ -10,16 +9,15 @@ from webnn_vk.codegen.store import cache_state
 from webnn_vk.driver import DriverError
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.device_selection import find_devices, known_quirks
-from webnn_vk.support.settings import Settings
 
-from . import ToolError
 from .caches import saved_graphs
-from .output import emit, facts, say, size, table
+from .devices import described, open_context
+from .output import emit, facts, size, table
 
 
 def info(device: str | None, as_json: bool) -> None:
-    """Print the device's (by default each device's) features, limits and quirks, and the caches;
-    ``ToolError`` for a device that isn't there."""
+    """Print the features, limits and quirks of the device (by default of each device), and the
+    caches. ``ToolError`` for an unknown device."""
     found = [_described(one) for one in _chosen(device)]
     cache = cache_state()
     graphs = saved_graphs()
@@ -39,14 +37,8 @@ def _chosen(device: str | None) -> list[DeviceInfo]:
     infos = webnn_vk.devices()
     if not device:
         return infos
-    try:
-        settings = replace(Settings.from_environment(), device=device)
-        with webnn_vk.ml.create_context(settings=settings).result() as context:
-            chosen = context.device_info
-    except (webnn_vk.DOMException, TypeError, ValueError) as error:
-        message = str(error).replace(f"Settings(device={device!r})", f"--device {device}")
-        raise ToolError(message.replace(f"Settings(device={device})", f"--device {device}")) \
-            from None
+    with open_context(device) as context:
+        chosen = context.device_info
     return [i for i in infos if (i.index, i.type) == (chosen.index, chosen.type)] or [chosen]
 
 
@@ -58,11 +50,8 @@ def _described(one: DeviceInfo) -> dict[str, Any]:
             quirks = known_quirks(profiles[one.index])
         except (DriverError, KeyError):
             pass  # it is listed as unusable, with the reason
-    return {
-        "index": one.index, "name": one.name, "type": one.type, "driver": one.driver,
-        "api_version": one.api_version, "default": one.default, "unusable": one.unusable,
-        "features": list(one.features), "limits": one.limits, "quirks": quirks,
-    }
+    features = list(one.features)
+    return {**described(one), "features": features, "limits": one.limits, "quirks": quirks}
 
 
 def _print(one: dict[str, Any]) -> None:
@@ -78,5 +67,5 @@ def _print(one: dict[str, Any]) -> None:
     if one["limits"]:
         table(("limit", "value"), [(name, value) for name, value in one["limits"].items()])
     for name, reason in one["quirks"].items():
-        say(f"Quirk     {name}: {reason}")
-    say()
+        print(f"Quirk     {name}: {reason}")
+    print()

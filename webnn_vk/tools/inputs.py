@@ -1,4 +1,4 @@
-"""``--input``: what a model is run on: arrays in files, images, numbers, or random ones."""
+"""``--input``: the inputs of a model: arrays in files, images, numbers or random numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support.errors import sanitize
 
 from . import ToolError
-from .models import OpenedModel
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 RANDOM = "random"
@@ -21,8 +20,8 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Given:
-    """One ``--input``: for the input ``name`` (None: the next that has none) an array, an image
-    or, where both are None, random numbers."""
+    """One ``--input``: an array, an image or (where both are None) random numbers, for the input
+    ``name``. None: the next input without one."""
 
     name: str | None
     array: np.ndarray | None = None
@@ -31,16 +30,16 @@ class Given:
 
 @dataclass(frozen=True)
 class ImageScale:
-    """What becomes of pixels between 0 and 1: less ``mean``, by ``std``, a number or one for each
-    channel."""
+    """How pixels between 0 and 1 are normalised: ``mean`` is subtracted, then they are divided by
+    ``std``. Both are one number, or one for each channel."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
 
 def read_inputs(texts: Sequence[str]) -> list[Given]:
-    """What ``--input`` says: [NAME=]random, numbers, FILE.npy, FILE.npz (all of its arrays, by
-    their names) or an image. ``ToolError`` for what can't be read."""
+    """Parse ``--input``: [NAME=]random, numbers, FILE.npy, FILE.npz (all of its arrays, by name) or
+    an image. ``ToolError`` for unreadable inputs."""
     given: list[Given] = []
     for text in texts:
         name, what = None, text
@@ -53,9 +52,7 @@ def read_inputs(texts: Sequence[str]) -> list[Given]:
             if not Path(what).is_file():
                 raise ToolError(f"cannot read the input: no such file: {what}")
             given.append(Given(name, image=Path(what)))
-        elif suffix == ".npy":
-            given.append(Given(name, _read_array(what)))
-        elif suffix == ".npz":
+        elif suffix in (".npy", ".npz"):
             arrays = _read_arrays(what)
             if name is not None and len(arrays) != 1:
                 raise ToolError(f"{what} has {len(arrays)} arrays; one is needed for {name!r}")
@@ -65,34 +62,24 @@ def read_inputs(texts: Sequence[str]) -> list[Given]:
     return given
 
 
-def _read_array(path: str) -> np.ndarray:
+def _read_arrays(path: str) -> dict[str | None, np.ndarray]:
+    """The arrays of a .npz file by name, or the one of a .npy file, which has no name."""
+    arrays: dict[str | None, np.ndarray]
     try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise ToolError(f"cannot read the input: {error.strerror or error}: {path}") from None
-    except (ValueError, EOFError) as error:
-        raise ToolError(f"cannot read the input {path}: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise ToolError(f"{path} is no .npy file of one array")
-    return _numeric(array, path)
-
-
-def _numeric(array: np.ndarray, path: str) -> np.ndarray:
-    if array.dtype.kind not in "biuf":
-        raise ToolError(f"{path} holds {array.dtype}: real numbers are needed")
-    return array
-
-
-def _read_arrays(path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: _numeric(archive[name], path) for name in archive.files}
-    except ToolError:
-        raise
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            arrays = {None: found}
+        else:
+            with found:
+                arrays = {name: found[name] for name in found.files}
     except OSError as error:
         raise ToolError(f"cannot read the input: {error.strerror or error}: {path}") from None
     except Exception as error:  # zipfile and the arrays' headers raise anything for broken files
         raise ToolError(f"cannot read the input {path}: {error}") from None
+    for array in arrays.values():
+        if array.dtype.kind not in "biuf":
+            raise ToolError(f"{path} holds {array.dtype}: real numbers are needed")
+    return arrays
 
 
 def _numbers(text: str) -> np.ndarray:
@@ -100,7 +87,7 @@ def _numbers(text: str) -> np.ndarray:
         numbers = [float(word) if _has_point(word) else int(word) for word in text.split(",")]
     except ValueError:
         raise ToolError(
-            f"--input {text!r} is none of: random, a number or several with commas, FILE.npy, "
+            f"--input {text!r} is not one of: random, a number or several with commas, FILE.npy, "
             f"FILE.npz, an image ({', '.join(IMAGES[:3])} …)"
         ) from None
     return np.array(numbers[0] if len(numbers) == 1 else numbers)
@@ -111,16 +98,14 @@ def _has_point(word: str) -> bool:
 
 
 def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
-    """What is given by the names of a model's inputs; what has no name goes to those that are left,
-    in order. ``ToolError`` where that doesn't come out."""
+    """The given inputs by the names of the model's inputs. Those without a name go to the remaining
+    inputs in order. ``ToolError`` where the names or the number don't match."""
     found: dict[str, Given] = {}
     for one in given:
         if one.name is not None:
             if one.name not in names:
                 there = ", ".join(map(sanitize, names)) or "none"
-                raise ToolError(
-                    f"--input {sanitize(one.name)!r}: the model has no such input; it has {there}"
-                )
+                raise ToolError(f"there is no input {sanitize(one.name)!r}; inputs: {there}")
             if one.name in found:
                 raise ToolError(f"--input {sanitize(one.name)!r} is given twice")
             found[one.name] = one
@@ -134,14 +119,15 @@ def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
 
 
 def feeds(
-    model: OpenedModel, given: Mapping[str, Given], seed: int, scale: ImageScale
+    inputs: Mapping[str, MLOperandDescriptor], given: Mapping[str, Given], seed: int,
+    scale: ImageScale,
 ) -> dict[str, np.ndarray]:
-    """An array for each input of the model's graph; random where nothing is given: floats between
-    0 and 1, integers 0 or 1. ``ToolError`` for what does not fit."""
+    """An array for each input of a graph. Inputs that are not given are random: floats between 0
+    and 1, integers 0 or 1. ``ToolError`` for arrays that don't fit."""
     generator = np.random.default_rng(seed)
     return {
         name: _feed(name, descriptor, given.get(name), generator, scale)
-        for name, descriptor in model.graph.inputs.items()
+        for name, descriptor in inputs.items()
     }
 
 

@@ -1,5 +1,5 @@
-"""The kernels of a model or of one operator, as planned for a device, or for a chip that isn't
-here."""
+"""The kernels of a model or of one operator, planned for a device or for a chip that is not in this
+machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from webnn_vk.support.errors import DOMException, nearest
 
 from . import ToolError
 from .devices import open_context
-from .inputs import read_inputs
 from .output import working
 from .running import Options, open_as_given
 
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from webnn_vk.api.context import MLContext
     from webnn_vk.api.ml_graph import MLGraph
 
-#: What makes the graph on a context that it is given.
+#: Makes the graph on a context.
 Source = Callable[["MLContext"], "MLGraph"]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One dispatch of a graph: its number, what it computes, its spec, the values of its
-    specialisation constants by name, and its SPIR-V."""
+    """One dispatch of a graph: its number, the operators that it computes, its step, the values of
+    its specialisation constants by name, and its SPIR-V."""
 
     number: int
     operators: tuple[str, ...]
@@ -43,7 +42,7 @@ class Kernel:
 
     @property
     def spec(self) -> KernelSpec:
-        """What the shader was made of."""
+        """The spec of its shader."""
         return self.step.spec
 
     @property
@@ -58,9 +57,9 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Call:
-    """An operator on operands of these shapes: ``shapes`` by the names of its parameters, those in
-    ``constant`` being constants; ``options`` are its other arguments."""
+class OperatorCall:
+    """A call of an operator: ``shapes`` of the operands by parameter name, of which those in
+    ``constant`` are constants; ``options`` are its other arguments."""
 
     operator: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -70,15 +69,13 @@ class Call:
 
 
 def of_model(options: Options) -> Source:
-    """The graph of a model, with the inputs that were given."""
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
-    return lambda context: open_as_given(options, context, values, given).graph
+    """The graph of a model."""
+    return lambda context: open_as_given(options, context).graph
 
 
-def of_operator(call: Call) -> Source:
-    """A graph of one operator. ``ToolError`` for one that doesn't exist, and from what makes the
-    graph where the operator refuses its arguments."""
+def of_operator(call: OperatorCall) -> Source:
+    """A graph of one operator. ``ToolError`` for an unknown operator; the returned function raises
+    it where the operator refuses its arguments."""
     if call.operator not in OPERATORS or not hasattr(_builder(), call.operator):
         raise ToolError(f"no operator is called {call.operator}{nearest(call.operator, OPERATORS)}")
     if unknown := sorted(set(call.constant) - set(call.shapes)):
@@ -91,7 +88,7 @@ def of_operator(call: Call) -> Source:
             for name, shape in call.shapes.items():
                 descriptor: Any = {"data_type": call.data_type, "shape": shape}
                 operands[name] = (
-                    # Weights of any values: which kernel is chosen does not depend on them.
+                    # The choice of a kernel does not depend on the values of weights.
                     builder.constant(descriptor, np.ones(shape, call.data_type))
                     if name in call.constant else builder.input(name, descriptor)
                 )
@@ -113,7 +110,7 @@ def _builder() -> Any:
 
 
 def kernels(source: Source, device: str | None) -> list[Kernel]:
-    """The dispatches of a graph on a device, in their order. ``ToolError`` on the CPU device."""
+    """The dispatches of a graph on a device, in order. ``ToolError`` on the CPU device."""
     with working("building the graph"), open_context(device) as context:
         if not context.device_info.is_vulkan:
             raise ToolError("the CPU device has no kernels: --device vulkan takes a Vulkan device, "
@@ -123,7 +120,7 @@ def kernels(source: Source, device: str | None) -> list[Kernel]:
 
 
 def of_program(program: Program, modules: Mapping[KernelSpec, bytes]) -> list[Kernel]:
-    """The dispatches of a program in their order."""
+    """The dispatches of a program in order."""
     steps = [step for step in program.device_steps if isinstance(step, DispatchStep)]
     return [
         Kernel(number, program.origins[step.origin].operators, step, constants_of(step),
@@ -133,7 +130,7 @@ def of_program(program: Program, modules: Mapping[KernelSpec, bytes]) -> list[Ke
 
 
 def constants_of(step: DispatchStep) -> dict[str, int | float]:
-    """The values of a dispatch's specialisation constants by name, those left as they are too."""
+    """The values of a dispatch's specialisation constants by name, defaults included."""
     given = dict(step.constants)
     values: dict[str, int | float] = {}
     for number, constant in enumerate(step.spec.all_constants):

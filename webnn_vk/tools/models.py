@@ -14,16 +14,17 @@ import numpy as np
 from webnn_vk.support.errors import DOMException, sanitize
 
 from . import ToolError, need
+from .inputs import Given, named
 
 if TYPE_CHECKING:
     from webnn_vk.api.context import MLContext
     from webnn_vk.api.ml_graph import MLGraph
 
 SAVED = "cache:"
-#: Lengths of dimensions that are not given: the batch, those of images, and others (of time, of
-#: tokens), where every step may cost as much as the one before.
+#: Lengths assumed for unknown dimensions: the batch, those of images, and others (time, tokens),
+#: where every step may cost as much as the one before.
 BATCH, IMAGE, OTHERS = 1, 224, 8
-#: Channels that images have.
+#: Numbers of channels of images.
 _CHANNELS = (1, 3)
 _IS_BATCH = re.compile(r"batch|^[nb]$", re.IGNORECASE)
 _IS_SEQUENCE = re.compile(r"seq|time|token|past|len|step|frame", re.IGNORECASE)
@@ -35,7 +36,7 @@ Values = Mapping[str, np.ndarray]
 
 
 class UnsupportedModel(ToolError):
-    """A model that WebNN can't express; ``problems``: "node", "operator" and "reason" of each."""
+    """A model that WebNN can't express. ``problems``: "node", "operator" and "reason" of each."""
 
     def __init__(self, message: str, problems: list[dict[str, str]]) -> None:
         super().__init__(message)
@@ -44,8 +45,8 @@ class UnsupportedModel(ToolError):
 
 @dataclass(frozen=True)
 class Port:
-    """An input of a model: ``type`` by NumPy's name; ``shape`` has names or None where a dimension
-    is not fixed, and is None where nothing is said."""
+    """An input of a model. ``type``: NumPy's name; ``shape``: with a name or None for a dimension
+    that is not fixed; None if unknown."""
 
     name: str
     type: str
@@ -55,8 +56,8 @@ class Port:
 @dataclass
 class OpenedModel:
     """A model as a graph on a context. ``ports``: all of its inputs; ``bound``: the values of
-    those that were needed to make the graph, which has no such input. ``assumed``: what was
-    assumed of shapes, in words, or ""."""
+    inputs that were needed to build the graph, which doesn't have these inputs; ``assumed``: the
+    assumptions about shapes in words, or ""."""
 
     title: str
     kind: str
@@ -67,7 +68,8 @@ class OpenedModel:
 
 
 def kind_of(model: str) -> str:
-    """"onnx", "webnn" or "cache"; ``ToolError`` for what is none, or no file."""
+    """The kind of a model: "onnx", "webnn" or "cache". ``ToolError`` for anything else, and for a
+    missing file."""
     if model.startswith(SAVED):
         if model == SAVED:
             raise ToolError(f"{SAVED}KEY names a saved graph: the key is missing")
@@ -84,7 +86,7 @@ def kind_of(model: str) -> str:
 
 
 def parse_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
-    """``--shape`` NAME=1,3,48,192; ValueError for what is none."""
+    """Parse ``--shape`` NAME=1,3,48,192. ValueError for anything else."""
     shapes = {}
     for text in given:
         name, equals, numbers = text.rpartition("=")
@@ -99,19 +101,19 @@ def parse_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def open_model(
-    model: str, context: MLContext, shapes: Shapes = NOTHING, values: Values = NOTHING,
-    outputs: Sequence[str] | None = None,
+    model: str, context: MLContext, shapes: Shapes = NOTHING,
+    given: Sequence[Given] = (), outputs: Sequence[str] | None = None,
 ) -> OpenedModel:
-    """Build or load it. ``values``: arrays of inputs, which give shapes, and what has to be known
-    of an ONNX model to make a graph of it; ``outputs``: the wanted ones.
-    ``ToolError`` with the reason where that fails."""
+    """Build or load a model. The arrays among the ``given`` inputs determine shapes, and values
+    that an ONNX model needs at build time; ``outputs``: the wanted ones. ``ToolError`` with the
+    reason where that fails."""
     kind = kind_of(model)
     try:
         if kind == "onnx":
-            return _open_onnx(model, context, shapes, values, outputs)
+            return _open_onnx(model, context, shapes, given, outputs)
         if kind == "webnn":
-            return _open_webnn(model, context, shapes, values)
-        return _open_saved(model, context, shapes, values)
+            return _open_webnn(model, context, shapes, given)
+        return _open_saved(model, context, shapes, given)
     except OSError as error:
         raise ToolError(f"cannot read the model: {error.strerror or error}: {model}") from None
     except (ValueError, TypeError, DOMException) as error:
@@ -119,14 +121,14 @@ def open_model(
 
 
 def need_packages(model: str, *features: str) -> None:
-    """``ToolError`` that names all packages that are missing for the model and for features of
-    `packages`."""
+    """Raises ``ToolError`` where packages for the model or for features of `packages` are missing.
+    It names all of them."""
     by_kind = ("onnx",) if kind_of(model) == "onnx" else ()
     need("this needs", *by_kind, *features)
 
 
 def onnx_package() -> Any:
-    """``webnn_vk.onnx``; ``ToolError`` where the packages that it needs are missing."""
+    """The module ``webnn_vk.onnx``. ``ToolError`` where packages that it needs are missing."""
     need("this needs", "onnx")
     from webnn_vk import onnx
 
@@ -134,16 +136,16 @@ def onnx_package() -> Any:
 
 
 def is_image(shape: tuple[int | str | None, ...]) -> bool:
-    """Whether the unknown dimensions of an input are the height and the width of an image: beside
-    each other, in three dimensions with one or three channels, in four with any; in four with such
-    channels one of them may be known."""
+    """Whether the unknown dimensions of an input are the height and the width of an image. They
+    must be adjacent. With three dimensions there must be one or three channels; with four, any
+    number of channels, and with one or three channels one of the two may be known."""
     plane = shape[1:] if len(shape) == 4 else shape
     if len(plane) != 3 or any(
         isinstance(d, str) and _IS_SEQUENCE.search(d) for d in plane
     ):
         return False
-    for channels, sides in ((plane[0], plane[1:]), (plane[2], plane[:2])):
-        unknown = sum(not isinstance(side, int) for side in sides)
+    for channels, plane_sizes in ((plane[0], plane[1:]), (plane[2], plane[:2])):
+        unknown = sum(not isinstance(length, int) for length in plane_sizes)
         if channels in _CHANNELS and unknown >= (1 if len(shape) == 4 else 2):
             return True
         if len(shape) == 4 and unknown == 2:
@@ -154,15 +156,15 @@ def is_image(shape: tuple[int | str | None, ...]) -> bool:
 def default_shape(
     port: Port, lengths: dict[str, int], most: Mapping[str, int] = NOTHING
 ) -> tuple[int, ...]:
-    """A shape for a port: dimensions by their names' ``lengths``, which get those that it lacks.
-    ``most``: the longest that a named dimension may be."""
+    """A shape for a port. The ``lengths`` of named dimensions are used, and extended by new ones.
+    ``most``: the largest lengths of named dimensions."""
     declared = port.shape or ()
     others = IMAGE if is_image(declared) else OTHERS
     batches = [n for n, d in enumerate(declared) if isinstance(d, str) and _IS_BATCH.search(d)]
     shape = []
     for place, dimension in enumerate(declared):
         if not isinstance(dimension, int):
-            # The first is the batch, unless another is called so.
+            # The first dimension is the batch, unless another one has this name.
             length = BATCH if place in (batches or [0]) else others
             if dimension is not None:
                 length = lengths.setdefault(dimension, min(length, most.get(dimension, length)))
@@ -174,8 +176,8 @@ def default_shape(
 def guessed(
     ports: Mapping[str, Port], shapes: Shapes, given: Shapes, images: bool = False
 ) -> str:
-    """What was assumed of dimensions that are not given, for people, or "". ``images``: what is
-    documented for images and batches, too."""
+    """The assumptions about dimensions that were not given, in words, or "". ``images``: include
+    the documented ones, for images and batches."""
     told = []
     for name, port in ports.items():
         declared = port.shape or ()
@@ -188,9 +190,14 @@ def guessed(
     return f"unknown dimensions are taken: {'; '.join(told)}" if told else ""
 
 
+def _values_of(ports: Mapping[str, Port], given: Sequence[Given]) -> dict[str, np.ndarray]:
+    """The given arrays by the names of the inputs that take them."""
+    return {n: g.array for n, g in named(given, list(ports)).items() if g.array is not None}
+
+
 def _shapes_of(ports: Mapping[str, Port], values: Values) -> dict[str, tuple[int, ...]]:
-    """The shapes that arrays tell: not a number that stands for all elements, nor a list of them
-    for an input of another rank."""
+    """The shapes of the arrays, except for single numbers, which fill an input, and for flat lists
+    of the elements of an input of another rank."""
     def ranked(name: str, array: np.ndarray) -> bool:
         declared = ports[name].shape if name in ports else None
         return declared is None or len(declared) == array.ndim
@@ -199,8 +206,8 @@ def _shapes_of(ports: Mapping[str, Port], values: Values) -> dict[str, tuple[int
 
 
 def _known_lengths(ports: Mapping[str, Port], given: Shapes) -> dict[str, int]:
-    """Lengths of named dimensions that the given shapes tell; ValueError for a shape that is not
-    the input's, or an input that isn't there."""
+    """The lengths of named dimensions in the given shapes. ValueError for a shape that does not
+    match the input, or an unknown input."""
     lengths: dict[str, int] = {}
     for name, shape in given.items():
         if name not in ports:
@@ -224,7 +231,7 @@ def _known_lengths(ports: Mapping[str, Port], given: Shapes) -> dict[str, int]:
 
 
 def shown_shape(shape: tuple[int | str | None, ...] | None) -> str:
-    """A shape for people."""
+    """A shape as text."""
     if shape is None:
         return "unknown"
     return f"[{', '.join('?' if d is None else sanitize(str(d)) for d in shape)}]"
@@ -235,27 +242,29 @@ def _also(guess: str) -> str:
 
 
 def _open_onnx(
-    model: str, context: MLContext, shapes: Shapes, values: Values, outputs: Sequence[str] | None
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given],
+    outputs: Sequence[str] | None,
 ) -> OpenedModel:
     onnx = onnx_package()
     from webnn_vk.onnx.reading import read_model
 
     read = read_model(model)
     ports = {n: Port(n, p.type, p.shape) for n, p in read.inputs.items()}
+    values = _values_of(ports, inputs)
     given = {**_shapes_of(ports, values), **shapes}
     lengths = _known_lengths(ports, given)
-    inputs: dict[str, Any] = {
+    known: dict[str, Any] = {
         name: given[name] if name in given else default_shape(port, lengths)
         for name, port in ports.items()
         if port.shape is not None or name in given
     }
-    guess = guessed(ports, inputs, given, images=True)
+    guess = guessed(ports, known, given, images=True)
     bound: dict[str, np.ndarray] = {}
     while True:
         try:
-            graph = onnx.load(read, context, {**inputs, **bound}, outputs=outputs).result()
+            graph = onnx.load(read, context, {**known, **bound}, outputs=outputs).result()
             return OpenedModel(
-                Path(model).name, "onnx", graph, ports, bound, guessed(ports, inputs, given)
+                Path(model).name, "onnx", graph, ports, bound, guessed(ports, known, given)
             )
         except onnx.UnsupportedModelError as error:
             needed = error.values_needed - bound.keys()
@@ -270,16 +279,18 @@ def _open_onnx(
             for name in sorted(needed):
                 if name not in values:
                     raise ToolError(
-                        f"{model}: the value of input {sanitize(name)!r} decides shapes or "
-                        f"branches: give it, as --input {sanitize(name)}=VALUE or FILE.npy"
+                        f"{model}: the value of input {sanitize(name)!r} determines shapes or "
+                        f"branches: give it as --input {sanitize(name)}=VALUE or FILE.npy"
                     ) from None
                 value = values[name].astype(ports[name].type)
-                bound[name] = value if value.ndim else np.full(inputs.get(name, ()), value)
+                bound[name] = value if value.ndim else np.full(known.get(name, ()), value)
         except (ValueError, TypeError, DOMException) as error:
             raise ToolError(f"{model}: {error}{_also(guess)}") from None
 
 
-def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+def _open_webnn(
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given]
+) -> OpenedModel:
     from webnn_vk import webnn_file
     from webnn_vk.webnn_file.text import Dynamic, parse
 
@@ -290,17 +301,20 @@ def _open_webnn(model: str, context: MLContext, shapes: Shapes, values: Values) 
         shape = tuple(d.name if isinstance(d, Dynamic) else d for d in declared.shape)
         name = document.titles.get(("input", declared.name), declared.name)
         ports[name] = Port(name, declared.data_type, shape)
-    lengths = _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
-    given = {**_shapes_of(ports, values), **shapes}
+    given = {**_shapes_of(ports, _values_of(ports, inputs)), **shapes}
+    lengths = _known_lengths(ports, given)
     made = {name: default_shape(port, lengths, most) for name, port in ports.items()}
     graph = webnn_file.load(model, context, dimensions=lengths).result()
     return OpenedModel(Path(model).name, "webnn", graph, ports,
                        assumed=guessed(ports, made, given))
 
 
-def _open_saved(model: str, context: MLContext, shapes: Shapes, values: Values) -> OpenedModel:
+def _open_saved(
+    model: str, context: MLContext, shapes: Shapes, inputs: Sequence[Given]
+) -> OpenedModel:
     key = model.removeprefix(SAVED)
     graph = context.load_graph(key).result()
     ports = {n: Port(n, d.data_type, d.shape) for n, d in graph.inputs.items()}
+    values = _values_of(ports, [given for given in inputs if given.name is not None])
     _known_lengths(ports, {**_shapes_of(ports, values), **shapes})
     return OpenedModel(model, "cache", graph, ports)

@@ -1,4 +1,4 @@
-"""`webnn-vk demo ocr`: reads the text in an image with three trained networks, and draws it."""
+"""`webnn-vk demo ocr`: reads the text in an image with three trained networks and draws it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from webnn_vk.examples.weights import WeightsError
 from . import ToolError
 from .demo import need_with_weights
 from .devices import open_context, vulkan_problem
-from .output import emit
-from .progress import Progress
+from .output import emit, working, writable, writing
 
 if TYPE_CHECKING:
     from webnn_vk.examples.text_reader import Line, TextReader
 
-#: The picture's sides: no longer than this, or it is made smaller before it is drawn on.
+#: The longest side of the picture in pixels. Larger images are made smaller first.
 LONGEST_SIDE = 1600
-#: Batches of a usual page, for the bar: how many there are shows when the lines are found.
+#: Batches of a typical page, for the progress bar. The number is known once lines are found.
 BATCHES = 10
-#: Colours of the boxes, one line after the other.
+#: Colours of the boxes of successive lines.
 COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#b9770e", "#7d3c98", "#117a65")
 
 
 def example_page() -> Path:
-    """The page that comes with the library (`examples/` in a checkout)."""
+    """The page included in the library (`examples/` in a checkout)."""
     return Path(str(importlib.resources.files("webnn_vk.examples") / "page.png"))
 
 
@@ -44,7 +43,7 @@ def _need_packages() -> None:
 def run(
     path: Path | None, output: Path | None, device: str | None, as_json: bool = False
 ) -> None:
-    """Read, print to stdout, and write the picture; `ToolError` for what can't be used."""
+    """Read the text, print it and write the picture. `ToolError` for unusable arguments."""
     _need_packages()
     source = path or example_page()
     target = output or Path(f"{source.stem or 'image'}-text.png")
@@ -59,19 +58,17 @@ def run(
         if not as_json:
             print(f"Device    {where}", flush=True)
             print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
-        with Progress(BATCHES) as bar:
+        with working("reading", BATCHES) as bar:
             reader = make_reader(context, bar.step)
             start = time.perf_counter()
             lines = reader.read(image)
             whole = time.perf_counter() - start
-        figures = figures_of(reader, whole)
+        times = times_of(reader, whole)
         if not as_json:
             print_lines(lines)
-            print_figures(figures)
-    try:
+            print_times(times)
+    with writing(target):
         picture(image, lines).save(target, "PNG")
-    except OSError as error:
-        raise ToolError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:
         emit({
             "device": str(context.device_info),
@@ -79,24 +76,23 @@ def run(
             "lines": [{"text": line.text, "confidence": float(line.confidence),
                        "corners": np.asarray(line.box.corners(), float).tolist()}
                       for line in lines],
-            **figures, "picture": str(target),
+            **times, "picture": str(target),
         })
     else:
         print(f"Picture   {target}")
 
 
 def check_target(target: Path, source: Path) -> None:
-    """`ToolError` where the picture can't be written, before the work is done."""
+    """Raises `ToolError`, before any work is done, where the picture can't be written."""
     if target.suffix.lower() != ".png":
         raise ToolError(f"the picture is a PNG; {target} does not end in .png")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {target}: no such folder, or it is one itself")
+    writable((target, ()))
     if target.exists() and target.samefile(source):
         raise ToolError(f"the picture would replace the image {source}; give another --output")
 
 
 def make_reader(context: Any, notify: Any) -> TextReader:
-    """The reader; `ToolError` where its weights or a library is missing."""
+    """The text reader. `ToolError` where its weights or a library are missing."""
     _need_packages()
     from webnn_vk.examples.text_reader import TextReader
 
@@ -114,8 +110,8 @@ def print_lines(lines: Sequence[Line]) -> None:
     print()
 
 
-def figures_of(reader: TextReader, whole: float) -> dict[str, Any]:
-    """Times and steps, as JSON has them: "seconds", "networks" by name, "steps" by device."""
+def times_of(reader: TextReader, whole: float) -> dict[str, Any]:
+    """Times and steps for JSON: "seconds", "networks" by name, "steps" by device."""
     networks = reader.networks
     return {
         "seconds": whole,
@@ -128,20 +124,20 @@ def figures_of(reader: TextReader, whole: float) -> dict[str, Any]:
     }
 
 
-def print_figures(figures: Mapping[str, Any]) -> None:
-    networks, steps = figures["networks"], figures["steps"]
+def print_times(times: Mapping[str, Any]) -> None:
+    networks, steps = times["networks"], times["steps"]
     for title, (name, of) in zip(("Times", "", ""), networks.items(), strict=True):
         graphs = f"{of['graphs']} graph{'s' * (of['graphs'] != 1)}"
         print(
             f"{title:9} {name:11} {of['run_seconds']:6.2f} s, "
             f"build {of['build_seconds']:.2f} s ({graphs})"
         )
-    print(f"          altogether  {figures['seconds']:6.2f} s, building and finding boxes included")
+    print(f"          total       {times['seconds']:6.2f} s, building and finding boxes included")
     print(f"Steps     {steps['vulkan']} on Vulkan, {steps['cpu']} on the CPU")
 
 
 def picture(image: Any, lines: Sequence[Line]) -> Any:
-    """The image with boxes, and beside it what was read in the same places."""
+    """The image with boxes, and beside it the text in the same places."""
     from PIL import Image, ImageDraw
 
     scale = min(1.0, LONGEST_SIDE / max(image.size))
@@ -154,7 +150,7 @@ def picture(image: Any, lines: Sequence[Line]) -> Any:
         outline = box.corners()
         pen.line([*outline, outline[0]], "white", 4)
         pen.line([*outline, outline[0]], colour, 2)
-        # A thick edge where the text starts.
+        # A thick edge marks the start of the text.
         pen.line([outline[0], outline[3]], colour, 5)
         frame.line([*outline, outline[0]], "#dddddd")
         _write(right, line.text, box, colour)
@@ -165,7 +161,7 @@ def picture(image: Any, lines: Sequence[Line]) -> Any:
 
 
 def _write(page: Any, text: str, box: Any, colour: str) -> None:
-    """The text in its box, turned as it was, as large as fits."""
+    """Draw the text rotated into its box, as large as fits."""
     from PIL import Image, ImageDraw, ImageFont
 
     length = ImageFont.load_default(100).getlength(text) or 1.0
@@ -173,7 +169,7 @@ def _write(page: Any, text: str, box: Any, colour: str) -> None:
     left, top, right, bottom = font.getbbox(text)
     mask = Image.new("L", (max(1, round(right)) + 2, max(1, round(bottom)) + 2))
     ImageDraw.Draw(mask).text((1, 1), text, 255, font)
-    # It starts where the box does, and lies in the middle of its height.
+    # The text starts at the start of the box and is centred in its height.
     (ax, ay), (bx, by) = box.along, box.across
     edge = (2 - box.width / 2 - left, -(top + bottom) / 2)
     start = (

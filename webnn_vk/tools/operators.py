@@ -1,4 +1,4 @@
-"""The table of supported operators, from their records."""
+"""The table of supported operators, made from their records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 
 def table() -> str:
-    """A Markdown table: operators by the data types that their operands may have."""
+    """A Markdown table of operators by the data types of their operands."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(OPERATORS):
         rows.setdefault(_types(OPERATORS[name]), []).append(f"`{name}`")

@@ -1,4 +1,4 @@
-"""What commands print: tables and texts, or JSON alone, on stdout; progress on stderr."""
+"""Output of commands: tables and text, or only JSON, on stdout; progress on stderr."""
 
 from __future__ import annotations
 
@@ -16,24 +16,19 @@ from rich.text import Text
 
 from . import ToolError
 
-#: Columns of tables where no terminal says how many there are: nothing is cut in a file or pipe.
+#: The width of tables in files and pipes, where no terminal determines it: nothing is cut.
 PIPED_WIDTH = 200
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr, as they are now."""
+    """A console on the current stdout or stderr."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def say(text: str = "") -> None:
-    """A line on stdout, as it is."""
-    print(text)
-
-
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Lines of a title and what is to be said of it."""
+    """Print lines of a title and a text."""
     for title, text in pairs:
         print(f"{title:<10}{text}")
 
@@ -41,7 +36,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()
 ) -> None:
-    """A table on stdout; the columns in ``right`` hold numbers. Cells are text, never markup."""
+    """Print a table; the columns in ``right`` contain numbers. Cells are text, never markup."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     numbers = set(right)
     for name in head:
@@ -55,12 +50,12 @@ def table(
 
 
 def emit(data: Any) -> None:
-    """JSON on stdout."""
+    """Print JSON."""
     print(json.dumps(data, indent=2, default=_plain))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form of its own for: NumPy's numbers, sets, paths."""
+    """Values that JSON has no form for: NumPy's numbers, sets, paths."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, frozenset)):
@@ -71,52 +66,58 @@ def _plain(value: Any) -> Any:
 class Steps:
     """The bar of ``working``."""
 
-    def __init__(self, progress: Progress, title: str) -> None:
+    def __init__(self, progress: Progress, title: str, total: int | None) -> None:
         self._progress = progress
-        self._task = progress.add_task(title, total=None)
+        self._task = progress.add_task(title, total=total)
 
     def begin(self, title: str, total: int | None = None) -> None:
-        """What is going on from now on, in so many steps if that is known."""
+        """Start again with another title, and a number of steps if that is known."""
         self._progress.reset(self._task, description=title, total=total)
 
-    def step(self) -> None:
-        """One step more is done."""
-        self._progress.advance(self._task)
+    def step(self, title: str | None = None, count: int = 1) -> None:
+        """``count`` more steps are done; by default the title stays."""
+        self._progress.update(self._task, advance=count, description=title)
 
 
 @contextmanager
-def working(title: str) -> Iterator[Steps]:
-    """A bar on stderr while something takes its time; silent where stderr is no terminal, gone at
-    the end."""
+def working(title: str, total: int | None = None) -> Iterator[Steps]:
+    """A progress bar on stderr; none where stderr is no terminal, and removed at the end."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
     )
     with progress:
-        yield Steps(progress, title)
+        yield Steps(progress, title, total)
 
 
-def writable(path: Path, *suffixes: str) -> Path:
-    """The path, if a file could be written there; ``ToolError`` before any work is done for it.
-    ``suffixes``: those that its name may end with, where it has one; by default any."""
-    if suffixes and path.suffix and path.suffix.lower() not in suffixes:
-        raise ToolError(f"cannot write {path}: what is written is {' or '.join(suffixes)}")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
-    return path
+def writable(*files: tuple[Path | None, Sequence[str]]) -> list[Path]:
+    """The paths that are not None, if files could be written there; ``ToolError`` before any work
+    is done for them. Each comes with the suffixes that its name may have, none for any."""
+    paths = []
+    for path, suffixes in files:
+        if path is None:
+            continue
+        if suffixes and path.suffix and path.suffix.lower() not in suffixes:
+            raise ToolError(f"cannot write {path}: what is written is {' or '.join(suffixes)}")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+        paths.append(path)
+    return paths
+
+
+@contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """``ToolError`` where the file can't be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
         count /= 1000
     return f"{count:.2f} GB"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,30 +1,27 @@
-"""``webnn-vk profile``: where the time of a model's runs goes."""
+"""``webnn-vk profile``: where a model's runs spend their time."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
 
-from webnn_vk.profiler.report import title_of
+from webnn_vk.profiler.report import HEAD, cells
+from webnn_vk.support.formatting import duration
 
-from . import ToolError
-from .output import duration, emit, facts, say, table, working, writable
+from .output import emit, facts, table, working, writable, writing
 from .running import Options, Tensors, ready
 
-#: Runs before those that are looked at.
+#: Runs before the profiled ones.
 WARM_UP = 2
 
 
 def profile(
     options: Options, runs: int, every: int | None, html: Path | None, trace: Path | None
 ) -> None:
-    """Run the model so often, inputs written and outputs read, and print what took how long."""
-    written = [
-        writable(path, *suffixes)
-        for path, suffixes in ((html, (".html", ".htm")), (trace, (".json",)))
-        if path is not None
-    ]
-    with working("building the model") as bar, ready(options, watch=html is not None) as model:
+    """Run the model, with inputs written and outputs read, and print where the time was spent."""
+    written = writable((html, (".html", ".htm")), (trace, (".json",)))
+    with_passes = html is not None
+    with working("building the model") as bar, ready(options, with_passes) as model:
         tensors = Tensors(model.context, model.model.graph)
 
         def run() -> None:
@@ -42,13 +39,12 @@ def profile(
                 run()
                 bar.step()
         device, title = model.device, model.model.title
-    for path, write in ((html, lambda to: to.write_text(found.html(model.passes), "utf-8")),
-                        (trace, found.save_trace)):
-        try:
-            if path is not None:
-                write(path)
-        except OSError as error:
-            raise ToolError(f"cannot write {path}: {error.strerror or error}") from None
+    if html is not None:
+        with writing(html):
+            html.write_text(found.html(model.passes), encoding="utf-8")
+    if trace is not None:
+        with writing(trace):
+            found.save_trace(trace)
     report = found.report
     if options.json:
         roofline = report.roofline
@@ -67,22 +63,15 @@ def profile(
         })
         return
     facts([("Device", device), ("Model", title)])
-    say()
-    everything = report.total or 1.0
-    head = ("share", "a run", "operators", "device", "kernel", "variant", "GFLOP/s", "GB/s",
-            "of roof")
-    table(head, [
-        (f"{k.total / everything:.1%}", duration(k.mean), title_of(k.operators), k.device,
-         k.kernel, k.variant, f"{k.gflops:.2f}", f"{k.gigabytes:.2f}",
-         "" if (share := k.share_of(report.roofline)) is None else f"{share:.0%}")
-        for k in report.kernels
-    ], right=("share", "a run", "GFLOP/s", "GB/s", "of roof"))
-    say()
+    print()
+    table(HEAD, [cells(kernel, report) for kernel in report.kernels],
+          right=("share", "a run", "runs", "GFLOP/s", "GB/s", "of roof"))
+    print()
     table(("host and transfers", "times", "time"), [
         *[(h.name, h.count, duration(h.seconds)) for h in report.host],
         *[(f"{t.kind}, {t.bytes / 1e6:.3f} MB", t.count, duration(t.seconds))
           for t in report.transfers],
     ], right=("times", "time"))
-    say(f"\n{report.summary}")
+    print(f"\n{report.summary}")
     for path in written:
-        say(f"Written   {path}")
+        print(f"Written   {path}")

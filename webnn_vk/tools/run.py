@@ -1,4 +1,4 @@
-"""``webnn-vk run``: one run of a model, and what came out."""
+"""``webnn-vk run``: one run of a model, and its outputs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
-from .output import duration, emit, facts, say, table, working
+from .output import emit, facts, table, working, writable, writing
 from .running import Options, ready
 
-#: The largest of a vector of so many elements at most are shown.
+#: How many of the largest elements are shown, and the largest vectors for which they are.
 _TOP, _CLASSES = 5, 100_000
 
 
 def run(options: Options, output: Path | None, top: bool) -> None:
-    """Run the model once and print what came out; ``output``: where the arrays go."""
+    """Run the model once and print its outputs. ``output``: a file for the arrays."""
     if output is not None:
         check_output(output)
     with working("building the model") as bar, ready(options) as model:
@@ -42,7 +43,7 @@ def run(options: Options, output: Path | None, top: bool) -> None:
         return
     facts([("Device", device), ("Model", f"{title}: {summary}"), ("Build", duration(build)),
            ("Run", f"{duration(seconds)}, the first: inputs written, outputs read")])
-    say()
+    print()
     head = ("", "name", "type", "shape", "min", "max", "mean", "not finite")
     keys = ("name", "type", "shape", "min", "max", "mean", "not_finite")
     table(head, [
@@ -52,17 +53,17 @@ def run(options: Options, output: Path | None, top: bool) -> None:
     if top:
         show_top(results)
     if output is not None:
-        say(f"\nWritten   {output}")
+        print(f"\nWritten   {output}")
 
 
 def described(name: str, array: np.ndarray) -> dict[str, Any]:
-    """An array in a few numbers, for JSON."""
+    """The statistics of an array, for JSON."""
     finite = np.isfinite(array.astype(np.float64)) if array.size else np.zeros(0, bool)
     known = array[finite].astype(np.float64)
-    figures = {"min": known.min(), "max": known.max(), "mean": known.mean()} if known.size else {}
+    found = {"min": known.min(), "max": known.max(), "mean": known.mean()} if known.size else {}
     return {
         "name": name, "type": array.dtype.name, "shape": list(array.shape),
-        **{key: float(figures[key]) if figures else None for key in ("min", "max", "mean")},
+        **{key: float(found[key]) if found else None for key in ("min", "max", "mean")},
         "not_finite": int(array.size - finite.sum()),
     }
 
@@ -74,32 +75,29 @@ def _cell(value: Any) -> str:
 
 
 def show_top(results: Mapping[str, np.ndarray]) -> None:
-    """The largest elements of outputs that are vectors, as classifiers' are."""
+    """Print the largest elements of vector outputs, as of classifiers."""
     for name, array in results.items():
         if array.size == max(array.shape, default=0) and 1 < array.size <= _CLASSES:
             flat = array.reshape(-1)
             best = np.argsort(-flat.astype(np.float64), kind="stable")[:_TOP]
-            say(f"\n{sanitize(name)}, the largest of {flat.size}:")
+            print(f"\n{sanitize(name)}, the largest of {flat.size}:")
             for index in best:
-                say(f"  {index:6}  {flat[index]:.6g}")
+                print(f"  {index:6}  {flat[index]:.6g}")
 
 
 def check_output(path: Path) -> None:
-    """``ToolError`` where the results can't be written, before the work is done."""
+    """Raises ``ToolError``, before any work is done, where the outputs can't be written."""
     if path.suffix.lower() not in (".npy", ".npz"):
         raise ToolError(f"--output {path}: a .npz file (or .npy for one output) is written")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ToolError(f"cannot write {path}: no such folder, or it is one itself")
+    writable((path, ()))
 
 
 def write(path: Path, results: Mapping[str, np.ndarray]) -> None:
-    """Write the outputs; ``ToolError`` where that fails."""
-    try:
+    """Write the outputs. ``ToolError`` where that fails."""
+    with writing(path):
         if path.suffix.lower() == ".npz":
             np.savez(path, **results)
             return
         if len(results) != 1:
             raise ToolError(f"--output {path}: the model has {len(results)} outputs; give a .npz")
         np.save(path, *results.values())
-    except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror or error}") from None

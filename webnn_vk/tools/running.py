@@ -1,11 +1,11 @@
-"""What the commands that run a model share: options, the model opened with its inputs, tensors."""
+"""Shared by commands on a model: options, the opened model with its inputs, tensors."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,8 @@ from webnn_vk.compiler.types.data_types import MLTensorDescriptor
 from webnn_vk.profiler.pictures import PassPictures, Picture
 from webnn_vk.runtime.context_state import context_state
 
-from . import ToolError
 from .devices import open_context
-from .inputs import Given, ImageScale, feeds, named, read_inputs
+from .inputs import Given, ImageScale, feeds, named
 from .models import OpenedModel, open_model
 
 if TYPE_CHECKING:
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What every command on a model takes."""
+    """The options of all commands on models."""
 
     model: str
     device: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: Sequence[str] = ()
+    inputs: Sequence[Given] = ()
     seed: int = 0
     scale: ImageScale = ImageScale()
     json: bool = False
@@ -40,8 +39,8 @@ class Options:
 
 @dataclass
 class Ready:
-    """A model on a context with what to run it on. ``build_seconds``: opening the model, building
-    included. ``passes``: pictures before and after each pass, where they were asked for."""
+    """A model on a context with its inputs. ``build_seconds``: the time to open and build the
+    model; ``passes``: pictures before and after each pass, if requested."""
 
     context: MLContext
     model: OpenedModel
@@ -51,7 +50,7 @@ class Ready:
 
     @property
     def device(self) -> str:
-        """The device in words."""
+        """The device as text."""
         return str(self.context.device_info)
 
     def memory(self) -> int:
@@ -60,68 +59,33 @@ class Ready:
 
 
 @contextmanager
-def ready(options: Options, watch: bool = False) -> Iterator[Ready]:
-    """The model opened on its device, with inputs; ``watch``: with pictures of the passes.
+def ready(options: Options, with_passes: bool = False) -> Iterator[Ready]:
+    """Open the model on its device, with inputs. ``with_passes``: with pictures of the passes.
     ``ToolError`` where that fails."""
-    given = read_inputs(options.inputs)
     with open_context(options.device) as context:
         start = time.perf_counter()
-        values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
-        passes: list[tuple[Picture, Picture]] = []
-        if watch:
-            with PassPictures(context_state(context)) as seen:
-                model = open_as_given(options, context, values, given)
-            passes = seen.all()
-        else:
-            model = open_as_given(options, context, values, given)
+        seen = PassPictures(context_state(context))
+        with seen if with_passes else nullcontext():
+            model = open_as_given(options, context)
         seconds = time.perf_counter() - start
-        by_name = named(given, list(model.ports))
-        data = feeds(model, by_name, options.seed, options.scale)
-        yield Ready(context, model, data, seconds, passes)
+        by_name = named(options.inputs, list(model.ports))
+        data = feeds(model.graph.inputs, by_name, options.seed, options.scale)
+        yield Ready(context, model, data, seconds, seen.all())
 
 
-def open_as_given(
-    options: Options, context: MLContext, values: Mapping[str, Any], given: Sequence[Given] = ()
-) -> OpenedModel:
-    """``open_model`` with the shapes of arrays that are given without a name, too; one number
-    stands for an array of any shape. ``ToolError`` for a model that can't be taken."""
-    shapes = dict(options.shapes)
-    if any(g.name is None and g.array is not None and g.array.ndim for g in given):
-        names = model_inputs(options.model)
-        if names:
-            values = {n: g.array for n, g in named(given, names).items() if g.array is not None}
-    model = open_model(options.model, context, shapes, values, options.outputs)
+def open_as_given(options: Options, context: MLContext) -> OpenedModel:
+    """``open_model`` with these options. Prints assumptions about shapes on stderr. ``ToolError``
+    for an unusable model."""
+    model = open_model(
+        options.model, context, options.shapes, options.inputs, options.outputs
+    )
     if model.assumed:
         print(f"webnn-vk: {model.assumed}", file=sys.stderr)
     return model
 
 
-def model_inputs(model: str) -> list[str]:
-    """The names of a model's inputs, in its order; none for a saved graph, whose shapes are
-    fixed."""
-    from .models import kind_of, onnx_package
-
-    kind = kind_of(model)
-    try:
-        if kind == "onnx":
-            onnx_package()
-            from webnn_vk.onnx.reading import read_model
-
-            return list(read_model(model).inputs)
-        if kind == "webnn":
-            from webnn_vk.webnn_file.text import parse
-
-            with open(model, encoding="utf-8", errors="replace") as file:
-                document = parse(file.read())
-            names = [d.name for d in document.inputs]
-            return [document.titles.get(("input", n), n) for n in names]
-    except (OSError, ValueError) as error:
-        raise ToolError(f"{model}: {error}") from None
-    return []
-
-
 class Tensors:
-    """Tensors for a graph's inputs and outputs, for runs without allocation."""
+    """Tensors for a graph's inputs and outputs, so that runs allocate nothing."""
 
     def __init__(self, context: Any, graph: Any) -> None:
         self.context, self.graph = context, graph
@@ -138,7 +102,7 @@ class Tensors:
         self.outputs = made(graph.outputs, readable=True)
 
     def write(self, feeds: Mapping[str, np.ndarray]) -> None:
-        """Queue the writing of the inputs."""
+        """Queue writes of the inputs."""
         for name, tensor in self.inputs.items():
             self.context.write_tensor(tensor, feeds[name])
 
@@ -147,6 +111,6 @@ class Tensors:
         self.context.dispatch(self.graph, self.inputs, self.outputs)
 
     def read(self) -> dict[str, np.ndarray]:
-        """The outputs, when all before is done."""
+        """Wait for the outputs."""
         reads = {name: self.context.read_tensor(t) for name, t in self.outputs.items()}
         return {name: promise.result() for name, promise in reads.items()}

@@ -153,7 +153,7 @@ _CASES: dict[str, Sequence[Case]] = {
         _case((k, m) if ta else (m, k), (n, k) if tb else (k, n), c, a_transpose=ta, b_transpose=tb)
         # Of the longer inner dimension a binding holds a part.
         for m, k, columns in (
-            (8, 256, (8, 7, 1)), (7, 256, (7,)), (4, 252, (8,)), (2, 1 << 27, (2, 1))
+            (8, 256, (8, 7, 1)), (7, 256, (7,)), (4, 252, (8,)), (2, 1 << 28, (2, 1))
         )
         for n in columns
         for c in (None, (m, n)) for ta in _FLAGS for tb in _FLAGS

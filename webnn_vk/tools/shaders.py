@@ -1,11 +1,9 @@
-"""``webnn-vk shader``: templates, the kernels of a model as GLSL and SPIR-V, and one's own."""
+"""``webnn-vk shader``: templates, the kernels of a model as GLSL and SPIR-V, own shaders."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import shutil
-import subprocess
 from collections.abc import Sequence
 
 from webnn_vk.codegen import __main__ as generator
@@ -15,7 +13,7 @@ from webnn_vk.support.errors import sanitize
 
 from . import ToolError
 from .kernels import Kernel, Source, kernels
-from .output import emit, facts, say, table
+from .output import emit, facts, table
 
 
 def list_templates(as_json: bool) -> None:
@@ -31,11 +29,11 @@ def list_templates(as_json: bool) -> None:
 
 
 def list_kernels(source: Source, device: str | None, chip: str | None, as_json: bool) -> None:
-    """Print a graph's kernels; with a chip what its compiler makes of them."""
+    """Print a graph's kernels; with a chip, compiled for it."""
     if chip is not None:
         from . import chips
 
-        chips.listing(chips.kernels(source, chip), chip, as_json)
+        chips.show_all(chips.kernels(source, chip), chip, as_json)
         return
     found = kernels(source, device)
     if as_json:
@@ -52,10 +50,10 @@ def list_kernels(source: Source, device: str | None, chip: str | None, as_json: 
 def show(
     source: Source, device: str | None, chip: str | None, number: int, form: str, as_json: bool
 ) -> None:
-    """Print a kernel of a graph: how it is specialised and, with a chip, what its compiler makes of
-    it; or as ``form`` says its GLSL, SPIR-V or ISA."""
+    """Print a kernel of a graph: its specialisation and, with a chip, statistics of the compiled
+    kernel; or its GLSL, SPIR-V or ISA, as in ``form``."""
     if form == "isa" and chip is None:
-        raise ToolError("--form isa: for which --chip?")
+        raise ToolError("--form isa needs a --chip")
     if chip is None:
         found = kernels(source, device)
     else:
@@ -68,17 +66,20 @@ def show(
     if chip is not None and form in ("spec", "isa"):
         if form == "spec" and not as_json:
             _specialisation(kernel)
-            say()
+            print()
         chips.show(kernel, chip, form == "isa", as_json)
         return
-    text = "" if form == "spec" else \
-        render(kernel.spec) if form == "glsl" else disassembled(kernel.module)
+    try:
+        text = "" if form == "spec" else \
+            render(kernel.spec) if form == "glsl" else spirv.disassembled(kernel.module)
+    except spirv.SpirvError as error:
+        raise ToolError(str(error)) from None
     if as_json:
         emit({**kernel.data, "spec": kernel.spec.to_json(), form: text or None})
     elif form == "spec":
         _specialisation(kernel)
     else:
-        say(text.rstrip("\n"))
+        print(text.rstrip("\n"))
 
 
 def _specialisation(kernel: Kernel) -> None:
@@ -96,23 +97,12 @@ def _specialisation(kernel: Kernel) -> None:
         ("Features", ", ".join(sorted(spec.features)) or "none"),
         ("SPIR-V", f"{len(kernel.module)} bytes"),
     ])
-    say()
+    print()
     table(("constant", "value"), list(kernel.constants.items()), right=("value",))
 
 
-def disassembled(module: bytes) -> str:
-    """SPIR-V as text: by spirv-dis, else as our own listing."""
-    program = shutil.which("spirv-dis")
-    if program is None:
-        return spirv.listing(module)
-    done = subprocess.run([program, "--no-color", "-"], input=module, capture_output=True)
-    if done.returncode:
-        raise ToolError(f"spirv-dis: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout.decode()
-
-
 def generate(command: str, arguments: Sequence[str]) -> None:
-    """``python -m webnn_vk.codegen``. ``ToolError`` where something fails, ValueError for wrong
+    """Run ``python -m webnn_vk.codegen``. ``ToolError`` where it fails, ValueError for wrong
     arguments."""
     told = io.StringIO()
     try:

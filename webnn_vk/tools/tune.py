@@ -1,4 +1,4 @@
-"""``webnn-vk tune``: the kernels of a model measured, for later builds."""
+"""``webnn-vk tune``: measures the kernels of a model, for later builds."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from typing import Any
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import Outcome, Plan
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.formatting import duration
 
 from . import ToolError
 from .devices import open_context
-from .inputs import read_inputs
 from .models import SAVED
-from .output import duration, emit, facts, say, table, working
+from .output import emit, facts, table, working
 from .running import Options, open_as_given
 
 
 def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:
-    """Measure the schedules of each distinct problem of the model, and print what came out."""
+    """Measure the schedules of each distinct problem of the model and print the results."""
     if options.model.startswith(SAVED):
         raise ToolError("a saved graph is compiled already: tune the model that it was built from")
-    given = read_inputs(options.inputs)
-    values = {g.name: g.array for g in given if g.name is not None and g.array is not None}
     with working("tuning") as bar, open_context(options.device, tune=True) as context:
         tuner = context_state(context).tuner
         if tuner is None:
@@ -39,7 +37,7 @@ def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:
 
         tuner.progress = progress
         start, busy = time.perf_counter(), time.process_time()
-        model = open_as_given(options, context, values, given)
+        model = open_as_given(options, context)
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
         device, title, folder = str(context.device_info), model.title, tuner.store.folder
         outcomes = tuner.outcomes
@@ -67,9 +65,9 @@ def _data(outcome: Outcome) -> dict[str, Any]:
 
 def _show(outcomes: list[Outcome], seconds: float) -> None:
     if not outcomes:
-        say("\nNothing to tune: each of its kernels has one schedule")
+        print("\nNothing to tune: each of its kernels has one schedule")
         return
-    say()
+    print()
     table(("kernels", "operators", "usual", "tuned", "faster", "schedule"), [
         (o.kernels, sanitize(o.operators),
          "" if o.usual_seconds is None else duration(o.usual_seconds),
@@ -81,7 +79,8 @@ def _show(outcomes: list[Outcome], seconds: float) -> None:
     rejected = sum(bool(m.rejected) for o in outcomes for m in o.measured)
     changed = sum(o.chosen != o.usual for o in outcomes)
     by = {o.timed_by for o in outcomes if o.timed_by}
-    ways = {"timestamps": "the device's timestamps",
-            "submits": "seconds from submit to end: the device has no timestamps"}
-    say(f"\n{changed} of {len(outcomes)} problems have another schedule now, {rejected} schedules "
-        f"were rejected; {duration(seconds)}, by {', '.join(ways[b] for b in sorted(by))}")
+    clocks = {"timestamps": "the device's timestamps",
+              "submits": "seconds from submit to end: the device has no timestamps"}
+    print(f"\n{changed} of {len(outcomes)} problems have another schedule now, {rejected} "
+          f"schedules were rejected; {duration(seconds)}, by "
+          + ", ".join(clocks[name] for name in sorted(by)))

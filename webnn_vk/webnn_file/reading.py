@@ -18,9 +18,8 @@ from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.ops import Operator
 from webnn_vk.compiler.ops.arguments import Double, Number, Operands
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, cast_number, check_dimensions
-from webnn_vk.support import background
-from webnn_vk.support.errors import InvalidStateError, sanitize
-from webnn_vk.support.promise import MLPromise, follow
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.promise import MLPromise, follow_in_background
 
 from . import weights as files
 from .errors import GraphFileError
@@ -53,19 +52,13 @@ def load(
     describes no valid graph, OSError where the file can't be read, and as
     ``MLGraphBuilder.build`` does.
     """
-    promise: MLPromise[MLGraph] = MLPromise()
 
-    def work() -> None:
-        try:
-            builder = MLGraphBuilder(context)
-            outputs = build_operands(path, builder, weights=weights, dimensions=dimensions)
-            follow(builder.build(outputs), promise)
-        except Exception as error:
-            promise.reject(error)
+    def make() -> MLPromise[MLGraph]:
+        builder = MLGraphBuilder(context)
+        outputs = build_operands(path, builder, weights=weights, dimensions=dimensions)
+        return builder.build(outputs)
 
-    if not background.start(work, "import"):
-        promise.reject(InvalidStateError("the interpreter is exiting"))
-    return promise
+    return follow_in_background(make, "import")
 
 
 def build_operands(

@@ -253,41 +253,38 @@ class _Reader:
             at, line = found.end(), line + 1
         return titles
 
-    def _input(self, document: Document) -> None:
+    def _declared(self, what: str) -> tuple[int, str, str, tuple[int | Dynamic, ...]]:
+        """Line, name, data type and shape of an input or a constant."""
         line = self.line
-        name = self.identifier("an input's name")
+        name = self.identifier(what)
         self.expect(":")
-        data_type, shape = self._type()
+        return line, name, *self._type()
+
+    def _input(self, document: Document) -> None:
+        declared = Declared(*self._declared("an input's name"))
         self.expect(";")
-        document.inputs.append(Declared(line, name, data_type, shape))
+        document.inputs.append(declared)
 
     def _constant(self, document: Document) -> None:
-        line = self.line
-        name = self.identifier("a constant's name")
-        self.expect(":")
-        data_type, shape = self._type()
+        line, name, data_type, shape = self._declared("a constant's name")
         if any(isinstance(d, Dynamic) for d in shape):
             raise self.fail(f"constant {name}: its dimensions have to be numbers", line)
-        how, value = "weights", name
-        given = False
+        annotations: dict[str, Callable[[], Any]] = {
+            "weights": lambda: self.string("the name of a tensor"), "scalar": self.number,
+            "bytes": self._bytes,
+        }
+        how, value = "", None
         while not self.accept(";"):
-            if given:
+            if how:
                 raise self.fail(f"constant {name}: more than one annotation")
-            given = True
-            if self.accept("@weights"):
-                self.expect("(")
-                how, value = "weights", self.string("the name of a tensor")
-                self.expect(")")
-            elif self.accept("@scalar"):
-                self.expect("(")
-                how, value = "scalar", self.number()
-                self.expect(")")
-            elif self.accept("@bytes"):
-                self.expect("(")
-                how, value = "bytes", self._bytes()
-                self.expect(")")
-            else:
+            how = next((a for a in annotations if self.accept(f"@{a}")), "")
+            if not how:
                 raise self.expected("@weights, @scalar, @bytes or ';'")
+            self.expect("(")
+            value = annotations[how]()
+            self.expect(")")
+        if not how:
+            how, value = "weights", name
         document.constants.append(Declared(line, name, data_type, shape, how, value))
 
     def _bytes(self) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ import numpy as np
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support import packages
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.mmap_array import mapped_file
 
 from .errors import GraphFileError
 from .names import SHORT_TYPES
@@ -80,10 +80,7 @@ class Archive:
         try:
             if not path.is_file():
                 raise GraphFileError(f"{self._name}: no plain file")
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            self._data = np.frombuffer(mapped, np.uint8)
+            self._data = mapped_file(path)
             # The package checks the header: tensors one after the other, without holes, each as
             # long as its shape says, up to the end of the file.
             with package.safe_open(path, framework="numpy") as opened:

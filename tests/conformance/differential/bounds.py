@@ -1,9 +1,9 @@
-"""How far a result may lie from the reference.
+"""Allowed distance of a result from the reference.
 
 Integers are exact. Element-wise floats are bounded in units in the last place (the tolerances of
-the web-platform-tests). For the rest such a bound is meaningless where terms cancel, so the
-reference itself is asked how much the result moves when the inputs change in their last bits: a
-good algorithm gives the exact result of slightly different inputs.
+the web-platform-tests). For other operators such a bound is meaningless where terms cancel. Their
+bound is how much the reference's result moves when the inputs change in their last bits: a good
+algorithm gives the exact result of slightly different inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from tests.conformance.differential.example import Example
 from webnn_vk.compiler.ops import ALL_OPERATORS
 
-# Units in the last place, where it is not 0 (integers included: quotients close to a tie).
+# Units in the last place, if it isn't 0 (integers included: quotients close to a tie).
 _ULPS = {
     "add": 1, "sub": 1, "mul": 1, "div": 2, "pow": 32, "reciprocal": 2, "sqrt": 1, "exp": 32,
     "log": 8, "elu": 18, "gelu": 18, "hard_sigmoid": 2, "hard_swish": 4, "leaky_relu": 1,
@@ -30,9 +30,10 @@ _ULPS = {
     "reduce_l1": 1, "reduce_l2": 2, "reduce_log_sum": 18, "reduce_log_sum_exp": 18,
     "reduce_mean": 2, "reduce_product": 1, "reduce_sum": 1, "reduce_sum_square": 2,
 }
-# Absolute bounds of the web-platform-tests, tighter here: they bind for results near 0.
+# Absolute bounds of the web-platform-tests, tighter here: they apply to results near 0.
 _ABSOLUTE = {"sin": 2.0**-20, "cos": 2.0**-20, "tan": 2.0**-18, "erf": 2.0**-20}
-# A saturated gate hides from the inputs how its own rounding moves 1 − z: relative to the states.
+# Changing the inputs of a saturated gate doesn't show how its own rounding moves 1 − z: the bound
+# is relative to the states.
 _OF_LARGEST = dict.fromkeys(("gru", "gru_cell", "lstm", "lstm_cell"), 2.0**-18)
 _SUMMING = frozenset(
     name for name in _ULPS if name.startswith(("reduce", "gru", "lstm", "conv", "cumulative"))
@@ -53,7 +54,7 @@ def mismatch(example: Example, got: list[np.ndarray], expected: list[np.ndarray]
             return f"output {k} is {a.dtype}{a.shape}, not {e.dtype}{e.shape}"
         ulps = _ULPS.get(example.operator, 0)
         if e.dtype.kind != "f":
-            # Only operators with a bound and rounded integers may be off, by one.
+            # Only operators with a bound and rounded integers may be off by one.
             allowed = ulps if example.operator in ("quantize_linear", "resample2d") else 0
             wrong = np.abs(a.astype(object) - e.astype(object)) > allowed
         else:
@@ -87,14 +88,14 @@ def _beyond(
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
-    """In double, infinities as the power of two that follows the largest number: overflow and the
-    largest number are neighbours."""
+    """In double precision, with infinities as the power of two after the largest number: overflow
+    and the largest number are neighbours."""
     limit = 2.0 ** np.finfo(x.dtype).maxexp
     return np.clip(x.astype(np.float64), -limit, limit)
 
 
 def _spacing(x: np.ndarray) -> np.ndarray:
-    """Units in the last place; a float32 denormal may be flushed to 0."""
+    """Distance in units in the last place; a float32 denormal may be flushed to 0."""
     limits = np.finfo(x.dtype)
     size = np.clip(np.abs(x.astype(np.float64)), float(limits.tiny), float(limits.max))
     unit = 2.0 ** np.floor(np.log2(size)) * float(limits.eps)
@@ -104,7 +105,7 @@ def _spacing(x: np.ndarray) -> np.ndarray:
 
 def _sensitivity(example: Example) -> list[np.ndarray]:
     """How much each output moves when the inputs change by a few units in the last place, with the
-    number of summed terms: errors of that many roundings add up."""
+    number of summed terms: this many rounding errors add up."""
     record = ALL_OPERATORS[example.operator]
     inferred = example.inferred()
     out = inferred.outputs[0] if len(inferred.outputs) == 1 else tuple(inferred.outputs)
@@ -132,7 +133,7 @@ def _sensitivity(example: Example) -> list[np.ndarray]:
 
 
 def _largest_near(moved: np.ndarray) -> np.ndarray:
-    """A single element may happen not to move: half of the mean counts for each."""
+    """A single element may not move by chance: each counts with at least half of the mean."""
     finite = moved[np.isfinite(moved)]
     return np.maximum(moved, finite.mean() / 2 if finite.size else 0)
 

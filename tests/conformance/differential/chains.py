@@ -1,11 +1,11 @@
 """Random chains of element-wise operators over all data types, with several outputs and
-broadcasting, through moves, reductions and products: what fusion makes kernels of. As data,
-`RandomGraph`.
+broadcasting, through moves, reductions and products: graphs that fusion turns into kernels. As
+data, `RandomGraph`.
 
-Values are exact or soft. Exact ones, whatever their size, are bit for bit what the reference says:
-they meet only operators that round correctly. Soft ones are floats of a few units, or NaN, that
-come from functions with errors of their own, and meet only smooth operators. Never the other way:
-a rounding behind a comparison would be another result.
+Values are exact or soft. Exact values, of any size, have to equal the reference bit for bit: they
+are only operands of operators that round correctly. Soft values are floats of a few units, or NaN,
+from functions that have rounding errors, and are only operands of smooth operators. A soft value is
+never compared: rounding could change the result of the comparison.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
 _LARGEST = 5000
 _COMPARISONS = ("equal", "not_equal", "greater", "greater_or_equal", "lesser", "lesser_or_equal")
 _SOFT = ("tanh", "sigmoid", "erf", "softsign")
-#: Smooth where their operand is within a few units.
+#: Smooth if their operand is within a few units.
 _SOFT_OF_BOUNDED = (
     "sin", "cos", "exp", "gelu", "elu", "softplus", "hard_swish", "hard_sigmoid", "leaky_relu",
 )
-#: Of a positive operand.
+#: Smooth for a positive operand.
 _SOFT_OF_POSITIVE = ("log", "sqrt", "reciprocal")
 _MADE_SOFT = frozenset((*_SOFT, *_SOFT_OF_BOUNDED, *_SOFT_OF_POSITIVE))
 
 
 class _Making:
-    """A graph being drawn by ``choose``, from a sequence of options. ``portable``: nothing in it
-    that other libraries define otherwise: quotients of integers by zero, casts of what doesn't fit,
-    signs and extremes of what may be NaN."""
+    """A graph being drawn by ``choose``, from a sequence of options. ``portable``: without
+    operations that other libraries define differently: quotients of integers by zero, casts of
+    values that don't fit, signs and extremes of values that may be NaN."""
 
     def __init__(self, choose: Callable[[Sequence[Any]], Any], portable: bool) -> None:
         self.choose = choose
@@ -85,7 +85,8 @@ class _Making:
         return self.step(operator, (x,), self.types[x], self.shapes[x], soft=soft, **arguments)
 
     def partner(self, x: int, *, soft: bool | None = None) -> int:
-        """A value of the same type that broadcasts with another, itself at the worst."""
+        """A value of the same type that broadcasts with another; if there is none, the value
+        itself."""
         soft = self.soft[x] if soft is None else soft
         return self.choose([
             y for y in range(len(self.types))
@@ -100,7 +101,7 @@ class _Making:
 
     # -- one more step
     def grow(self) -> None:
-        # What came last more often: chains.
+        # Recent values more often: this makes chains.
         count = len(self.types)
         x = self.choose(range(max(0, count - 4), count)) if self.chance(2) else self.choose(
             range(count))
@@ -178,7 +179,7 @@ class _Making:
         target = self.choose(ALL_TYPES)
         floats = self.types[x] in FLOATS
         if (target in FLOATS) != floats and (self.portable or not floats):
-            # Of large integers casts may be a rounding off.
+            # Casts of large integers may differ by a rounding.
             if floats:
                 nan = self.step("is_nan", (x,), "uint8", self.shapes[x])
                 one = self.step("cast", (nan,), self.types[x], self.shapes[x],
@@ -225,7 +226,7 @@ class _Making:
         return self.choose([y for y, each in enumerate(described) if each == about])
 
     def _kernel(self, x: int) -> None:
-        """Kernels of other families, that chains join."""
+        """Kernels of other families, which chains join."""
         shape, data_type = self.shapes[x], self.types[x]
         if not shape:
             return
@@ -252,7 +253,7 @@ class _Making:
 
 
 def make(choose: Callable[[Sequence[Any]], Any], portable: bool = False) -> RandomGraph:
-    """A graph of some 2 to 14 steps."""
+    """A graph of about 2 to 14 steps."""
     making = _Making(choose, portable)
     rank = choose((0, 1, 1, 2, 2, 2, 3, 4))
     while True:
@@ -281,7 +282,7 @@ def make(choose: Callable[[Sequence[Any]], Any], portable: bool = False) -> Rand
 
 
 def exact_outputs(graph: RandomGraph) -> set[str]:
-    """The names of those outputs that have no soft value before them."""
+    """Names of the outputs that depend on no soft value."""
     soft: set[int] = set()
     made = len(graph.sources)
     for step in graph.steps:
@@ -296,8 +297,8 @@ def exact_outputs(graph: RandomGraph) -> set[str]:
 def difference(
     graph: RandomGraph, got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
 ) -> str | None:
-    """What differs between two results of a graph: exact outputs by any bit of a number, soft ones
-    by more than roundings. None where they agree."""
+    """The difference between two results of a graph: exact outputs by any bit of a number, soft
+    ones by more than roundings. None if they agree."""
     try:
         assert_equal(got, wanted)
         for name in exact_outputs(graph):

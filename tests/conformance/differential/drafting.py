@@ -1,5 +1,5 @@
-"""Drawing examples from an operator's record: data types, ranks and arguments by its limits and
-annotations. What relates several shapes is in ``relations``, the numbers in ``values``."""
+"""Draws examples from an operator's record: data types, ranks and arguments by its limits and
+annotations. Relations between several shapes are in ``relations``, the numbers in ``values``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webnn_vk.compiler.ops.arguments import (
 from webnn_vk.compiler.ops.lowering import Elementwise
 from webnn_vk.compiler.ops.record import Like
 
-# Sizes of dimensions by rank; the first is what a failure shrinks to.
+# Sizes of dimensions by rank; a failure shrinks to the first one.
 _SIZES = (
     (1,),
     (1, 2, 3, 4, 5, 7, 8, 16, 31, 64, 129, 1000),
@@ -42,8 +42,8 @@ Shapes = dict[str, Any]
 
 
 class Draft:
-    """One example in the making: ``draw`` of hypothesis, the record, a type for each operand, drawn
-    where ``types`` has none."""
+    """One example while it is drawn: ``draw`` of hypothesis, the record, and a type for each
+    operand, drawn if ``types`` has none."""
 
     def __init__(
         self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str],
@@ -86,11 +86,12 @@ class Draft:
         return tuple(self.dimension(rank) for _ in range(rank))
 
     def shape_of(self, operand: str) -> tuple[int, ...]:
-        """Any shape of a rank that the operand's limits allow."""
+        """Any shape with a rank that the operand's limits allow."""
         return self.shape(*self.record.limit(operand).rank)
 
     def broadcast(self, shape: Sequence[int], low: int = 0) -> tuple[int, ...]:
-        """A shape that broadcasts to ``shape``: dimensions of size 1, leading ones left out."""
+        """A shape that broadcasts to ``shape``: some dimensions are 1, leading ones may be missing.
+        """
         kept = self.integer(low, len(shape)) if self.flag() else len(shape)
         ones = self.integer(0, 2**kept - 1) if self.flag() else 0
         tail = shape[len(shape) - kept :]
@@ -103,7 +104,7 @@ class Draft:
 
     # -- arguments
     def arguments(self, rank: int, given: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Every argument that ``given`` does not decide; optional ones are left out at times."""
+        """All arguments that ``given`` does not set; optional ones are sometimes omitted."""
         found = dict(given or {})
         for p in self.record.arguments:
             if p.name in found or (p.optional and not self.draw(st.integers(0, 2))):
@@ -148,7 +149,7 @@ class Draft:
 
 
 def _generic(d: Draft) -> Example:
-    """Operators whose operands have no relation but broadcasting."""
+    """Operators whose operands are related only by broadcasting."""
     names = [p.name for p in d.record.operands]
     if len(names) == 1:
         shapes: Shapes = {names[0]: d.shape_of(names[0])}
@@ -164,8 +165,9 @@ def examples(
     draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS,
     types: Mapping[str, str] | None = None,
 ) -> Example:
-    """Valid random uses of the operator called ``name``, with numbers of the given kinds, operands
-    and outputs of the data types given by name (rows of its limits that are not `Like` another)."""
+    """Valid random uses of the operator called ``name``, with numbers of the given kinds, and with
+    operands and outputs of the data types given by name (rows of its limits that are not `Like`
+    another)."""
     from tests.conformance.differential.relations import RELATIONS
 
     record = ALL_OPERATORS[name]

@@ -1,4 +1,4 @@
-"""One random use of an operator: operands as arrays, arguments, and how it goes into a graph."""
+"""One random use of an operator: operands as arrays, arguments, and how it is added to a graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 @dataclass(frozen=True)
 class Example:
-    """``operands`` by parameter name (a list for a sequence, absent ones left out), ``arguments``
-    as given to the builder; operands named in ``constants`` are constants of the graph."""
+    """``operands`` by parameter name (a list for a sequence, absent ones omitted), ``arguments`` as
+    passed to the builder; operands named in ``constants`` are constants of the graph."""
 
     operator: str
     operands: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Example:
     def add_to(
         self, builder: MLGraphBuilder, prefix: str
     ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """(output operands, arrays of the graph inputs made for it)."""
+        """(output operands, arrays for the new graph inputs)."""
         feeds: dict[str, np.ndarray] = {}
 
         def operand(name: str, array: np.ndarray, constant: bool) -> Any:
@@ -70,7 +70,7 @@ class Example:
         return Graph(inputs, {f"y{i}": v for i, v in enumerate(outputs)}, tuple(emit.nodes))
 
     def types(self) -> frozenset[tuple[str, str]]:
-        """(operand or output name, data type) of what it uses."""
+        """(operand or output name, data type) for each that it uses."""
         found = set()
         for name, arrays in self.operands.items():
             for array in arrays if isinstance(arrays, list) else [arrays]:
@@ -80,7 +80,7 @@ class Example:
         return frozenset(found)
 
     def inferred(self) -> Any:
-        """What the record makes of it: output descriptors and arguments in normal form."""
+        """The record's inference: output descriptors and normalised arguments."""
         record = ALL_OPERATORS[self.operator]
         described = {p.name: _described(self.operands.get(p.name)) for p in record.operands}
         return record.validate(described, self.converted())
@@ -89,7 +89,7 @@ class Example:
         return self.inferred().outputs
 
     def converted(self) -> dict[str, Any]:
-        """Every argument as the builder converts it, defaults filled in."""
+        """All arguments as the builder converts them, with defaults."""
         values = {}
         for p in ALL_OPERATORS[self.operator].arguments:
             value = self.arguments.get(p.name, p.default)
@@ -106,11 +106,11 @@ class Example:
         return f"{self.operator}({', '.join([*operands, *arguments])})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Hypothesis shows this text."""
         printer.text(repr(self))
 
     def in_full(self) -> str:
-        """With the operands' values."""
+        """The same text with the operands' values."""
         lines = [repr(self)]
         with np.printoptions(threshold=64, edgeitems=3):
             lines += [f"  {name} = {value!r}" for name, value in self.operands.items()]
@@ -118,8 +118,8 @@ class Example:
 
 
 def _applied(builder: MLGraphBuilder, operator: str, given: Mapping[str, Any]) -> Any:
-    """The builder's method of that name; one of the compiler's own operators, which has none, goes
-    into the builder's graph as a pass would put it there."""
+    """The builder's method of that name. For internal operators, which have no method, a function
+    that adds the node to the builder's graph as a pass would."""
     if operator in OPERATORS:
         return getattr(builder, operator)(**given)
 
@@ -144,7 +144,7 @@ def _described(value: Any) -> Any:
 
 
 def _output_names(operator: str) -> Sequence[str]:
-    """The rows of the tensor-limit table that stand for outputs; "outputs" for every part."""
+    """The rows of the tensor-limit table for outputs; "outputs" stands for every part."""
     record = ALL_OPERATORS[operator]
     operands = {p.name for p in record.operands}
     return [name for name in record.limits if name not in operands]
@@ -152,7 +152,7 @@ def _output_names(operator: str) -> Sequence[str]:
 
 @dataclass
 class Count:
-    """What was run of one operator: examples, by type of operand and output."""
+    """The examples of one operator that ran, by type of operand and output."""
 
     examples: int = 0
     hits: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -177,8 +177,8 @@ class Count:
 
 
 def run(context: MLContext, examples: Sequence[Example]) -> list[list[np.ndarray]]:
-    """The outputs of each example, from one graph that holds them all side by side. On a device no
-    step may run on the CPU."""
+    """The outputs of each example, from one graph that contains all of them. On a device no step
+    may run on the CPU."""
     builder = MLGraphBuilder(context)
     outputs: dict[str, Any] = {}
     feeds: dict[str, np.ndarray] = {}

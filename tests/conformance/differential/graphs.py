@@ -1,7 +1,8 @@
 """Random graphs of several operators, as data: drawn once, built on any context.
 
-Floats stay within a few units and meet only smooth operators, so that a rounding stays a rounding;
-everything with steps (comparisons, integer division, selection) works on exact integers.
+Floats stay within a few units and are only operands of smooth operators, so that rounding errors
+stay small. Discontinuous operators (comparisons, integer division, selection) work on exact
+integers.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor, broadcast_sh
 
 @dataclass(frozen=True)
 class Step:
-    """One operator: ``operands`` and results are indices into the graph's values, a tuple of them
-    where the operator takes a sequence; ``named`` are operands given by name. It has so many
-    ``results``."""
+    """One operator: ``operands`` and results are indices into the graph's values, with a tuple of
+    them where the operator takes a sequence; ``named`` are operands given by name. It has
+    ``results`` results."""
 
     operator: str
     operands: tuple[int | tuple[int, ...], ...]
@@ -50,8 +51,8 @@ class Step:
 
 @dataclass(frozen=True)
 class RandomGraph:
-    """``sources`` come first among the values: inputs, and constants where ``constant`` has them;
-    then each step's result."""
+    """``sources`` are the first values: inputs, or constants where ``constant`` has them. Then
+    comes each step's result."""
 
     sources: tuple[np.ndarray, ...]
     constant: frozenset[int]
@@ -83,7 +84,7 @@ class RandomGraph:
         return sorted({step.operator for step in self.steps})
 
     def graph(self) -> Graph:
-        """The same as the compiler sees it, made without a context."""
+        """The compiler's form of the graph, made without a context."""
         emit = Emitter()
         values: list[Any] = []
         for i, source in enumerate(self.sources):
@@ -99,7 +100,7 @@ class RandomGraph:
         return Graph(inputs, {f"y{i}": values[i] for i in self.outputs}, tuple(emit.nodes))
 
     def build(self, context: MLContext) -> MLGraph:
-        """Compiled; the caller destroys it."""
+        """The compiled graph; the caller destroys it."""
         builder = MLGraphBuilder(context)
         values: list[Any] = []
         for i, source in enumerate(self.sources):
@@ -121,7 +122,8 @@ class RandomGraph:
     def run(
         self, context: MLContext, feeds: Mapping[str, np.ndarray] | None = None
     ) -> tuple[dict[str, np.ndarray], Program]:
-        """The outputs by name, and the program that made them, of its own ``feeds`` or others."""
+        """The outputs by name, and the program that computed them, from its own ``feeds`` or
+        others."""
         feeds = self.feeds() if feeds is None else feeds
         with self.build(context) as graph:
             used = {name: array for name, array in feeds.items() if name in graph.inputs}
@@ -173,7 +175,7 @@ class _Making:
         return [i for i, t in enumerate(self.types) if t == data_type]
 
     def bounded(self, value: int) -> int:
-        """Floats cut back to a few units."""
+        """Clamps floats to a few units."""
         return self.step(
             "clamp", (value,), self.types[value], self.shapes[value], min_value=-4, max_value=4
         )
@@ -234,7 +236,7 @@ class _Making:
                 self.step("slice", (x,), data_type, sizes, starts=[0] * len(shape), sizes=sizes)
 
     def _select(self) -> None:
-        """Compare exact integers, choose between floats or integers of fitting shapes."""
+        """Compares exact integers, or chooses between floats or integers of compatible shapes."""
         a, b = self.choose(self.of_type("int32")), self.choose(self.of_type("int32"))
         shape = broadcast_shapes(self.shapes[a], self.shapes[b])
         if shape is None:
@@ -256,7 +258,7 @@ class _Making:
                   broadcast_shapes(both, self.shapes[second]))
 
     def _kernel(self, x: int) -> None:
-        """Operators with a kernel of their own that fusion can extend."""
+        """Operators whose kernels fusion can extend."""
         shape = self.shapes[x]
         fitting = [
             y for y in self.of_type("float32")
@@ -284,7 +286,7 @@ class _Making:
 
 @st.composite
 def graphs(draw: Callable[[Any], Any]) -> RandomGraph:
-    """Graphs of some ten operators on float32 and int32 values."""
+    """Graphs of about ten operators on float32 and int32 values."""
     making = _Making(draw)
     n, m = making.choose((2, 3, 4, 8)), making.choose((2, 4, 5))
     for data_type, shape in (
@@ -304,14 +306,14 @@ def graphs(draw: Callable[[Any], Any]) -> RandomGraph:
     return RandomGraph(tuple(making.sources), constant, tuple(making.steps), tuple(outputs))
 
 
-#: How far floats of a few units may lie apart.
+#: Allowed difference of floats of a few units.
 _TOLERANCE = {"float32": 1e-4, "float16": 0.03}
 
 
 def assert_equal(
     got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], how: str = ""
 ) -> None:
-    """Integers exactly, floats to a few roundings of numbers of a few units."""
+    """Compares integers exactly, floats to a few roundings."""
     assert got.keys() == wanted.keys()
     for name, expected in wanted.items():
         assert got[name].dtype == expected.dtype

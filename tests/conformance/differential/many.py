@@ -1,9 +1,10 @@
-"""Many random chains, each in every way: fused and unfused Vulkan, with native and with emulated
+"""Computes many random chains in each way: fused and unfused Vulkan, with native and with emulated
 data types, the NumPy reference, and ONNX Runtime by the exported model.
 
     python -m tests.conformance.differential.many --seed 1 --count 20000
 
-Prints each difference with its graph, and counts at the end. Exit status 1 where anything differs.
+Prints each difference with its graph, and counts at the end. The exit status is 1 if anything
+differs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MASK = ("float16", "int8", "int16", "int64")
 
 
 class Runs:
-    """The contexts, and counts of what came of the graphs."""
+    """The contexts, and counts of the graphs' outcomes."""
 
     def __init__(self, stack: ExitStack) -> None:
         def opened(device: str, **settings: Any) -> MLContext:
@@ -49,7 +50,7 @@ class Runs:
         self.counts: Counter[str] = Counter()
 
     def check(self, graph: RandomGraph, portable: bool) -> dict[str, str]:
-        """What is wrong, by the way that shows it."""
+        """The differences, by the way that shows them."""
         with np.errstate(all="ignore"):
             wanted, _ = graph.run(self.reference)
         found: dict[str, str] = {}
@@ -113,9 +114,9 @@ class Runs:
     def _either(
         self, graph: RandomGraph, got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """What is wanted, or where ``got`` has that, what comes out when nothing on the way is
-        rounded to float16: ONNX Runtime's CPU kernels compute it in float32, and leave casts out
-        between one and the next."""
+        """The expected result, or, if ``got`` equals it, the result without rounding intermediate
+        values to float16: ONNX Runtime's CPU kernels compute in float32, and leave out casts
+        between consecutive kernels."""
         wide = RandomGraph(
             tuple(a.astype(np.float32) if a.dtype == np.float16 else a for a in graph.sources),
             graph.constant,

@@ -1,8 +1,7 @@
-"""Random graphs of the parts that networks are made of, as exporters write them, so that passes
-have something to find: weights large enough to be packed, convolutions with what follows them,
-products of one operand, attention, written-out normalisations and activations, dequantised weights,
-parts of a concat. Floats stay within a few units and meet only continuous operators.
-"""
+"""Random graphs built from parts of networks, as exporters write them, so that passes find
+patterns: weights large enough to be packed, convolutions and their epilogues, products of one
+operand, attention, written-out normalisations and activations, dequantised weights, parts of a
+concat. Floats stay within a few units and are only operands of continuous operators."""
 
 from __future__ import annotations
 
@@ -58,7 +57,8 @@ class _Drawing:
         return self.source(np.asarray(array).astype(self.data_type), constant)
 
     def weight(self, shape: tuple[int, ...], terms: int) -> int:
-        """Sums of so many terms stay as large as what they are of; now and then an input."""
+        """Weights for sums of this many terms, such that the sum is about as large as a term;
+        sometimes an input."""
         constant = self.choose((True, True, True, False))
         return self.floats(shape, 1.5 / math.sqrt(terms), constant=constant)
 
@@ -89,7 +89,7 @@ class _Drawing:
         return self.step("reshape", x, new_shape=shape)
 
     def graph(self, outputs: Sequence[int]) -> RandomGraph:
-        """What was drawn, its values numbered as `RandomGraph` does."""
+        """The drawn graph, with values numbered as in `RandomGraph`."""
         count = len(self.sources)
 
         def numbered(x: Any) -> Any:
@@ -136,7 +136,7 @@ def _activation(d: _Drawing, x: int) -> int:
 
 
 def _normal(d: _Drawing, x: int) -> int:
-    """A normalisation of rows; the epsilon large, since like elements would magnify roundings."""
+    """A normalisation of rows; epsilon is large, since equal elements would magnify roundings."""
     last = len(d.shape(x)) - 1
     factor = d.floats(d.shape(x)[-1:], 1.0, constant=True)
     shift = d.floats(d.shape(x)[-1:], 1.0, constant=True)
@@ -160,7 +160,7 @@ def _normal(d: _Drawing, x: int) -> int:
 
 # -- rows: [.., T, C]
 def _dense(d: _Drawing, x: int, columns: int, form: str | None = None) -> int:
-    """A product with a matrix, and perhaps a bias."""
+    """A product with a matrix, sometimes with a bias."""
     inner = d.shape(x)[-1]
     form = form or d.choose(("matmul", "matmul", "turned", "gemm", "dequantised", "blocks"))
     bias = d.floats((columns,), 1.0, constant=True)
@@ -190,7 +190,7 @@ def _dequantised(d: _Drawing, inner: int, columns: int, blocks: bool) -> int:
 
 
 def _from_integers(d: _Drawing, shape: tuple[int, ...]) -> int:
-    """Rows that come as integers, and their product with dequantised weights."""
+    """Rows given as integers, and their product with dequantised weights."""
     kind, low = d.choose((("int8", -128), ("uint8", 0)))
     integers = d.source(d.rng.integers(low, low + 256, shape).astype(kind), False)
     ones = (1,) * len(shape)
@@ -201,7 +201,7 @@ def _from_integers(d: _Drawing, shape: tuple[int, ...]) -> int:
 
 
 def _attention(d: _Drawing, x: int) -> int:
-    """Of the rows among themselves, as heads; keys perhaps shared by two heads each."""
+    """Self-attention of the rows, in heads; keys may be shared by two heads each."""
     rows, channels = d.shape(x)
     heads = d.choose((1, 2, 4))
     depth = channels // heads

@@ -1,4 +1,4 @@
-"""The comparison of the differential tests sees what it should, and forgives rounding only."""
+"""The comparison of the differential tests detects errors, and tolerates rounding only."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_cancellation_is_forgiven_as_far_as_the_inputs_roundings_go():
 
 
 def test_what_overflows_is_compared_all_the_same():
-    """Where the reference is infinite, and with other inputs too, nothing but that will do."""
+    """Where the reference is infinite, for changed inputs too, only the infinity passes."""
     x = np.array([[3e38, 3e38, 1]], F)
     product = Example("matmul", {"a": x, "b": np.ones((3, 1), F)}, {})
     right = np.array([[np.inf]], F)

@@ -1,8 +1,8 @@
 """Random chains of element-wise operators over all eight data types, with several outputs: fused
-and unfused, with native and with emulated data types, as the reference, bit for bit where it says
-exactly what comes out. 200 examples.
+and unfused, with native and with emulated data types. They have to equal the reference, bit for bit
+where it is exact. 200 examples.
 
-Many more, and beside ONNX Runtime: ``python -m tests.conformance.differential.many``.
+Many more, and ONNX Runtime as well: ``python -m tests.conformance.differential.many``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES = 200
 
 @pytest.fixture(scope="module")
 def variants(vulkan: None) -> Iterator[dict[str, MLContext]]:
-    """Contexts that fuse nothing, and that have emulated data types."""
+    """Contexts that fuse nothing, and contexts that emulate data types."""
     with ExitStack() as stack:
         yield {
             "unfused": stack.enter_context(open_context(skip_passes=ALL_PASSES)),
@@ -75,7 +75,7 @@ def test_chains_as_the_reference(
 
     check()
     assert count["examples"] >= EXAMPLES
-    # Hypothesis may draw a data type seldom: more graphs until each was there often enough.
+    # Hypothesis may draw a data type rarely: more graphs until each occurred often enough.
     more = chance("chains")
     while any(count[data_type] <= EXAMPLES // 20 for data_type in ALL_TYPES):
         compare(make(more.choice))
@@ -86,7 +86,7 @@ def test_chains_as_the_reference(
 
 @pytest.mark.device
 def test_a_wrong_result_is_noticed(vulkan: None) -> None:
-    """In every way, and by ONNX Runtime, which computes the graphs as they are."""
+    """In every way, and by ONNX Runtime, which computes the graphs unchanged."""
     with ExitStack() as stack:
         runs = Runs(stack)
         graph = make(random.Random(8).choice, portable=True)

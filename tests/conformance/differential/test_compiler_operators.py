@@ -1,4 +1,5 @@
-"""The test of every operator serves the compiler's own vocabulary too: shown with one operator."""
+"""The test of every operator also works for the compiler's internal operators: shown with one
+operator."""
 
 import numpy as np
 import pytest

@@ -13,10 +13,10 @@ EXAMPLES = 16
 
 
 def known(example, got, expected):
-    """What docs/cpu-engine.md says is different."""
+    """The differences that docs/cpu-engine.md documents."""
     (array,), (wanted,) = got, expected
     match example.operator:
-        case "max_pool2d":  # NaN counts as no number
+        case "max_pool2d":  # NaN doesn't compare as a number
             return np.array_equal(array[~np.isnan(wanted)], wanted[~np.isnan(wanted)])
         case "arg_max" | "arg_min":  # NaN is passed over
             x, axis = example.operands["input"], example.arguments["axis"]
@@ -26,7 +26,7 @@ def known(example, got, expected):
             array = np.where(np.isneginf(example.operands["input"]), wanted, array)
             return np.allclose(array, wanted, rtol=2e-3 if array.dtype == np.float16 else 1e-5,
                                atol=1e-6, equal_nan=True)
-        case "elu":  # numbers that have no leading bit lose one
+        case "elu":  # subnormal numbers lose a digit
             return np.allclose(array, wanted, rtol=1e-6, atol=1e-37, equal_nan=True)
     return False
 

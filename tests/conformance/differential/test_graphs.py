@@ -1,5 +1,6 @@
-"""Random graphs: fused and unfused, folded and not, packed and plain, by the usual schedules and by
-others, built and loaded, run once and again, on the device and on the CPU, all agree."""
+"""Random graphs computed in many ways agree: fused and unfused, folded and not, packed and plain,
+with usual and other schedules, built and loaded, run once and again, on the device and on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _SETTINGS = dict(
     print_blob=False,
 )
 EXAMPLES = 75
-#: Graphs of each kind in every way on each device, of so many examples: one takes seconds.
+#: How many graphs of each kind are computed in every way on each device, of how many examples: one
+#: takes seconds.
 SHARE = 1 / 50
 KINDS = {"small": graphs(), "networks": networks(), "chains": chains()}
 WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
@@ -33,7 +35,7 @@ WAYS = (("fuse",), ("fold",), ("pack",), ALL_PASSES)
 
 @pytest.fixture(scope="module")
 def variants(vulkan):
-    """A context for each set of optimisations left out."""
+    """A context for each set of skipped passes."""
     made = [open_context(skip_passes=skipped) for skipped in WAYS]
     yield made
     for context in made:
@@ -76,7 +78,7 @@ def test_every_way(
     vulkan: None, cpu_context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     device: str, kind: str,
 ) -> None:
-    """Compiled and run in every way; kernels by schedules that chance picks."""
+    """Compiled and run in every way; kernels use random schedules."""
     tried, count = forced(monkeypatch), 0
 
     with ways.contexts(device, tmp_path) as contexts:
@@ -94,4 +96,4 @@ def test_every_way(
                         assert_equal(got, expected, way)
 
         check()
-    assert tried.counts or count < 20  # of a few graphs, none may have kernels with a choice
+    assert tried.counts or count < 20  # a few graphs may contain no kernel with a choice

@@ -1,4 +1,5 @@
-"""Random networks have what passes look for: otherwise they would compare nothing."""
+"""Random networks contain the patterns that passes look for: otherwise the comparison would test
+nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from tests.conformance.differential.networks import networks
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.program import Target, compile_program
 
-#: Every pass finds something within some forty.
+#: Every pass finds a pattern within about forty networks.
 NETWORKS = 150
-#: Counts for devices with the CPU beside them alone.
+#: Only counts on devices that also use the CPU.
 _NOTHING_TO_DO = {"order"}
 
 

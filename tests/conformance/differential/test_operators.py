@@ -23,13 +23,13 @@ from tests.support.summary import EXAMPLES
 from webnn_vk.compiler.ops import ALL_OPERATORS
 
 BATCH = 8
-#: The least that a run has to try of each operator: on the device as it is, with the native 8-bit,
+#: Minimum number of examples of each operator: on the unchanged device, with the native 8-bit,
 #: 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
 LEAST = {"native": 200, "masked": 80, "portions": 80}
-#: Share of the tests that run at that length in one run; the others run with FEW examples.
+#: Share of the tests that run at full length in one run; the others run FEW examples.
 DRAWN = {"native": 0.25, "masked": 0.15, "portions": 0.15}
 FEW = 24
-#: Of operators with so many pipelines that their compilation would take minutes.
+#: Operators with so many pipelines that their compilation would take minutes.
 SHARES = {
     "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "quantized_conv2d": 0.2,
 }
@@ -69,7 +69,7 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
 
 
 def compare(name, device, cpu_context, wanted, count):
-    """``wanted`` random examples of an operator or more, on the device as on the CPU."""
+    """At least ``wanted`` random examples of an operator, on the device compared with the CPU."""
 
     @settings(
         max_examples=-(-wanted // BATCH),

@@ -1,4 +1,5 @@
-"""Programs of every operator hold the invariants of programs and survive being written to files."""
+"""Programs of every operator satisfy the invariants of programs and survive being saved and loaded.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """NaN, infinities, huge numbers and denormals in the operands of every operator that takes floats:
-Vulkan against the NumPy reference, as `tests/support/special_values.py` (and ``docs/operators.md``)
-promise it. Alone and with operators before and behind it, fused and unfused, on the device as it is
-and as a pretended GPU, in float32 and float16."""
+Vulkan compared with the NumPy reference, as `tests/support/special_values.py` (and
+``docs/operators.md``) promise. Alone and between other operators, fused and unfused, on the
+unchanged device and on a simulated GPU, in float32 and float16."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.compiler.ops import ALL_OPERATORS
 
 KINDS = ("nan", "infinite", "huge", "denormal")
-#: Behind the operator, by name.
+#: Operators after the tested one, by name.
 BEHIND = {
     "nothing": lambda b, y, c: y,
     "relu": lambda b, y, c: b.relu(y),
@@ -34,7 +34,7 @@ BEHIND = {
     "sum": lambda b, y, c: b.add(y, c),
     "max": lambda b, y, c: b.max(y, c),
 }
-#: Of sums that overflow, an infinity or a NaN shows behind these alone.
+#: For sums that overflow, only these show an infinity or a NaN.
 BEHIND_HUGE = ("nothing", "sum")
 BATCH = 5
 NAMES = sorted(name for name, record in ALL_OPERATORS.items() if takes_floats(record))
@@ -75,7 +75,7 @@ class _Halving:
 def run(
     context: MLContext, batch: Sequence[Example], behind: Sequence[str | None]
 ) -> list[list[np.ndarray]]:
-    """The outputs of each example; with something before and behind it where that has a name."""
+    """The outputs of each example; between other operators if that mode is named."""
     builder = MLGraphBuilder(context)
     outputs: dict[str, Any] = {}
     feeds: dict[str, np.ndarray] = {}
@@ -109,7 +109,7 @@ def _special(kind: str, dtype: np.dtype) -> np.ndarray:
 
 
 def _placed(rng: np.random.Generator, example: Example, kind: str) -> tuple[Example, str] | None:
-    """The example with special values in a few places of one of its operands, and which."""
+    """The example with special values at a few places of one of its operands, and the operand."""
     def first(arrays: Any) -> np.ndarray:
         return arrays[0] if isinstance(arrays, list) else arrays
 
@@ -121,7 +121,7 @@ def _placed(rng: np.random.Generator, example: Example, kind: str) -> tuple[Exam
 
     def place(array: np.ndarray) -> np.ndarray:
         flat = array.reshape(-1).copy()
-        # Whether two huge terms of a sum overflow depends on the order of adding.
+        # Whether two huge terms of a sum overflow depends on the order of additions.
         count = 1 if kind == "huge" and sums else max(1, flat.size // 32)
         flat[rng.integers(flat.size, size=count)] = rng.choice(_special(kind, flat.dtype), count)
         return flat.reshape(array.shape)
@@ -145,7 +145,7 @@ def _flushed(example: Example) -> Example:
 
 
 def wrong(example: Example, kind: str, where: str, got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """By element, whether a result breaks the promise. Digits are other tests' matter."""
+    """By element, whether a result breaks the promise. Other tests check precision."""
     if want.dtype.kind != "f":
         return np.asarray(got.astype(np.int64) - want.astype(np.int64)) != 0
     a, e = _finite(got), _finite(want)
@@ -221,11 +221,11 @@ def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContex
 
 
 def test_a_broken_promise_is_seen() -> None:
-    """Numbers that nothing in the row explains, and NaN that got lost."""
+    """Special results that nothing in the row explains, and lost NaN."""
     row = np.array([1e25, -1e25, 3e25, 2], np.float32)
     example = Example("rms_normalization", {"input": row}, {"axes": [0]})
     right, nan = np.zeros(4, np.float32), np.full(4, np.nan, np.float32)
-    # As max(NaN, 0) makes of the variance.
+    # As max(NaN, 0) does with the variance.
     invented = row / np.sqrt(np.float32(1e-5))
     for kind, got, want, count in (
         ("huge", right, right, 0), ("huge", invented, right, 4), ("huge", nan, right, 0),

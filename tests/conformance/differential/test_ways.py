@@ -1,4 +1,4 @@
-"""Every further run of a graph is compared with the first: a difference in any is noticed."""
+"""Every further run of a graph is compared with the first: a difference in any run is noticed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _times(context: MLContext, factor: float) -> MLPromise[MLGraph]:
 
 
 class _Wrong:
-    """A context of which one kind of call goes wrong once it was made ``right`` times."""
+    """A context on which one kind of call goes wrong after ``right`` correct calls."""
 
     def __init__(self, context: MLContext, call: str, right: int) -> None:
         self._context, self._call, self._right = context, call, right
@@ -35,7 +35,7 @@ class _Wrong:
         return {"y": np.nextafter(self._context.compute(graph, feeds)["y"], np.float32(9))}
 
     def _write_tensor(self, *_: Any) -> None:
-        pass  # what was there before stays
+        pass  # the previous contents stay
 
     def _load_graph(self, _: str) -> MLPromise[MLGraph]:
         return _times(self._context, 3)

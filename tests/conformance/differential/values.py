@@ -1,4 +1,4 @@
-"""Numbers to feed operators with: ordinary ones, wide ranges, and the special values of a type."""
+"""Numbers for operands: ordinary ones, wide ranges, and the special values of a type."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 FLAVOURS = ("ordinary", "wide", "special")
-#: Besides those: floats that do not grow from step to step of a recurrent network.
+#: In addition: floats that do not grow from step to step of a recurrent network.
 SMALL = "small"
 
 _INDICES = ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd")
-# Operators whose result for an infinity or a NaN follows from the draft element by element; with
-# others it depends on the order of sums, or on whether a product with a padding zero is formed.
+# Operators whose result for an infinity or a NaN follows from the draft element by element. For
+# other operators it depends on the order of sums, or on whether a product with a padding zero is
+# computed.
 _ORDERED = frozenset(
     "conv2d conv_transpose2d matmul gemm gru gru_cell lstm lstm_cell batch_normalization "
     "instance_normalization layer_normalization softmax resample2d reduce_product "
@@ -33,7 +34,7 @@ def array(
     flavour: str,
     shapes: Mapping[str, Any],
 ) -> np.ndarray:
-    """Values for one operand; ``shapes`` are those of all operands."""
+    """Values for one operand; ``shapes`` has the shapes of all operands."""
     dtype = np.dtype(data_type)
     if operand == "indices" and operator in _INDICES:
         return _indices(rng, dtype, shape, max(shapes["input"]), flavour)
@@ -42,7 +43,7 @@ def array(
     if operand == "variance":
         return rng.uniform(0.1, 4, shape).astype(dtype)
     if operand == "scale" and "quantize" in operator:
-        # Powers of two divide exactly; others come within a rounding of a tie.
+        # Powers of two divide exactly; other numbers come within a rounding of a tie.
         found = 2.0 ** rng.integers(-6, 4, shape) if flavour == "ordinary" else rng.uniform(
             0.05, 3, shape)
         return np.asarray(found).astype(dtype)
@@ -58,7 +59,7 @@ def array(
 def _indices(
     rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], size: int, flavour: str
 ) -> np.ndarray:
-    """Mostly valid, negative ones included; "special" goes far out of range."""
+    """Mostly valid indices, including negative ones; "special" goes far out of range."""
     low = 0 if dtype.kind == "u" else -size
     found = np.asarray(rng.integers(low, size, shape)).astype(dtype)
     if flavour == "special":

@@ -1,4 +1,4 @@
-"""The drivers that the suite holds to the interface."""
+"""Drivers that have to implement the interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_named(name: str) -> Driver:
     return open_device(found, Settings(driver=name)).driver
 
 
-#: Kompute also as on a GPU, where tensors have staging twins.
+#: Kompute also as on a GPU, where tensors have staging copies.
 NAMES = [
     "vulkan", *(pytest.param(name, marks=pytest.mark.device)
                 for name in ("kompute", "kompute with twins")), "null",
@@ -56,7 +56,7 @@ def session_drivers() -> Iterator[dict[str, Driver]]:
 
 @pytest.fixture
 def driver(name: str, session_drivers: dict[str, Driver]) -> Driver:
-    """One of each kind for the session: don't close it."""
+    """One driver of each kind for the session: don't close it."""
     if name not in session_drivers:
         session_drivers[name] = open_named(name)
     return session_drivers[name]
@@ -64,7 +64,7 @@ def driver(name: str, session_drivers: dict[str, Driver]) -> Driver:
 
 @pytest.fixture
 def own_driver(name: str) -> Iterator[Driver]:
-    """A driver of the test's own."""
+    """A separate driver for the test."""
     driver = open_named(name)
     yield driver
     driver.close()
@@ -72,7 +72,7 @@ def own_driver(name: str) -> Iterator[Driver]:
 
 @pytest.fixture
 def computes(name: str) -> bool:
-    """Whether dispatches do anything."""
+    """Whether dispatches compute anything."""
     return name != "null"
 
 

@@ -1,4 +1,5 @@
-"""What every driver does alike: raw Vulkan, Kompute, and the one that computes nothing."""
+"""Common behaviour of every driver: raw Vulkan, Kompute, and the null driver, which computes
+nothing."""
 
 from __future__ import annotations
 

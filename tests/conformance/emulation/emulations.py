@@ -1,9 +1,9 @@
-"""The draft's emulation code, in Python: what operators compute, in terms of other operators.
+"""The draft's emulation code, in Python: operators expressed by other operators.
 
-Each function takes a builder and the operator's own operands and options. Where the draft slips
-this does what is meant: numbers become constants of the operands' type, absent scale, bias and
-options are as their defaults, zero states have the input's type, quantize_linear clamps to its
-type's range, layouts and axes are general where that costs nothing.
+Each function takes a builder and the operator's operands and options. Where the draft has slips
+this code does what is meant: numbers become constants of the operands' type, an absent scale, bias
+or option has its default, zero states have the input's type, quantize_linear clamps to its type's
+range, and layouts and axes are general where that costs nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def where(b, condition, true_value, false_value):
 
 # -- quantisation
 def blockwise_expand(b: MLGraphBuilder, input: MLOperand, shape: Sequence[int]) -> MLOperand:
-    """Each element repeated so often along each axis that ``shape`` is filled."""
+    """Repeats each element along each axis until ``shape`` is filled."""
     for axis, size in enumerate(shape):
         old = input.shape
         if old[axis] == size:
@@ -251,7 +251,7 @@ def split(b, input, splits, axis=0):
 
 # -- helpers of §11, which the draft gives in place of operators
 def squeeze(b: MLGraphBuilder, input: MLOperand, axes: Sequence[int] | None = None) -> MLOperand:
-    """Without the dimensions of size 1, or those of them that ``axes`` names."""
+    """Removes the dimensions of size 1, or those that ``axes`` names."""
     kept = [
         d for i, d in enumerate(input.shape) if d != 1 or (axes is not None and i not in axes)
     ]
@@ -259,7 +259,7 @@ def squeeze(b: MLGraphBuilder, input: MLOperand, axes: Sequence[int] | None = No
 
 
 def unsqueeze(b: MLGraphBuilder, input: MLOperand, axes: Sequence[int]) -> MLOperand:
-    """With dimensions of size 1 at ``axes`` of the result."""
+    """Adds dimensions of size 1 at ``axes`` of the result."""
     shape = list(input.shape)
     for axis in sorted(axes):
         shape.insert(axis, 1)

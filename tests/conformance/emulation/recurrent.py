@@ -80,7 +80,7 @@ def lstm_cell(
     gate_function, cell_function, output_function = (getattr(b, name) for name in activations)
 
     def gate(letter: str) -> Any:
-        # The peephole's order is input, output, forget, whatever the layout.
+        # The order of the peepholes is input, output, forget, whatever the layout.
         peephole = b.mul(cell_state, gates.row(peephole_weight, "iof".index(letter)))
         return gate_function(b.add(peephole, gates.sum(layout.index(letter))))
 
@@ -105,7 +105,7 @@ def _part(b: Any, x: Any, index: int) -> Any:
 def _sequence(
     b, cell, input, steps, hidden_size, direction, return_sequence, operands, states, options
 ):
-    """Final states, then the sequence if asked for; ``cell`` maps states to states."""
+    """Final states, then the sequence if requested; ``cell`` maps states to states."""
     batch = input.shape[1]
     count = 2 if direction == "both" else 1
     zero = np.zeros((count, batch, hidden_size), input.data_type)

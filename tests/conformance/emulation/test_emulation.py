@@ -1,4 +1,4 @@
-"""Every operator with emulation code in the draft computes what that code computes."""
+"""Every operator for which the draft has emulation code equals that code's result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webnn_vk.compiler.ops import OPERATORS
 
 BATCH = 4
 EXAMPLES = 24
-# Each of the emulation's operators rounds; relative to the largest element of the result.
+# Each of the emulation's operators rounds. Relative to the largest element of the result.
 _ERROR = {np.dtype(np.float32): 3e-5, np.dtype(np.float16): 2e-2}
 
 
@@ -40,7 +40,7 @@ class _Pair:
 
     def _both(self, **given: Any) -> list[Any]:
         made = getattr(self.builder, self.name)(**given)
-        # A NaN bound of clamp is as absent; a second operand called b is not the builder.
+        # A NaN bound of clamp counts as absent; a second operand called b is not the builder.
         options = {
             "b_" if name == "b" else name: value
             for name, value in given.items()
@@ -119,7 +119,7 @@ def test_operator_is_its_emulation(name, context):
 
 
 def test_every_emulation_of_the_draft_is_here():
-    """The functions that the draft's text defines; its helpers left out."""
+    """The functions defined in the draft's text, without its helpers."""
     draft = suite.SUITE.parent / "spec" / "webnn-crd-2026-05-21.txt"
     if not draft.is_file():
         pytest.skip("the draft is not beside this checkout (../shared/spec)")

@@ -1,7 +1,7 @@
-"""Coefficients of shaders/lib/float_*.glsl.j2: run it, with mpmath.
+"""Computes the coefficients of shaders/lib/float_*.glsl.j2. Run it with mpmath installed.
 
 Weighted least squares at Chebyshev nodes in 60-digit arithmetic. Coefficients are rounded to
-float32 one by one, lowest power first, and the others fitted anew, to absorb each rounding.
+float32 one by one, lowest power first, and the others are fitted again, to absorb each rounding.
 """
 
 import mpmath as mp
@@ -11,7 +11,7 @@ mp.mp.dps = 60
 
 
 def least_squares(f, weight, degree, a, b, fixed):
-    """Coefficients of sum(c_k x^k), those in `fixed` {k: value} given, minimising the weighted
+    """Coefficients of sum(c_k x^k), with those in `fixed` {k: value} given, minimising the weighted
     error at Chebyshev nodes on [a, b] (within a factor two of the minimax error)."""
     free = [k for k in range(degree + 1) if k not in fixed]
     nodes = [(a + b) / 2 + (b - a) / 2 * mp.cos(mp.pi * (2 * i + 1) / 128) for i in range(64)]
@@ -22,7 +22,7 @@ def least_squares(f, weight, degree, a, b, fixed):
 
 
 def fit(name, f, weight, degree, a, b, fixed=None):
-    """Print the coefficients rounded to float32 and the error that remains."""
+    """Prints the coefficients rounded to float32 and the remaining error."""
     a, b = mp.mpf(a), mp.mpf(b)
     fixed = dict(fixed or {})
     c = least_squares(f, weight, degree, a, b, fixed)

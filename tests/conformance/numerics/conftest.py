@@ -1,4 +1,4 @@
-"""Expressions of the function library on a Vulkan device, through the project's generator."""
+"""Expressions of the function library on a Vulkan device, through the project's code generator."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The shaders' function library run by NumPy, as any conforming Vulkan device may run it.
+"""Runs the shaders' function library in NumPy, as any conforming Vulkan device may run it.
 
-A parser and interpreter for the part of GLSL that `shaders/lib` is written in: it reads the very
-text that becomes SPIR-V, so what it shows cannot drift from what runs. Every lane of an array is an
-invocation; branches are masks. `Device` says how arithmetic errs within what Vulkan's "Precision
-and Operation of SPIR-V Instructions" allows. What GLSL or Vulkan leaves undefined (a shift by 32,
-an index or a conversion out of range, a divisor beyond 2^126) is an `UndefinedBehaviour`.
+A parser and interpreter for the part of GLSL that `shaders/lib` uses. It reads the same text that
+becomes SPIR-V, so the two cannot diverge. Every lane of an array is an invocation; branches are
+masks. `Device` describes errors of arithmetic within what Vulkan's "Precision and Operation of
+SPIR-V Instructions" allows. Operations that GLSL or Vulkan leaves undefined (a shift by 32, an
+index or a conversion out of range, a divisor beyond 2^126) raise `UndefinedBehaviour`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANYTHING = np.float32(12345.678)
 
 
 class UndefinedBehaviour(AssertionError):
-    """The library text reaches what GLSL or Vulkan leaves undefined."""
+    """The library text uses an operation that GLSL or Vulkan leaves undefined."""
 
 
 # -- how a device computes
@@ -31,13 +31,13 @@ class UndefinedBehaviour(AssertionError):
 
 @dataclass
 class Device:
-    """What a device does within its freedom.
+    """A device's choices within the freedom that Vulkan allows.
 
-    rounding: of + - * and conversions, "nearest", "up", "down", "zero" or "random" (of the two
+    rounding: of + - * and conversions, "nearest", "up", "down", "zero" or "random" (one of the two
     neighbours). division: error of a quotient in ULP before rounding, a number or "random" (within
-    ±2, so that ±2.5 is not exceeded); roots take it too, on an inverse root that is 2 ULP off.
+    ±2, so that ±2.5 is not exceeded); roots use it too, on an inverse root that is 2 ULP off.
     flush: denormal operands and results become 0. contract: a * b + c may be one rounding where not
-    `precise`. finite: NaN and infinities are not computed with: any result may come out.
+    `precise`. finite: NaN and infinities are not supported: any result may come out.
     """
 
     rounding: str = "nearest"
@@ -111,7 +111,7 @@ Value = tuple[str, Any]  # GLSL type; array, or list of the components' values
 
 
 class Frame:
-    """One call: its variables, the lanes that are in it, those that have returned."""
+    """One call: its variables, its active lanes, and the lanes that have returned."""
 
     def __init__(self, lanes: np.ndarray) -> None:
         self.variables: dict[str, Value] = {}
@@ -121,7 +121,7 @@ class Frame:
 
 
 class Library:
-    """The functions of a GLSL text: `library.call("w_exp", array)`, one lane an element."""
+    """The functions of a GLSL text: `library.call("w_exp", array)`, one lane per element."""
 
     def __init__(self, text: str, device: Device | None = None) -> None:
         functions, constants, self.structures = Parser(text).unit()
@@ -133,7 +133,7 @@ class Library:
             self.constants[name] = self.evaluate(expression, Frame(np.ones(1, bool)))
 
     def call(self, name: str, *arguments: Value) -> Value:
-        """Run a function on values ("float", array); all arrays of one length."""
+        """Runs a function on values ("float", array); all arrays have the same length."""
         parts = [leaf if isinstance(leaf, list) else [(kind, leaf)] for kind, leaf in arguments]
         length = max(np.size(array) for part in parts for _, array in part)
         with np.errstate(all="ignore"):
@@ -162,7 +162,7 @@ class Library:
         return frame.result
 
     def _nothing(self, kind: str) -> Value:
-        """The result of a call that no lane makes."""
+        """The result of a call without active lanes."""
         if kind in NUMPY:
             return kind, NUMPY[kind](0)
         if kind in VECTORS:
@@ -285,7 +285,7 @@ class Library:
         return kind, np.negative(x)
 
     def _product(self, node: tuple, frame: Frame) -> np.ndarray | None:
-        """The exact product of a node that the device contracts with the sum it stands in."""
+        """The exact product of a node, if the device contracts it with the sum that contains it."""
         if not self.device.contract or self.precise or node[:2] != ("binary", "*"):
             return None
         (kind, a), (_, b) = self.evaluate(node[2], frame), self.evaluate(node[3], frame)

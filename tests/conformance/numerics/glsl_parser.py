@@ -1,4 +1,4 @@
-"""A parser for the part of GLSL that `shaders/lib` is written in."""
+"""A parser for the part of GLSL that `shaders/lib` uses."""
 
 from __future__ import annotations
 

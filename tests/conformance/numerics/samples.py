@@ -1,4 +1,4 @@
-"""Arguments to test the function library with, references in float64, and the measure of errors."""
+"""Arguments for tests of the function library, references in float64, and the measure of errors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def library(*, int64_native: bool = False) -> Library:
 
 
 def floats(count: int = 12000) -> np.ndarray:
-    """float32 values: evenly over all exponents and both signs, where functions bend, near
-    multiples of pi/2 and 1, and all that is special."""
+    """float32 values: evenly over all exponents and both signs, near critical points, near
+    multiples of pi/2 and 1, and all special values."""
     random = np.random.default_rng(20260521)
     bits = np.linspace(0, 0x7F7FFFFF, count).astype(np.uint32)
     bits ^= random.integers(0, 2, count).astype(np.uint32) << 31
@@ -51,7 +51,7 @@ def halves() -> np.ndarray:
 
 
 def float_pairs(count: int = 8000) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of float32 for operators of two operands, those of hard powers among them."""
+    """Pairs of float32 for operators of two operands, including hard cases of powers."""
     random = np.random.default_rng(20260522)
 
     def anything() -> np.ndarray:
@@ -97,9 +97,9 @@ COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ge": np.greater_equal,
 }
 
-#: Largest error in ULP of float32 on any device that Vulkan allows; 0 is correctly rounded. erf is
-#: held to 1e-6 (absolute) instead, where denormals may flush. inverse_sqrt is the device's own, 2
-#: ULP off: 4 floats below a power of 2, where floats lie closer.
+#: Largest error in ULP of float32 on any device that Vulkan allows; 0 means correctly rounded. erf
+#: is bounded by 1e-6 (absolute) instead, where denormals may be flushed. inverse_sqrt is the
+#: device's own, 2 ULP off: 4 floats below a power of 2, where floats are denser.
 BOUNDS = {
     "abs": 0, "neg": 0, "sign": 0, "floor": 0, "ceil": 0, "round_even": 0, "sqrt": 0,
     "reciprocal": 0, "inverse_sqrt": 4, "exp": 2, "expm1": 6, "log": 3, "sin": 3, "cos": 3,
@@ -116,15 +116,15 @@ def reference(name: str, *arguments: np.ndarray) -> np.ndarray:
 
 
 def _line(x: np.ndarray) -> np.ndarray:
-    """Floats as places on the line of all floats, where -0 = +0."""
+    """Floats as positions on the line of all floats, where -0 = +0."""
     bits = np.ascontiguousarray(x).view(np.int32 if x.dtype == np.float32 else np.int16)
     bits = bits.astype(np.int64)
     return np.where(bits < 0, -(bits & (2**31 - 1 if x.dtype == np.float32 else 2**15 - 1)), bits)
 
 
 def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Distance in floats of got's type from the rounded exact result, as web-platform-tests count
-    it; NaN is at 0 from NaN and far from all else."""
+    """Distance in floats of got's type from the rounded exact result, as the web-platform-tests
+    count it. NaN is at distance 0 from NaN and far from everything else."""
     with np.errstate(over="ignore"):
         want = exact.astype(got.dtype)
     distance = np.abs(_line(got) - _line(want))

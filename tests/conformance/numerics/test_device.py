@@ -24,7 +24,7 @@ def test_float32(evaluate: Evaluate, name: str) -> None:
 
 @pytest.mark.parametrize("name", samples.UNARY)
 def test_every_float16(evaluate: Evaluate, name: str) -> None:
-    """At most the neighbour of the rounded result, for all 65,536 values."""
+    """At most one float away from the rounded result, for all 65,536 values."""
     x = samples.halves()
     got = evaluate(f"w_{name}(x)", np.float16, x=x)
     distance, where = samples.worst(got, samples.reference(name, x), x)
@@ -53,7 +53,8 @@ def test_classification(evaluate: Evaluate) -> None:
 
 
 def test_same_as_emulation(evaluate: Evaluate) -> None:
-    """The interpreter computes what a device computes: equal bits where nothing is left open."""
+    """The interpreter computes the same as a device: equal bits where the specification leaves no
+    choice."""
     library = samples.library()
     x = samples.floats()
     for name in ("sqrt", "reciprocal", "floor", "ceil", "round_even", "abs", "neg", "sign"):

@@ -45,8 +45,8 @@ def library() -> Library:
 @ON_DEVICES
 @pytest.mark.parametrize("name", samples.BOUNDS)
 def test_bound(library: Library, name: str, device: str) -> None:
-    """Within the bound for every sample, special values and denormals included, however the device
-    rounds, flushes and contracts, and whatever it makes of NaN and infinities."""
+    """Within the bound for every sample, including special values and denormals, however the device
+    rounds, flushes and contracts, and whatever it does with NaN and infinities."""
     library.device = Device(**DEVICES[device])
     arguments = (floats(),) if name in samples.UNARY else samples.float_pairs()
     got = library.call(f"w_{name}", *(("float", x) for x in arguments))[1]
@@ -94,7 +94,7 @@ def test_relu(library: Library, device: str) -> None:
 
 
 def test_signed_zeros(library: Library) -> None:
-    """What the distance in ULP does not see: the sign of zero results."""
+    """The sign of zero results, which the distance in ULP ignores."""
     zeros = np.array([0.0, -0.0, -0.25, 0.25], np.float32)
     for name in ("floor", "ceil", "round_even", "neg", "abs", "sign", "sqrt", "sin", "tan", "tanh"):
         got = library.call(f"w_{name}", ("float", zeros))[1]
@@ -110,7 +110,7 @@ def test_signed_zeros(library: Library) -> None:
 
 
 def test_bounds_within_web_platform_tests() -> None:
-    """Our bounds leave room below the tolerances of the suite."""
+    """Our bounds are below the tolerances of the suite."""
     if not TOLERANCES.is_file():
         pytest.skip("web-platform-tests data not here")
     table = json.loads(TOLERANCES.read_text())
@@ -124,5 +124,5 @@ def test_bounds_within_web_platform_tests() -> None:
         elif name in allowed:
             assert bound <= allowed[name]["float32"]
             compared += 1
-    # sin, cos and tan have absolute tolerances, and an inverse root is no operator.
+    # sin, cos and tan have absolute tolerances, and an inverse root is not an operator.
     assert compared == len(samples.BOUNDS) - 4

@@ -1,4 +1,5 @@
-"""The interpreter itself: what it computes, what a device may do, and what it refuses."""
+"""The interpreter itself: its results, the freedom of devices, and the operations that it refuses.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_integers_wrap() -> None:
     ],
 )
 def test_undefined(text: str, numbers: list[int]) -> None:
-    """Only where a lane gets there."""
+    """Only where a lane reaches it."""
     assert run(text, ("uint", numbers[:1])).size
     with pytest.raises(UndefinedBehaviour):
         run(text, ("uint", numbers))
@@ -73,7 +74,7 @@ def test_types_are_checked() -> None:
 
 
 def test_rounding() -> None:
-    """The neighbours that Vulkan allows, and an exact result as it is."""
+    """The neighbours that Vulkan allows, and an exact result unchanged."""
     text = "float f(float a, float b) { return a + b; }"
     a, b = ("float", [1.0, -1.0, 1.0]), ("float", [2.0**-60, -(2.0**-60), 0.5])
     up = np.nextafter(np.float32(1), np.float32(2))
@@ -114,7 +115,7 @@ def test_flushing_and_contraction() -> None:
 
 
 def test_not_a_number_is_not_computed_with() -> None:
-    """Infinities pass by their bits only."""
+    """Infinities pass only as bits."""
     text = "float f(float x) { return x * 2.0; }"
     assert np.isfinite(run(text, ("float", [np.inf, np.nan, 3e38]))).all()
     assert run(text, ("float", [np.inf]), finite=False).tolist() == [np.inf]

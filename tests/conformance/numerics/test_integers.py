@@ -1,4 +1,4 @@
-"""Integer functions and conversions against Python's integers, by the interpreter and on the
+"""Integer functions and conversions compared with Python's integers, by the interpreter and on the
 device, with native 64-bit integers and with two words."""
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def test_from_float(compute: Run, to: str) -> None:
 
 
 def _nearest(value: int, digits: int) -> Fraction:
-    """value with that many significant binary digits, ties to even."""
+    """value with this many significant binary digits, ties to even."""
     cut = max(abs(value).bit_length() - digits, 0)
     return round(Fraction(value, 1 << cut)) * Fraction(1 << cut)
 
@@ -195,7 +195,7 @@ def test_to_float32(compute: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_to_float16(evaluate: Evaluate, name: str) -> None:
-    """Rounded once, though it goes through float32; infinite from 65520 on."""
+    """Rounded once, though it passes through float32; infinite from 65520 on."""
     x = sorted({wrap(v, name) for v in [*integers(name), *range(2040, 2060), *range(60000, 66000),
                                         *range(-65530, -65500), 2**24 + 2**12, 2**53 + 1]})
     for native in (True, False) if name.endswith("64") else (True,):
@@ -206,7 +206,7 @@ def test_to_float16(evaluate: Evaluate, name: str) -> None:
 
 
 def test_eight_bits(evaluate: Evaluate) -> None:
-    """Wrapping, and arithmetic on int8 and uint8 in full, division by zero included."""
+    """Wraps; arithmetic on int8 and uint8 is complete, including division by zero."""
     every = np.arange(256, dtype=np.uint8)
     a, b = np.repeat(every, 256), np.tile(every, 256)
     for kind in (np.uint8, np.int8):
@@ -222,7 +222,7 @@ def test_eight_bits(evaluate: Evaluate) -> None:
 
 
 def test_logic(evaluate: Evaluate) -> None:
-    """Any number but 0 is true."""
+    """Any number except 0 is true."""
     a = np.repeat(np.array([0, 1, 2, 255], np.uint8), 4)
     b = np.tile(np.array([0, 1, 2, 255], np.uint8), 4)
     cases: dict[str, Any] = {

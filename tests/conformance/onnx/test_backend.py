@@ -1,6 +1,6 @@
-"""All of ONNX's own backend suite on every device: some two minutes of a processor on Vulkan.
+"""ONNX's whole backend suite on every device: about two minutes of processor time on Vulkan.
 
-`python -m tests.support.generate onnx` writes what is out, and why, into docs/onnx.md.
+`python -m tests.support.generate onnx` writes the excluded cases, and why, into docs/onnx.md.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from webnn_vk import onnx_backend
 
 #: "engine" is the CPU device with ONNX Runtime.
 DEVICES = ("cpu", "engine", "vulkan")
-#: How many cases of a suite are WebNN's at the least: none is left out unseen.
+#: Minimum number of cases of a suite that WebNN has to pass: no case is left out unnoticed.
 LEAST = {"node": 1300, "simple": 5, "pytorch-converted": 80, "pytorch-operator": 30, "light": 9}
 
 
@@ -28,7 +28,7 @@ def within(suite):
 
 
 def failures(device, chosen):
-    """Cases whose outcome is not the expected one, exceptions that pass among them."""
+    """Cases with an unexpected outcome, including listed exceptions that pass."""
     wrong = {}
     excepted = onnx_table.failing(device)
     for case in chosen:
@@ -65,7 +65,7 @@ def test_every_case(device, suite, monkeypatch, record_property):
 
 
 def test_outcomes_that_are_not_expected_are_seen(monkeypatch):
-    """An exception that passes, and a failure that is none."""
+    """A listed exception that passes, and a failure that is not listed."""
     choose(monkeypatch, "cpu")
     named = {case.name: case for case in cases("node")}
     (rounded,) = [group for group in EXCEPTIONS if "test_dft_inverse" in group.names]
@@ -100,7 +100,7 @@ def test_every_exception_is_a_case_that_runs_and_is_there_once():
 
 
 def test_expectations_that_are_not_exact(monkeypatch):
-    """Ours are within the tolerance of what double precision gives."""
+    """Our results are within the tolerance of the double-precision results."""
     choose(monkeypatch, "cpu")
     compared = []
     named = {case.name: case for case in cases("node")}

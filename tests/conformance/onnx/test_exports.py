@@ -1,8 +1,8 @@
 """Networks as PyTorch's two exporters write them, static and dynamic, in single and half precision,
-and quantised by ONNX Runtime, against ONNX Runtime.
+and quantised by ONNX Runtime, compared with ONNX Runtime.
 
-The files are made on demand by an environment of its own (`exports/requirements.txt`, torch without
-CUDA), which is kept in `.venv-exports` with what it wrote:
+The files are made on demand by a separate environment (`exports/requirements.txt`, torch without
+CUDA), which is kept in `.venv-exports` with its output:
 
     python -m pytest --long tests/conformance/onnx/test_exports.py
 """
@@ -43,9 +43,9 @@ INT8 = [
     "small_cnn.qdq.int8", "small_cnn.qoperator.int8", "small_cnn.quantised_dynamically.int8",
     "bert.quantised_dynamically.int8",
 ]
-#: Of the largest value. float16 has a unit of 1e-3, to which ONNX Runtime rounds after each node
-#: and a fused kernel does not; of int8, rounding may fall to the other side where a float differs
-#: in its last bit, which is a step of 1/127 there.
+#: Relative to the largest value. float16 has a unit of 1e-3, to which ONNX Runtime rounds after
+#: each node and a fused kernel does not. In int8, a value may be rounded to the other side if a
+#: float differs in its last bit, which is a step of 1/127 there.
 BOUNDS = {"float16": 1e-2, "int8": 2e-2}
 
 
@@ -60,7 +60,7 @@ def run(*command):
 
 @pytest.fixture(scope="session")
 def exports():
-    """The folder with the exported files, made where it is missing."""
+    """The folder with the exported files, made if it is missing."""
     parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.*"))]
     folder = ENVIRONMENT / f"exports-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
     if (folder / "done").is_file():
@@ -80,7 +80,8 @@ def exports():
 
 
 def compare(context, path):
-    """Our results for each of the model's feeds are ONNX Runtime's; the graphs' reports."""
+    """Our results for each of the model's feeds equal ONNX Runtime's. Returns the graphs' reports.
+    """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     theirs, ours = ort.InferenceSession(path, options), Session(path, context)

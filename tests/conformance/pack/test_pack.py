@@ -1,4 +1,4 @@
-"""The pack of precompiled shaders serves every operator and data type, without any compiler."""
+"""The archive of precompiled shaders serves every operator and data type, without any compiler."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import build_pack
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.pack import catalogue, specs
+from webnn_vk.tools.shader_archive import catalogue, specs
 
-# The first of them waits for the pack to be made: a minute on a machine that does nothing else.
+# The first of them waits for the archive to be made: a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)
 
 TYPES = ("float16", "int8", "int16", "int64")
@@ -72,7 +72,7 @@ def test_conformance_without_a_compiler(pack, mask, tmp_path, record_property, v
     assert done.returncode == 0, text[-4000:]
     last = done.stdout.splitlines()[-1]
     assert last.startswith("passed ") and " failed 0 " in last and last.endswith(" cpu_steps 0")
-    # All from the pack: nothing was compiled, so nothing was cached.
+    # All modules come from the archive: nothing was compiled, so nothing was cached.
     assert not list(tmp_path.glob("cache/**/*.spv"))
     record_property(LINE, f"without a compiler{', masked' if mask else ''}: {last}")
 

@@ -1,7 +1,7 @@
 """The process that runs the sample: `python -m tests.conformance.swiftshader.child RESULT.json`.
 
 Started by `test_swiftshader.py` with the driver's manifest in the environment. Writes JSON: the
-device; how many vectors and examples ran; what they cover; failures, steps on the CPU and messages
+device; how many vectors and examples ran; their coverage; failures, steps on the CPU and messages
 of the validation layer.
 """
 
@@ -22,7 +22,7 @@ from tests.conformance.swiftshader import sample
 from tests.conformance.wpt import conformance
 from webnn_vk.driver.vulkan.instance import instance, last_validation_messages, validation_total
 
-#: Vectors by chance, besides those that are always run.
+#: Random vectors, in addition to those that always run.
 RANDOM = 25
 #: Examples in one graph.
 _BATCH = 12
@@ -43,7 +43,7 @@ def main() -> int:
     by_vectors = sample.triples(use for vector in covering for use in vector.uses)
     examples = sample.covering_examples(wanted - by_vectors)
     chosen = time.perf_counter() - start
-    # Whatever the kernels compute, from inputs; and as users build it: folded and fused.
+    # As inputs, so that the kernels compute everything; and as users build it: folded and fused.
     device, tally = run_vectors(covering, "inputs")
     _, fused = run_vectors(chance, "default")
     failures, by_examples = run_examples(examples)
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def run_vectors(vectors: list[sample.Vector], variant: str) -> tuple[str, conformance.Tally]:
-    """The device's description, and how the vectors fared."""
+    """The device's description, and the outcome of the vectors."""
     tally = conformance.Tally()
     settings = conformance.settings_for("vulkan", variant)
     with webnn_vk.ml.create_context(settings=settings).result() as context:
@@ -84,7 +84,8 @@ def run_vectors(vectors: list[sample.Vector], variant: str) -> tuple[str, confor
 
 
 def run_examples(examples: list[Example]) -> tuple[list[str], set[sample.Triple]]:
-    """(failures, what those that passed had): results beside the NumPy reference's."""
+    """(failures, coverage of the examples that passed): results compared with the NumPy reference.
+    """
     failures: list[str] = []
     had: set[sample.Triple] = set()
     with (
@@ -95,7 +96,7 @@ def run_examples(examples: list[Example]) -> tuple[list[str], set[sample.Triple]
             batch = examples[at : at + _BATCH]
             expected = run(cpu, batch)
             try:
-                # Fails where a step runs on the CPU.
+                # Fails if a step runs on the CPU.
                 results = run(device, batch)
             except Exception as error:
                 failures.append(f"{batch}: {type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
-"""What runs on a second driver: a sample that has every data type of every operator.
+"""The sample that runs on a second driver: it has every data type of every operator.
 
-Vectors of the web-platform-tests first. The suite has no vector for four of ten data types that the
-draft allows an operator; those come from random examples, checked against the NumPy reference.
+Vectors of the web-platform-tests come first. For some combinations of operator and data type that
+the draft allows the suite has no vector; those are random examples, compared with the NumPy
+reference.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Triple = tuple[str, str, str]
 
 # What an operator costs besides its elements, in elements: compiling it outweighs small tensors.
 _OPERATOR_COST = 1000
-# Draws of an example, of which the one closest to this many elements is taken: enough to have
+# Number of draws of an example; the one closest to this number of elements is taken: enough for
 # vectors, their remainder and several workgroups.
 _DRAWS, _ELEMENTS = 8, 500
 
 
 @dataclass(frozen=True)
 class Vector:
-    """A case of the suite: file, its number there, the case, its cost, and what it uses."""
+    """A case of the suite: file, its number there, the case, its cost, and its coverage."""
 
     file: str
     number: int
@@ -63,8 +64,8 @@ def triples(uses: Iterable[Use]) -> set[Triple]:
 
 # -- vectors
 def vectors(only: str | None = None) -> list[Vector]:
-    """Every case of the suite whose data types are the draft's, in the suite's order; those that
-    use one operator when it is given."""
+    """Every case of the suite with data types of the draft, in the suite's order; if an operator is
+    given, those that use it."""
     found = []
     numbers: dict[str, int] = {}
     with webnn_vk.ml.create_context(accelerated=False).result() as context:
@@ -92,7 +93,7 @@ def _uses(context: Any, case: dict[str, Any]) -> frozenset[Use]:
 
 
 def _zeros(resource: dict[str, Any]) -> np.ndarray:
-    """In place of a case's data, which doesn't decide the types."""
+    """Stands in for a case's data, which doesn't affect the types."""
     descriptor = resource["descriptor"]
     return np.broadcast_to(np.dtype(descriptor["dataType"]).type(0), descriptor["shape"])
 
@@ -109,7 +110,7 @@ Item = TypeVar("Item")
 
 
 def cover(items: Sequence[tuple[Item, int, frozenset[Any]]]) -> list[Item]:
-    """Of (item, cost, what it has): items that together have everything that any of them has, the
+    """From (item, cost, coverage): items that together cover everything that any item covers, the
     cheapest first; ties by their order. None of them could be left out."""
     ordered = sorted(items, key=lambda entry: entry[1])
     chosen: list[tuple[Item, frozenset[Any]]] = []
@@ -120,7 +121,8 @@ def cover(items: Sequence[tuple[Item, int, frozenset[Any]]]) -> list[Item]:
             for one in has:
                 covered[one] = covered.get(one, 0) + 1
     kept = []
-    # The dearest first: later ones may have made an earlier one redundant, not the other way.
+    # The most expensive first: later ones may have made an earlier one redundant, not the other
+    # way.
     for item, has in reversed(chosen):
         if all(covered[one] > 1 for one in has):
             for one in has:
@@ -136,7 +138,7 @@ def covering_vectors(every: Sequence[Vector]) -> list[Vector]:
 
 
 def random_vectors(every: Sequence[Vector], count: int, seed: str) -> list[Vector]:
-    """Some more, by chance; not the few with millions of elements."""
+    """Some more vectors, at random, without the few with millions of elements."""
     small = [vector for vector in every if vector.cost < 100_000]
     return random.Random(seed).sample(small, min(count, len(small)))
 
@@ -157,7 +159,8 @@ def covering_examples(missing: set[Triple]) -> list[Example]:
 
 
 def _assignments(operator: str, wanted: set[tuple[str, str]]) -> list[dict[str, str]]:
-    """Types for the rows of the limits; every wanted one occurs, several rows' ones at a time."""
+    """Types for the rows of the limits; every wanted one occurs, those of several rows at a time.
+    """
     record = OPERATORS[operator]
     by_row: dict[str, list[str]] = {}
     for row, data_type in sorted(wanted):

@@ -1,4 +1,4 @@
-"""The sample has what it is to have, and as little as it can."""
+"""The sample covers what it has to, and is minimal."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_the_cheapest_that_cover_everything():
         ("a again", 1, frozenset("a")), ("bc", 3, frozenset("bc")), ("nothing", 0, frozenset()),
     ]
     assert sample.cover(items[1:]) == ["a", "bc"]
-    # What the dear one alone has makes all others superfluous.
+    # The expensive item's unique coverage makes all others redundant.
     assert sample.cover(items) == ["dear"]
 
 

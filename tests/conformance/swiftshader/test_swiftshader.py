@@ -1,7 +1,7 @@
 """A sample with every data type of every operator runs on SwiftShader, as on lavapipe.
 
 SwiftShader has no native 8-, 16- or 64-bit types, aligns bindings to 256 bytes, has subgroups of 4
-invocations, and a compiler that shares nothing with Mesa's.
+invocations, and its compiler shares no code with Mesa's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.conformance.wpt import suite
 from tests.support import judges, selection, summary
 from tests.support.paths import ROOT
 
-# A driver for Vulkan it is, though not the one that the other tests use.
+# It is a Vulkan driver, though not the one that the other tests use.
 pytestmark = pytest.mark.device
 MANIFESTS = (
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
     Path("/usr/lib64/chromium-browser/vk_swiftshader_icd.json"),
 )
-#: Seconds of processor time; some 45 are needed on an EPYC, the kernels not cached. How long it
-#: takes by the clock depends on what else runs there: that only has an end.
+#: Limit in seconds of processor time; about 45 are needed on an EPYC without cached kernels. Wall
+#: time depends on other processes: it only has a generous limit.
 LIMIT, END = 300, 900
 
 

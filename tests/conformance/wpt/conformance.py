@@ -1,13 +1,13 @@
-"""The conformance vectors on a device.
+"""Runs the conformance vectors on a device.
 
     python -m tests.conformance.wpt.conformance [--device vulkan|cpu] [--variant …]
                                                 [--file NAME] [--verbose]
 
-prints ``passed failed skipped cpu_steps`` and fails when a case fails, a step runs on the CPU of
-a Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
-turns every optional pass off; ``inputs`` gives the vectors' constants as inputs too, so
-that the kernels compute everything; ``saved`` saves each graph, loads it again, and wants the same
-bits of both; ``tuned`` measures the kernels of each graph first.
+Prints ``passed failed skipped cpu_steps``. Fails if a case fails, a step runs on the CPU of a
+Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
+turns every optional pass off; ``inputs`` passes the vectors' constants as inputs too, so that the
+kernels compute everything; ``saved`` saves each graph, loads it again, and requires the same bits
+of both; ``tuned`` measures the kernels of each graph first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webnn_vk import MLContext, MLGraphBuilder, Settings
 from webnn_vk.compiler.program.compile import PASSES
 
 VARIANTS = ("default", "unfolded", "inputs", "saved", "tuned")
-#: What ``unfolded`` leaves out: every pass that can be.
+#: Passes that ``unfolded`` leaves out: all optional ones.
 ALL_PASSES = tuple(dict.fromkeys(p.name for p in PASSES if not p.required))
 SPEC_TYPES = frozenset(
     ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
@@ -36,14 +36,14 @@ SPEC_TYPES = frozenset(
 
 @dataclass
 class Tally:
-    """Counts of one run; ``failures`` says what went wrong."""
+    """Counts of one run; ``failures`` has the messages."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     cpu_steps: int = 0
     unlisted: int = 0
-    #: Those skipped of which something was checked all the same.
+    #: Skipped cases of which some expectations were checked.
     in_part: int = 0
     failures: list[str] = field(default_factory=list)
     by_operator: dict[str, list[int]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Tally:
 
 
 def settings_for(device: str, variant: str) -> Settings:
-    """The environment's settings on ``device`` with what the variant turns off."""
+    """The environment's settings on ``device`` with the passes that the variant turns off."""
     settings = replace(Settings.from_environment(), device=device)
     if variant in ("unfolded", "inputs"):
         settings = replace(settings, skip_passes=ALL_PASSES)
@@ -82,7 +82,7 @@ def build(
     builder: MLGraphBuilder, graph: dict[str, Any], inputs_only: bool,
     decode: Callable[[dict[str, Any]], np.ndarray] | None = None,
 ) -> tuple[Any, Any]:
-    """Replay a case's graph on a builder: (operands by name, arrays of the graph's inputs).
+    """Replays a case's graph on a builder: (operands by name, arrays of the graph's inputs).
     ``decode`` makes the arrays, by default the suite's."""
     decode = decode or suite.comparer().decode
     operands: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def run_case(context: MLContext, case: dict[str, Any], variant: str) -> tuple[st
 def compare_saved(
     context: MLContext, graph: Any, feeds: dict[str, Any], results: dict[str, np.ndarray]
 ) -> str | None:
-    """Why the graph, saved and loaded again, is not the same one, or None."""
+    """Why the graph, saved and loaded again, is not the same, or None."""
     context.save_graph("conformance", graph).result()
     with context.load_graph("conformance").result() as loaded:
         if (loaded.inputs, loaded.outputs) != (graph.inputs, graph.outputs):
@@ -163,7 +163,7 @@ def compare_saved(
 def run(
     context: MLContext, tally: Tally, file: str, case: dict[str, Any], variant: str
 ) -> str | None:
-    """Run one case into ``tally``; why it fails, or None."""
+    """Runs one case and counts it in ``tally``; why it fails, or None."""
     title = f"{file}: {case['name']}"
     counts = tally.by_operator.setdefault(file, [0, 0])
     if case.get("nonSpecDataType"):

@@ -1,4 +1,4 @@
-"""Steps of written tests that recordings don't have: a GPUDevice and its buffers, and limits."""
+"""Steps that recordings lack: a GPUDevice and its buffers, and limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.conformance.wpt import suite
 
-#: Each number of one buffer plus one into another; 16-bit ones two by two.
+#: Adds one to each number of a buffer, into another buffer; 16-bit numbers two by two.
 _INCREMENT = {
     "Float32Array": ("float", "a[i] + 1.0"),
     "Float16Array": ("uint", "packHalf2x16(unpackHalf2x16(a[i]) + 1.0)"),
@@ -46,7 +46,7 @@ def found_in_buffer(replay: Any, step: dict[str, Any], data_type: Any) -> np.nda
 
 
 def types(replay: Any, step: dict[str, Any]) -> list[str]:
-    """The data types that a context allows an operand of an operator."""
+    """The data types that a context allows for an operand of an operator."""
     operator, operand = step["types"].split(".")
     limits = replay.ids[step["of"]].op_support_limits()
     return list(limits[suite.snake(operator)][suite.snake(operand)]["data_types"])

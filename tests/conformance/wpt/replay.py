@@ -1,10 +1,10 @@
-"""The recorded validation tests and behaviour traces, replayed call by call.
+"""Replays the recorded validation tests and behaviour traces, call by call.
 
     python -m tests.conformance.wpt.replay [--device cpu|vulkan] [--folder FOLDER] [--file NAME]
 
-prints ``passed failed skipped`` and fails when a test fails or an expectation is left out that
-``skipped.json`` does not name. Skipped are the tests of which something is left out; ``in part``
-are those of them in which other expectations were checked all the same.
+Prints ``passed failed skipped``. Fails if a test fails or if an expectation is left out that
+``skipped.json`` does not name. A test counts as skipped if one of its expectations is left out;
+``in part`` counts those of them in which other expectations were checked.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Replay:
         self.pending: list[tuple[MLPromise, str, str | None]] = []
         #: Ids whose contents come from a value that only JavaScript has.
         self.unknown: set[str] = set()
-        #: How many elements of a result were looked at, by id.
+        #: How many elements of a result were checked, by id.
         self.seen: dict[str, int] = {}
         #: Expectations left out, by category.
         self.left_out: list[str] = []
-        #: How many expectations of the test at hand were met.
+        #: How many expectations of the current test were met.
         self.met = 0
 
     def close(self) -> None:
@@ -131,7 +131,8 @@ class Replay:
         self.left_out.clear()
         self.pending.clear()
         self.met = 0
-        # The calls of a JavaScript task follow each other: other threads wait until this one does.
+        # The calls of a JavaScript task follow each other without a pause: other threads wait until
+        # this one has finished.
         interval = sys.getswitchinterval()
         sys.setswitchinterval(60)
         try:
@@ -193,7 +194,7 @@ class Replay:
 
     def _detach(self, name: str) -> None:
         self.left_out.append("a detached buffer")
-        # What fills the buffer is rejected in JavaScript; here it has to succeed.
+        # JavaScript rejects the read that fills the buffer; here it has to succeed.
         for promise, _, into in self.pending:
             if into == name:
                 promise.result(timeout=60)
@@ -238,7 +239,7 @@ class Replay:
             if not step.get("later"):
                 result = result.result(timeout=60)
         out = step.get("out")
-        self.seen.pop(str(out), None)  # ids of written steps come again
+        self.seen.pop(str(out), None)  # ids of written steps occur again
         if isinstance(out, list):
             self.ids.update(zip(out, result, strict=True))
         elif out is not None:
@@ -287,7 +288,7 @@ class Replay:
         found = np.frombuffer(data.tobytes(), _TYPED[step["as"]])
         if len(found) < step["length"]:
             raise Mismatch(f"{len(found)} elements, not {step['length']}")
-        # A longer buffer is looked at part by part, in consecutive steps.
+        # A longer buffer is checked in parts, in consecutive steps.
         start = self.seen.get(step["expectData"], 0)
         found = found[start:]
         self.seen[step["expectData"]] = start + step["length"]
@@ -306,7 +307,7 @@ class Replay:
 
 
 def _mentions(value: Any, key: str) -> bool:
-    """Whether a recorded value has ``key`` anywhere in it."""
+    """Whether a recorded value has ``key`` anywhere inside."""
     if isinstance(value, dict):
         return key in value or any(_mentions(v, key) for v in value.values())
     return isinstance(value, list) and any(_mentions(v, key) for v in value)
@@ -336,7 +337,7 @@ def _operator(builder: MLGraphBuilder, method: str, args: list[Any]) -> Any:
 
 
 def _only_javascript(record: Any, args: list[Any], options: dict[str, Any]) -> None:
-    """Raise for arguments that WebIDL would convert where Python says TypeError."""
+    """Raises for arguments that WebIDL would convert and Python refuses with TypeError."""
     known = {p.name for p in record.parameters} | {"label"}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -393,7 +394,7 @@ def _expect_error(act: Any, name: str, message: str | None) -> None:
 
 
 def run_file(folder: str, file: str, device: str, tally: Tally) -> None:
-    """Replay one file into ``tally``."""
+    """Replays one file and counts its tests in ``tally``."""
     replay = Replay(device)
     seen: dict[str, int] = {}
     try:
@@ -412,7 +413,7 @@ def _run_test(replay: Replay, folder: str, title: str, test: dict, tally: Tally)
     listed = title in suite.skipped()[folder]
     steps = written.completed(folder, title.partition(":")[0], test)
     if written.needs_gpu(steps) and replay.settings.device == "cpu":
-        # Its memory is no GPUDevice's: tests/device/gpu/test_contexts_on_devices.py
+        # Its memory doesn't belong to a GPUDevice: tests/device/gpu/test_contexts_on_devices.py
         tally.skipped += 1
         return
     try:

@@ -1,4 +1,4 @@
-"""Where the suite is, how its names and values read in Python, and which of it is left out."""
+"""The suite's location, its names and values in Python, and the tests that are left out."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def load(folder: str, name: str) -> Any:
 
 @cache
 def skipped() -> dict[str, dict[str, str]]:
-    """What is left out on purpose: section → name → reason."""
+    """Tests that are left out on purpose: section → name → reason."""
     return json.loads(SKIPPED_FILE.read_text())

@@ -21,9 +21,9 @@ from webnn_vk.runtime.tuning import Plan, tuner
 ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
 needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)
 
-#: The files that hold cases (one is empty).
+#: The files that contain cases (one is empty).
 FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]
-#: What each feature that can be masked shows as in a module.
+#: How each maskable feature appears in a module.
 CAPABILITIES = {
     "float16": {"Float16", "StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess"},
     "int8": {"Int8", "StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess"},
@@ -72,8 +72,8 @@ def test_vectors(contexts, device, variant, file):
 @needs_suite
 @pytest.mark.parametrize("file", ["matmul", "conv2d"])
 def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
-    """What the tuner finds right is right, be it the fastest or not: for each kernel of some
-    vectors the last of the schedules that it measured is taken."""
+    """Every schedule that the tuner accepts computes correctly, not only the fastest: for each
+    kernel of some vectors the last of the measured schedules is used."""
     monkeypatch.setattr(tuner, "accepted", lambda usual, seconds: list(seconds)[-1])
     settings = replace(conformance.settings_for("vulkan", "tuned"), cache=tmp_path)
     tally, cases = conformance.Tally(), [case for _, case in conformance.cases(file)]
@@ -107,7 +107,7 @@ def through_kompute():
 
 
 def command(*arguments: str, **environment: str) -> tuple[int, str]:
-    """The conformance command in a process of its own: (exit status, what it printed)."""
+    """Runs the conformance command in a new process: (exit status, output)."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.conformance.wpt.conformance", *arguments],
         cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=900,
@@ -129,7 +129,7 @@ def test_with_native_types_masked(tmp_path, vulkan):
     forbidden = set().union(*CAPABILITIES.values())
     for module in modules:
         assert not capabilities(module.read_bytes()) & forbidden, module.name
-        # For the count of validated modules at the end of the run.
+        # Counted among the validated modules at the end of the run.
         shutil.copy(module, os.environ["WEBNN_VK_DUMP_SPIRV"])
 
 

@@ -25,7 +25,7 @@ def test_vectors(engine_context, file):
 
 
 def differs(results, case):
-    """What is not as expected, or None."""
+    """The unexpected outcome, or None."""
     for name, resource in case["graph"]["expectedOutputs"].items():
         ok, worst, limit = suite.comparer().check(results[name], resource, case["tolerance"])
         if not ok:
@@ -47,8 +47,8 @@ def in_onnx_runtime(model, feeds):
 @needs_suite
 @pytest.mark.parametrize("file", FILES)
 def test_exported(cpu_context, file):
-    """The model passes ONNX's full check, ONNX Runtime computes it as expected unless it is listed,
-    and so do we, imported again."""
+    """The model passes ONNX's full check; ONNX Runtime computes it correctly unless it is listed;
+    and so does our importer."""
     chosen = [case for _, case in conformance.cases(file) if not case.get("nonSpecDataType")]
     assert chosen
     for case in chosen:

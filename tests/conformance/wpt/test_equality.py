@@ -1,7 +1,7 @@
-"""However a graph of the vectors is compiled and run (`tests.conformance.ways`), its results are
-those of the vector, and integers the same.
+"""However a graph of the vectors is compiled and run (`tests.conformance.ways`), its results equal
+the vector's, integers exactly.
 
-Around each vector's operators stand movements and a negation, for passes to fuse and absorb.
+Each vector's operators are surrounded by movements and a negation, for passes to fuse and absorb.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ pytestmark = [
     pytest.mark.device,
     pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning"),
 ]
-#: Vectors of an ordinary run on each device, besides one whose kernel has many schedules.
+#: Number of vectors in an ordinary run on each device, besides one whose kernel has many schedules.
 SOME = 4
 _NEGATED = ("float32", "float16", "int32", "int8", "int64")
 Contexts = dict[str, dict[str, MLContext]]
 
 
 class _Wrapping:
-    """A builder whose inputs of several dimensions come transposed and are transposed back."""
+    """A builder whose multi-dimensional inputs are passed transposed and are transposed back."""
 
     def __init__(self, builder: MLGraphBuilder) -> None:
         self.builder = builder
@@ -56,7 +56,7 @@ class _Wrapping:
 
 @pytest.fixture(scope="module")
 def contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contexts]:
-    """By device and way, opened when first asked for."""
+    """By device and way, opened on first use."""
     require_vulkan()
     with ExitStack() as stack:
         class Opened(dict[str, dict[str, MLContext]]):
@@ -82,8 +82,8 @@ def _cases(file: str | None = None) -> list[tuple[str, dict[str, Any]]]:
 def _difference(
     case: dict[str, Any], got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]
 ) -> str:
-    """Why results are not those of the vector within its tolerance, or, where they are integers,
-    not the wanted ones; "" where they are."""
+    """Why results differ from the vector's by more than its tolerance, or, for integers, from the
+    expected ones; "" if they don't."""
     for name, resource in case["graph"]["expectedOutputs"].items():
         ok, worst, limit = suite.comparer().check(got[name], resource, case["tolerance"])
         if not ok:
@@ -106,7 +106,7 @@ def _by_way(context: MLContext, case: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a vector by each way."""
+    """The errors of a vector by way."""
     wanted: dict[str, np.ndarray] | None = None
     for way, context in contexts.items():
         ways.by_chance(tried, f"{selection.seed()} {case['name']}")
@@ -121,8 +121,8 @@ def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) 
 
 
 def _some(device: str, about: str, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """Some vectors, others by each seed and one whose kernel has many schedules among them; all of
-    them with --long."""
+    """Some vectors, different ones for each seed, including one whose kernel has many schedules;
+    all of them with --long."""
     if request.config.option.long:
         return [case for _, case in _cases()]
     chance = selection.chance(about, device)
@@ -148,7 +148,7 @@ def test_every_schedule(
     request: pytest.FixtureRequest, device: str,
 ) -> None:
     """Each legal schedule of the kernels in turn, whatever the tuner may choose: the number of the
-    schedule counts for every kernel, wrapping around."""
+    schedule applies to every kernel, modulo its number of schedules."""
     tried, wrong = forced(monkeypatch), []
     for case in _some(device, "every schedule", request):
         wanted, schedule = _alone(usual, case), 0
@@ -167,7 +167,7 @@ def test_every_schedule(
 
 
 def _alone(context: MLContext, case: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The vector's operators alone, everything an input."""
+    """The vector's operators alone, with inputs only."""
     builder = MLGraphBuilder(context)
     operands, feeds = conformance.build(builder, case["graph"], True)
     outputs = {name: operands[name] for name in case["graph"]["expectedOutputs"]}

@@ -1,5 +1,5 @@
-"""The recorded tests pass, but for what only JavaScript can express; what their recordings lack is
-written in `written`."""
+"""The recorded tests pass, except what only JavaScript can express; steps that the recordings lack
+are in `written`."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.conformance.wpt.conformance import Tally
 from tests.conformance.wpt.test_conformance import needs_suite
 from tests.support.drivers import require_vulkan
 
-#: Why an expectation may be left out; nothing else is accepted.
+#: Reasons why an expectation may be left out; no other is accepted.
 REASONS = (
     "a BigInt where a float is asked", "a detached ArrayBuffer", "a SharedArrayBuffer",
     "MLGraph.devices: an extension",
@@ -42,7 +42,7 @@ def test_what_is_left_out_is_named_with_its_reason_and_exists(folder):
         assert reason.startswith(REASONS)
 
 
-#: What a step has that can fail a test by what it finds.
+#: Keys of steps that can fail a test by a comparison.
 EXPECTATIONS = {"throws", "rejects", "expect", "expectData", "expectBuffer", "types", "same"}
 
 
@@ -62,7 +62,7 @@ def test_no_test_is_without_an_expectation():
         f"{file}: {name}" for file, name, _, steps in completed()
         if not any(EXPECTATIONS & step.keys() for step in steps)
     }
-    # A detached buffer is all that it is about.
+    # The whole test is about a detached buffer.
     assert without == {"byob_readtensor: readTensor() with a detached ArrayBuffer should reject"}
 
 
@@ -82,7 +82,7 @@ def test_every_test_that_is_written_completes_a_recording():
 
 
 def altered(steps):
-    """The steps with the last number that is expected another one; None where none is."""
+    """The steps with the last expected number changed; None if there is none."""
     for at in reversed(range(len(steps))):
         values = steps[at].get("equals")
         if steps[at].keys() & {"expectData", "expectBuffer"} and isinstance(values, list):
@@ -123,7 +123,7 @@ def on(target, call, *args, **more):
 
 
 def replayed(monkeypatch, *steps, listed=False):
-    """The tally of one made-up recording."""
+    """The tally of one synthetic recording."""
     monkeypatch.setattr(suite, "load", lambda *_: {"tests": [{"name": "t", "steps": steps}]})
     monkeypatch.setattr(suite, "skipped", lambda: {"validation": {"f: t": ""} if listed else {}})
     tally = Tally()

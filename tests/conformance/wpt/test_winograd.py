@@ -1,5 +1,5 @@
-"""The suite's vectors of conv2d with 3x3 taps have a few channels, so Winograd's tiles compute none
-of them. Here they do: each vector is made as wide as the tiles need, so that its results stay."""
+"""The suite's vectors of conv2d with 3x3 taps have few channels, so Winograd computes none of them.
+Here it does: each vector is widened as much as the tiles need, in a way that keeps its results."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _moved(array: np.ndarray, before: str, after: str) -> np.ndarray:
 
 
 def _widened(case: Mapping[str, Any], inputs: int, x_to: str, layout: str) -> dict[str, Any]:
-    """The case in layouts ``x_to`` and ``layout`` (the filter's), with each input channel several
-    times, times powers of two that its taps are divided by, and each output channel several times;
-    the tolerance by the suite's rule."""
+    """The case in layouts ``x_to`` and ``layout`` (the filter's). Each input channel is repeated,
+    times powers of two that its taps are divided by, and each output channel is repeated. The
+    tolerance follows the suite's rule."""
     decode, graph = suite.comparer().decode, case["graph"]
     options = _options(graph["operators"][0])
     names = list(graph["inputs"])

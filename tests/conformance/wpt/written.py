@@ -1,8 +1,8 @@
-"""What the recordings of behaviour lack, written from the draft's text and the tests' names.
+"""Steps that the recordings of behaviour lack, written from the draft's text and the tests' names.
 
 The recorder had no GPU, no `opSupportLimits()` and read zeros: some recordings are empty, others
-end before what they are for. Here they are whole: `completed(folder, file, test)`. Numbers that are
-read back differ from each other and from what a new tensor holds.
+end before their essential step. Here they are completed: `completed(folder, file, test)`. Numbers
+that are read back differ from each other and from the contents of a new tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ALL_TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8"
 
 
 def completed(folder: str, file: str, test: dict[str, Any]) -> list[Step]:
-    """The steps of a test: those recorded, and what is written here."""
+    """The steps of a test: the recorded ones, and those written here."""
     name, recorded = test["name"], test["steps"]
     if name.startswith("interop ") and not recorded:
         setting, _, about = name.removeprefix("interop ").partition(" / ")
@@ -61,7 +61,7 @@ def _holds(data: str, kind: str, values: list[Any]) -> Step:
 
 
 def _works(context: str) -> list[Step]:
-    """The context computes: tensors, a graph, a dispatch."""
+    """Shows that the context computes: tensors, a graph, a dispatch."""
     described = {"dataType": "int32", "shape": [2], "readable": True, "writable": True}
     return [
         _async(context, "createTensor", described, out="w:x"),
@@ -96,7 +96,7 @@ _PARALLEL = {
 
 
 def _awaited_last(steps: list[Step], values: list[int]) -> list[Step]:
-    """Nothing is read before all is dispatched."""
+    """Nothing is read before everything is dispatched."""
     reads = [s["out"] for s in steps if s.get("call") == "readTensor"]
     return [
         *({**s, "later": True} if s.get("call") == "readTensor" else s for s in steps),
@@ -142,7 +142,7 @@ def _graph_is_destroyed(steps: list[Step]) -> list[Step]:
 
 
 def _takes_all_types(steps: list[Step]) -> list[Step]:
-    """No data type is unsupported: each goes through."""
+    """No data type is unsupported: each is accepted."""
     builder, done = steps[0]["out"], list(steps)
     for kind in _ALL_TYPES:
         done += [
@@ -179,7 +179,7 @@ def _tensor_is(**attributes: Any) -> Callable[[list[Step]], list[Step]]:
 
 
 def _tensor_is_destroyed(steps: list[Step]) -> list[Step]:
-    """A destroyed tensor is refused, its context goes on."""
+    """A destroyed tensor is refused; its context goes on."""
     made = steps[0]
     wanted = {**made["args"][0], "writable": True}
     array = _typed("Int32Array", [1, 2, 3, 4, 5, 6])
@@ -189,7 +189,7 @@ def _tensor_is_destroyed(steps: list[Step]) -> list[Step]:
 
 
 def _read_into_larger(steps: list[Step]) -> list[Step]:
-    """What the tensor has no elements for stays as it was."""
+    """Bytes beyond the tensor's elements stay unchanged."""
     read, (tensor, array) = steps[-1], steps[-1]["args"]
     count, beyond = 2 * 128 * 128, array["length"] - 2 * 128 * 128
     filled = {**read, "args": [tensor, {**array, "data": {"$fill": 7}}]}
@@ -199,7 +199,7 @@ def _read_into_larger(steps: list[Step]) -> list[Step]:
 
 
 def _graph_of_scalars(steps: list[Step]) -> list[Step]:
-    """The graph computes; `devices` is an extension that the draft only speaks of."""
+    """The graph computes; `devices` is an extension that the draft only mentions."""
     context, graph = steps[0]["out"], steps[-1]["out"]
     described = {"dataType": "float32", "shape": [], "readable": True, "writable": True}
     return [
@@ -245,7 +245,7 @@ _CHANGES: dict[str, Callable[[list[Step]], list[Step]]] = {
 }
 
 # -- tests that were not recorded
-#: The operator that could be computed in place, what reads it, the input, and the output.
+#: The operator that could be computed in place, its reader, the input, and the output.
 _UNMODIFIED = {
     "hardSwish": ("hardSwish", "identity", [-4, -1, 1, 4], [0, -1 / 3, 2 / 3, 4]),
     "mul": ("mul", "add", [1, 2, 3, 4], [-4, 0, 12, 20]),
@@ -274,7 +274,7 @@ def _unmodified(first: str, second: str, given: list[float], wanted: list[float]
 
 
 def _too_many_dimensions() -> list[Step]:
-    """Of nine; eight are allowed."""
+    """With nine dimensions; eight are allowed."""
     def described(rank: int) -> Step:
         return {"dataType": "float32", "shape": [2] * rank}
 
@@ -326,7 +326,7 @@ class _Interop:
         self.described = {"dataType": data_type, "shape": SHAPE}
 
     def graph(self) -> list[Step]:
-        """output = input + input: the draft lets no tensor be given as two inputs."""
+        """output = input + input: in the draft one tensor can't be passed as two inputs."""
         return [
             {"new": "MLGraphBuilder", "args": [_ref("c")], "out": "b"},
             _on("b", "input", "input", self.described, out="x"),
@@ -387,7 +387,7 @@ def _export_wrong_tensor(i: _Interop) -> list[Step]:
 
 
 def _export_big_tensor(i: _Interop) -> list[Step]:
-    """Of 16 MiB; one that is larger than a tensor may be is refused."""
+    """Of 16 MiB; a buffer larger than the maximum tensor is refused."""
     count = 4 << 20
     big = {"dataType": "float32", "shape": [count], "writable": True}
     beyond = {"dataType": "float32", "shape": [{"$expr": "maxTensorByteLength/4+1"}]}
@@ -423,7 +423,7 @@ def _read_after_export(i: _Interop) -> list[Step]:
 
 
 def _dispatch_after_export(exported: str) -> Callable[[_Interop], list[Step]]:
-    """Refused while a buffer has the tensor, and nothing computed; not afterwards."""
+    """Refused while a buffer has the tensor, with no computation; accepted afterwards."""
     def about(i: _Interop) -> list[Step]:
         run = i.dispatch("in", "out")
         left = i.read("out", [0.0] * COUNT) if exported == "in" else []
@@ -457,7 +457,8 @@ def _webnn_dispatch_only(i: _Interop) -> list[Step]:
 
 
 def _from_webgpu_then_webnn(i: _Interop) -> list[Step]:
-    """x + 1 by the shader, its double by the graph, 1 more by the shader; nothing waits between."""
+    """x + 1 by the shader, its double by the graph, plus 1 by the shader, without waiting between
+    them."""
     both = [i.export("in", "u"), i.export("out", "v"), i.increment("u", "v")]
     return [
         *i.graph(), *i.tensor("in", "out"), i.write("in", _NUMBERS), *both, *_destroyed("u", "v"),

@@ -316,7 +316,7 @@ def test_compute_errors(context, fresh):
 
 def test_a_build_that_ends_by_no_exception_is_rejected(context, monkeypatch):
     class Panic(BaseException):
-        """As libraries in Rust raise."""
+        """As libraries written in Rust raise."""
 
     def panic(*arguments, **more):
         raise Panic("index out of bounds")
@@ -399,7 +399,7 @@ def test_limits_are_derived_from_the_records(context):
 
 
 def test_nothing_that_a_device_has_once_is_copied(context):
-    """A copy of a tensor would get around "given more than once" and outlive destroy()."""
+    """A copy of a tensor would bypass the check "given more than once" and outlive destroy()."""
     builder = MLGraphBuilder(context)
     descriptor = {"data_type": "float32", "shape": [2]}
     operand = builder.input("x", descriptor)

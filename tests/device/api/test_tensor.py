@@ -1,4 +1,4 @@
-"""Tensors: what goes in comes out, errors, ends (§8.3.2 to §8.3.6, §8.5)."""
+"""Tensors: written data is read back, errors, destruction (§8.3.2 to §8.3.6, §8.5)."""
 
 import array
 import gc
@@ -223,7 +223,7 @@ def test_a_constant_tensor_destroyed_before_build(context):
 @pytest.mark.parametrize("what", ["tensor", "context"])
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_a_read_that_ends_amid_destroy_is_rejected(device, what, monkeypatch):
-    """destroy() comes after it in the order of the calls, but its effect is immediate."""
+    """destroy() comes after it in the order of the calls, but takes effect at once."""
     if device == "vulkan":
         require_vulkan()
     descriptor = {"data_type": "int32", "shape": [2], "readable": True}

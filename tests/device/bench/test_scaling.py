@@ -1,4 +1,4 @@
-"""`python -m bench scaling`, on sizes that take a moment."""
+"""`python -m bench scaling`, on sizes that are computed quickly."""
 
 import json
 import os

@@ -66,7 +66,7 @@ def _samples(data_type: str, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("data_type", "native", "width", "portions"), VARIANTS)
 def test_copy(data_type: str, native: bool, width: int, portions: int) -> None:
-    """Random bits come back unchanged, the elements beyond n stay as they were."""
+    """Random bits come back unchanged, the elements beyond n stay unchanged."""
     for vectors in (False, True)[: 2 if width == 4 else 1]:
         _check_copy(data_type, native, width, portions, vectors)
 
@@ -108,7 +108,8 @@ def _check_copy(
         portions={"a": starts, "out": starts},
     )["out"]
     written = len(a)
-    # Bits, so that NaN counts; a float16 NaN may be quietened on its way through float32.
+    # Compared as bits, so that NaN counts; a float16 NaN may become quiet on its way through
+    # float32.
     _assert_same_bits(result[:written], a)
     assert (result[written:] == 77).all()
 
@@ -138,7 +139,7 @@ def test_every_half_loads_exactly(native: bool, width: int) -> None:
 
 @pytest.mark.parametrize("native", [False, True])
 def test_every_half_comes_back(native: bool) -> None:
-    """Loading and storing changes no half, NaN excepted, which stays NaN."""
+    """Loading and storing changes no half, except NaN, which stays NaN."""
     spec = KernelSpec(
         "half_scalar.comp.j2", (Buffer("a", "float16"), Buffer("out", "float16", "w")),
         (Param("n"),), features=_features("float16", native),
@@ -181,7 +182,7 @@ def test_half_is_stored_rounded_to_even(native: bool) -> None:
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("width", [1, 4])
 def test_neighbouring_stores_do_not_race(data_type: str, native: bool, width: int) -> None:
-    """Each invocation changes its own element of a shared word, in place, many times over."""
+    """Each invocation changes its own element of a shared word, in place, many times."""
     spec = KernelSpec(
         "add.comp.j2", (Buffer("a", data_type, "rw", width),), (Param("n"),),
         features=_features(data_type, native),
@@ -199,7 +200,8 @@ def test_neighbouring_stores_do_not_race(data_type: str, native: bool, width: in
 def test_only_granted_capabilities_are_used(
     data_type: str, native: bool, width: int, portions: int
 ) -> None:
-    """No feature: no capability but Shader. With it: the storage (or Int64) alone."""
+    """Without features: no capability except Shader. With a feature: the storage (or Int64) alone.
+    """
     feature = NATIVE.get(data_type) if native else None
     spec = KernelSpec(
         "copy.comp.j2",

@@ -1,4 +1,4 @@
-"""Speech is found where it is, by a trained network; noise and silence are none."""
+"""A trained network finds speech where it is, and none in noise and silence."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_speech_is_found_where_it_is(context):
     recording = np.concatenate([silence, voice, silence, noise, voice])
     detector = SpeechDetector(context)
     spans = np.array(detector.spans(recording))
-    # Two steps before and after: the network looks back, and syllables fade.
+    # Two steps before and after: the network uses past samples, and syllables fade.
     expected = np.array([[0.5, 1.7], [2.7, 3.9]])
     assert spans.shape == expected.shape and np.abs(spans - expected).max() <= 0.1
 

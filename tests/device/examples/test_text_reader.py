@@ -1,4 +1,4 @@
-"""Text in images is read by three trained networks: what the page and images of any kind say."""
+"""Three trained networks read text in images: the text of the page, and images of any kind."""
 
 import numpy as np
 import pytest

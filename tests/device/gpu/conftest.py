@@ -1,4 +1,4 @@
-"""GPU devices to test with."""
+"""GPU devices for tests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def device(adapter: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def own_device(adapter: Any) -> Iterator[Any]:
-    """A GPUDevice of the test's own."""
+    """A new GPUDevice for the test."""
     with adapter.request_device().result() as device:
         yield device
 
 
 @pytest.fixture
 def compiler() -> None:
-    """Skips where GLSL can't be compiled."""
+    """Skips the test if GLSL can't be compiled."""
     needs_compiler()
 
 

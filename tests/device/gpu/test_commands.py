@@ -205,7 +205,7 @@ def test_wrong_copies(device: Any) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    encoder.copy_buffer_to_buffer(a, 3, b, 1, 7)  # bytes, where WebGPU asks for words
+    encoder.copy_buffer_to_buffer(a, 3, b, 1, 7)  # bytes, where WebGPU requires words
     device.queue.submit([encoder.finish()])
     raw = np.arange(8, dtype=np.float32).view(np.uint8)
     expected = raw.copy()
@@ -214,7 +214,7 @@ def test_wrong_copies(device: Any) -> None:
 
 
 def test_submitted_again(device: Any) -> None:
-    """Unlike WebGPU's, a command buffer may be; destroyed buffers end that."""
+    """Unlike in WebGPU, a command buffer may be; destroyed buffers end that."""
     a, b = filled(device, *[1.0] * 8), filled(device, *[0.0] * 8)
     there = encode(device, (scale_pipeline(device, 2), [a, b], push(8), 1))
     back = encode(device, (scale_pipeline(device, 1), [b, a], push(8), 1))
@@ -228,7 +228,7 @@ def test_submitted_again(device: Any) -> None:
 
 
 def test_destroy_after_submit(device: Any) -> None:
-    """What was submitted before still runs on the buffer's memory."""
+    """Work submitted before still runs on the buffer's memory."""
     a, b = filled(device, *[1.0] * 64), filled(device, *[0.0] * 64)
     c = filled(device, *[0.0] * 64)
     made = scale_pipeline(device, 2)

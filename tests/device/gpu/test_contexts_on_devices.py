@@ -1,4 +1,4 @@
-"""Contexts on a GPUDevice, and what can't be shared with one."""
+"""Contexts on a GPUDevice, and tensors that can't be shared with one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webnn_vk import InvalidStateError, NotSupportedError
 
 
 def test_importable_to_web_gpu(own_device: Any) -> None:
-    """The explainer's name, on a context made on a GPUDevice."""
+    """The explainer's name, on a context created on a GPUDevice."""
     context = webnn_vk.ml.create_context(own_device).result(60)
     descriptor = webnn_vk.MLTensorDescriptor(
         "float32", (4,), readable=True, importable_to_web_gpu=True
@@ -27,7 +27,7 @@ def test_importable_to_web_gpu(own_device: Any) -> None:
 
 
 def test_contexts_on_a_gpu_device(own_device: Any) -> None:
-    """Two contexts and the device share one order; tensors stay those of their context."""
+    """Two contexts and the device share one order; tensors still belong to their context."""
     first = webnn_vk.ml.create_context(own_device).result(60)
     second = webnn_vk.ml.create_context(own_device).result(60)
     assert first.accelerated and second.accelerated

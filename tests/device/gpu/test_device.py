@@ -48,7 +48,7 @@ def test_usage_values() -> None:
 
 
 def test_alone(device: Any, compiler: None) -> None:
-    """GLSL is compiled, runs, and its result is read: nothing of WebNN takes part."""
+    """GLSL is compiled, runs, and its result is read: WebNN is not involved."""
     values = np.arange(1000, dtype=np.float32)
     source = device.create_buffer_with_data(data=values, usage=STORAGE)
     target = device.create_buffer(size=values.nbytes, usage=STORAGE | COPY_SRC, label="target")
@@ -95,7 +95,7 @@ def test_parts(device: Any) -> None:
 
 
 def test_large_parts(device: Any) -> None:
-    """Beyond the size of one staging transfer, from and to the middle."""
+    """Larger than one staging transfer, from and to the middle."""
     size = (32 << 20) + 4096
     buffer = device.create_buffer(size=size + 1000, usage=ALL)
     data = np.random.default_rng(1).integers(0, 256, size, np.uint8)

@@ -30,14 +30,14 @@ def context(adapter: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def other(adapter: Any) -> Iterator[Any]:
-    """A driver of its own on the same hardware, knowing nothing of tensors."""
+    """A new driver on the same hardware, independent of the tensors."""
     driver = open_driver(adapter._physical)
     yield driver
     driver.close()
 
 
 def opened(other: Any, memory: Any) -> Any:
-    """What any importer does with the record, here with our own driver."""
+    """The steps of any importer with the record, here with our own driver."""
     types = other.profile.memory_types
     local = next(i for i, (_, names) in enumerate(types) if "device_local" in names)
     external = ExternalMemory(
@@ -59,7 +59,7 @@ def seen(driver: Any, allocation: Any, count: int = 300) -> np.ndarray:
 
 
 def test_there_and_back(context: Any, other: Any) -> None:
-    """A dispatch's result is read, and its next input written, by a device of someone else's."""
+    """A dispatch's result is read, and its next input written, by a foreign device."""
     builder = MLGraphBuilder(context)
     x = builder.input("x", {"data_type": "float32", "shape": [300]})
     graph = builder.build({"y": builder.linear(x, alpha=2.0, beta=1.0)}).result(60)

@@ -1,4 +1,4 @@
-"""What the objects look like where people work interactively: dir(), reprs, HTML."""
+"""How the objects appear in interactive use: dir(), reprs, HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query sets: times of compute passes, in nanoseconds, as WebGPU has them."""
+"""Query sets: times of compute passes, in nanoseconds, as in WebGPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def writes(queries: Any, begin: int | None = None, end: int | None = None) -> di
 
 
 def work(device: Any, encoder: Any, queries: Any, *indices: int | None) -> None:
-    """Record a pass that takes a while."""
+    """Records a pass that takes a while."""
     made = scale_pipeline(device, 2)
     buffers = [device.create_buffer(size=1 << 20, usage=STORAGE) for _ in range(2)]
     with encoder.begin_compute_pass(timestamp_writes=writes(queries, *indices)) as compute:
@@ -72,7 +72,7 @@ def test_times_of_passes(device: Any) -> None:
     assert 0 < first < second <= third < last
     # In nanoseconds: the passes ran while the host waited for them.
     assert last - first <= waited
-    # Once more, from another encoder: later times, and the slots that stay as they were.
+    # Once more, from another encoder: later times, and unchanged slots.
     encoder = device.create_command_encoder()
     work(device, encoder, queries, 3, 5)
     encoder.resolve_query_set(queries, 1, 5, target, 0)
@@ -200,7 +200,7 @@ def test_without_the_feature(adapter: Any) -> None:
 
 
 def over(adapter: Any, wrap: Any, **profile: Any) -> tuple[GPUDevice, Any]:
-    """A GPUDevice over ``wrap(driver)``, of a device that takes itself for another."""
+    """A GPUDevice over ``wrap(driver)``, whose device reports other properties."""
     physical = adapter._physical
     physical = replace(physical, profile=physical.profile.replace(**profile))
     settings = Settings.from_environment()
@@ -240,7 +240,7 @@ def test_a_driver_that_fails(adapter: Any, failure: Exception, error: type[Excep
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ticks_become_nanoseconds(device: Any, name: str) -> None:
-    """The kernel against Python's integers, for the clocks of real devices."""
+    """The kernel compared with Python's integers, for the clocks of real devices."""
     profile = stored_profile(name)
     random = np.random.default_rng(5)
     ticks = random.integers(0, 2**64, 200, np.uint64)
@@ -265,7 +265,7 @@ def exact(tick: int, profile: DeviceProfile) -> int:
 
 
 def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
-    """That the device counts so is pretended; that what it counted is converted is not."""
+    """The clock's rate is simulated; the conversion of its counts is real."""
     clock = {"timestamp_period": float(np.float32(52.0833333)), "timestamp_valid_bits": 36}
     with over(adapter, lambda driver: driver, **clock)[0] as device:
         queries = device.create_query_set(type="timestamp", count=70)
@@ -283,7 +283,7 @@ def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
         assert times(device, target)[32:102] == [exact(tick, profile) for tick in ticks]
 
 
-@pytest.mark.filterwarnings("ignore:the pack of shaders is not used")
+@pytest.mark.filterwarnings("ignore:the shader archive is not used")
 def test_without_the_kernel_that_converts(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNN_VK_PACK", "/nonexistent")
     settings = Settings(glslang="none", cache="off")

@@ -1,4 +1,5 @@
-"""Exportable semaphores: a context's and a device's work ordered with someone else's."""
+"""Exportable semaphores: work of a context and of a GPUDevice ordered with a foreign device's work.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ ONES = np.ones(300, np.float32)
 
 @pytest.fixture
 def pair(adapter: Any) -> Iterator[tuple[Any, BridgedDriver]]:
-    """A context, and the driver of someone else, with semaphores in common."""
+    """A context, and the driver of a foreign device, with shared semaphores."""
     other = BridgedDriver(open_driver(adapter._physical))
     context, _ = open_over(BridgedDriver)
     yield context, other
@@ -54,7 +55,7 @@ def test_there_and_back_without_a_wait_by_the_host(pair: Any) -> None:
 
 
 def test_memory_and_semaphore_together(adapter: Any, pair: Any) -> None:
-    """Somebody else's submission works on a tensor's memory between two of ours."""
+    """A foreign submission works on a tensor's memory between two of ours."""
     if "external_memory_fd" not in adapter.features:
         pytest.skip("the device has no external memory")
     context, other = pair
@@ -147,7 +148,7 @@ def test_where_there_are_none(adapter: Any, own_device: Any, cpu_context: Any) -
 
 
 def test_a_real_one(adapter: Any) -> None:
-    """On drivers that have the extension: another VkDevice of theirs imports it."""
+    """On drivers that have the extension: another VkDevice of the same driver imports it."""
     if "external_semaphore_fd" not in adapter.features:
         pytest.skip("the device has no external semaphores")
     require_vulkan()

@@ -1,4 +1,4 @@
-"""Shader modules, what is read from them, and pipelines."""
+"""Shader modules, their reflection, and pipelines."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_is_no_module(device: Any) -> None:
 
 
 def test_damaged_modules_are_refused_or_read() -> None:
-    """Whatever the words are, the reader ends, and says ValueError at the worst."""
+    """For any words the reader ends, at worst with ValueError."""
     good = compiled(BINDINGS)
     source = random.Random(7)
     refused = 0
@@ -123,7 +123,7 @@ def test_spirv(device: Any) -> None:
 
 
 def test_entry_points(device: Any, compiler: None) -> None:
-    """A module with another entry point's name runs by that name."""
+    """A module whose entry point has another name runs by that name."""
     code = compiled(
         "#version 450\nlayout(binding = 0) buffer A { uint a; };\nvoid main() { a = 5; }"
     )
@@ -180,7 +180,7 @@ def test_workgroups_that_are_too_large(device: Any, compiler: None) -> None:
 
 
 def test_kernel_spec(device: Any) -> None:
-    """Our own generator's kernels, with constants and parameters by name."""
+    """Our own code generator's kernels, with constants and parameters by name."""
     needs_compiler()
     spec = KernelSpec(
         "gpu_copy.comp.j2",

@@ -1,4 +1,4 @@
-"""The CUDA example: it runs where it can and says in one line why not elsewhere."""
+"""The CUDA example runs where it can; elsewhere it says why not, in one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_runs_or_says_why_not(device: str) -> None:
 
 
 class PretendedCuda:
-    """The driver API on lavapipe's memory, which is a memfd behind a page of llvmpipe's own."""
+    """The driver API on lavapipe's memory, which is a memfd after a page of llvmpipe's own."""
 
     PAGE = 4096
 
@@ -90,7 +90,7 @@ class PretendedCuda:
 def test_the_course_of_it(
     example: Any, adapter: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Everything but CUDA itself, over the same memory."""
+    """Everything except CUDA itself, over the same memory."""
     if not adapter.info.name.startswith("llvmpipe"):
         pytest.skip("needs lavapipe")
     cuda = PretendedCuda()
@@ -112,7 +112,7 @@ def test_the_course_of_it(
 
 
 def test_structures(example: Any) -> None:
-    """Their sizes and offsets are those of cuda.h on 64-bit Linux."""
+    """Their sizes and offsets are those in cuda.h on 64-bit Linux."""
     handle, mapped = example.MemoryHandle, example.MappedBuffer
     assert ctypes.sizeof(handle) == 104
     assert [getattr(handle, name).offset for name, *_ in handle._fields_] == [0, 8, 16, 24, 32, 36]

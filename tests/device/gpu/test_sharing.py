@@ -240,7 +240,7 @@ def test_webnn_dispatch_only(pair: Any, data_type: str) -> None:
 
 
 def test_dispatch_from_webgpu_then_webnn(pair: Any, data_type: str, compiler: None) -> None:
-    """The round trip, nothing of which waits: dispatch, export, shader, destroy, dispatch."""
+    """The round trip, without waiting: dispatch, export, shader, destroy, dispatch."""
     context, device = pair
     graph, values = add_graph(context, data_type), numbers(data_type)
     a, b = plain(context, values), plain(context, values)
@@ -274,7 +274,7 @@ def test_long_alternation_without_waits(pair: Any, compiler: None) -> None:
 
 
 def test_destroy_context_after_export(pair: Any, data_type: str, compiler: None) -> None:
-    """What the context had queued before still reaches the buffer."""
+    """Work that the context had queued before still reaches the buffer."""
     context, device = pair
     graph, values = add_graph(context, data_type), numbers(data_type)
     a, b = plain(context, values), plain(context, values)

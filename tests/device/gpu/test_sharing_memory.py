@@ -1,4 +1,4 @@
-"""What exported tensors cost: no copies, and no memory that stays."""
+"""The cost of exported tensors: no copies, and no memory that stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnn_vk.driver import CopyCommand
 
 
 def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> None:
-    """Exporting and returning records no copy and takes no memory."""
+    """Exporting and returning records no copy and allocates no memory."""
     context, device = pair
     tensor, values = exportable(pair, "float32", (256, 1024)), numbers("float32", (256, 1024))
     context.write_tensor(tensor, values)
@@ -42,7 +42,7 @@ def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> 
     context.fence().wait(60)
     assert copied == []
     assert np.array_equal(context.read_tensor(tensor).result(60), values * 16)
-    assert copied  # reading does copy: the watch works
+    assert copied  # reading does copy: the counter works
 
 
 @pytest.mark.parametrize("cycles", [1000])
@@ -80,7 +80,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
 
 
 def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
-    """Though the objects are still there; a buffer that is out keeps its memory, not longer."""
+    """Though the objects still exist; an exported buffer keeps its memory, but not longer."""
     context, device = pair
 
     def used() -> tuple[int, int]:

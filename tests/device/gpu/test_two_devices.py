@@ -80,7 +80,7 @@ def test_ping_pong(opened: Any, wrap: Wrap, compiler: None) -> None:
 
 @pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
 def test_the_caller_never_waits(opened: Any, wrap: Wrap) -> None:
-    """The device's timeline stands behind the context's, which is held up here; calls return."""
+    """The device's timeline waits for the context's, which is blocked here; calls return."""
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
@@ -101,7 +101,7 @@ def test_the_caller_never_waits(opened: Any, wrap: Wrap) -> None:
 
 @pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
 def test_tensors_that_cross(adapter: Any, wrap: Wrap) -> None:
-    """Contexts on both devices lend to each other at once: no order of waits closes a circle."""
+    """Contexts on both devices lend to each other at once: the waits never form a cycle."""
     if "external_memory_fd" not in adapter.features:
         pytest.skip("the device has no external memory")
     settings = webnn_vk.Settings.from_environment()
@@ -144,7 +144,7 @@ def test_failed_work_is_known_on_the_other_side(opened: Any) -> None:
     with context.export_to_gpu(tensor) as buffer:
         with pytest.raises(OperationError, match="injected"):
             device.queue.read_buffer(buffer).result(60)
-        device.queue.write_buffer(buffer, 0, ONES * 3)  # all of it: what failed is forgotten
+        device.queue.write_buffer(buffer, 0, ONES * 3)  # all of it: failed work is forgotten
         assert np.array_equal(contents(device, buffer), ONES * 3)
     assert np.array_equal(context.read_tensor(tensor).result(60), ONES * 3)
 
@@ -152,7 +152,7 @@ def test_failed_work_is_known_on_the_other_side(opened: Any) -> None:
 @pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
 @pytest.mark.parametrize("failing", ["release", "acquire"])
 def test_a_handover_that_fails(opened: Any, failing: str, wrap: Wrap) -> None:
-    """Whoever reads the memory later is told, since its contents may not be what they should."""
+    """A later reader of the memory gets an error, since its contents may be wrong."""
     def faulty(driver: Any) -> Any:
         return FaultyDriver(wrap(driver))
 
@@ -182,7 +182,7 @@ def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
         device.queue.read_buffer(buffer).result(60)
     info = device.lost.result(60)
     assert info.reason == "unknown" and "injected" in info.message
-    # The tensor is the context's again; its contents are what nobody knows.
+    # The tensor is the context's again; its contents are undefined.
     deadline = threading.Event()
     while tensor._state.lease is not None and not deadline.wait(0.01):
         pass
@@ -194,7 +194,7 @@ def test_device_lost_while_it_holds_a_tensor(opened: Any) -> None:
 
 
 def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> None:
-    """The tensor is not made, and nothing of the attempt stays."""
+    """The tensor is not created, and nothing of the attempt stays."""
     context, device = opened(unwrapped, unwrapped)
     context.create_exportable_tensor(DESCRIPTOR, device).result(60).destroy()
     context.fence().wait(60)
@@ -216,7 +216,7 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
 
 @pytest.mark.parametrize("side", ["context", "device"])
 def test_lost_when_the_tensor_is_made(opened: Any, side: str) -> None:
-    """Whichever is lost is told so at once; the other lives on."""
+    """Whichever device is lost reports it at once; the other lives on."""
     context, device = opened(FaultyDriver, FaultyDriver)
     drivers = {"context": context._state.device.driver, "device": device._state.device.driver}
     export = drivers["context"].driver.sharing.export_memory
@@ -257,7 +257,7 @@ def test_context_lost_while_its_tensor_is_out(opened: Any) -> None:
 
 @pytest.mark.parametrize("wrap", [unwrapped, BridgedDriver], ids=["host", "semaphore"])
 def test_work_before_the_end_of_either_side(opened: Any, wrap: Wrap, compiler: None) -> None:
-    """Neither destroying the context nor the device drops what the other side is behind."""
+    """Destroying the context or the device doesn't drop work that the other side waits for."""
     context, device = opened(wrap, wrap)
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     go = threading.Event()
@@ -291,7 +291,7 @@ def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
     before = device.queue.read_buffer(buffer)
     buffer.destroy()
     after = device.queue.read_buffer(other)
-    # Three submissions of one batch: the read, the tensor's return, and what is refused.
+    # Three submissions of one batch: the read, the tensor's return, and refused work.
     device._state.device.driver.fail_submit(3)
     go.set()
     with pytest.raises(UnknownError, match="injected"):
@@ -301,7 +301,7 @@ def test_what_was_handed_over_stands_when_later_work_fails(opened: Any) -> None:
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until the condition holds."""
+    """Waits until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -319,7 +319,7 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
         stream.enqueue(Await(lambda event=event: event.wait(60)))
     buffer.destroy()
     context.destroy()
-    # A thread of its own closes: until it has begun, the context's work would go on.
+    # A separate thread closes: until it has begun, the context's work would go on.
     until(lambda: context._state.timeline._scheduler.end is not None)
     events[0].set()
     assert context._state.timeline._closed.wait(60)
@@ -330,7 +330,8 @@ def test_a_return_that_fails_when_the_other_side_is_gone(opened: Any) -> None:
 
 
 def test_threads(pair: Any) -> None:
-    """Exports, writes and returns from many threads: whoever may work on a tensor sees it whole."""
+    """Exports, writes and returns from many threads: whichever side may work on a tensor sees
+    complete contents."""
     context, device = pair
     tensor = context.create_exportable_tensor(DESCRIPTOR, device).result(60)
     refused, exported, wrong = [0], [0], []
@@ -355,7 +356,7 @@ def test_threads(pair: Any) -> None:
                 except InvalidStateError:
                     continue  # the other lender had the same buffer and destroyed it
                 exported[0] += 1
-                # Nobody writes to a tensor that is lent.
+                # No call writes to a lent tensor.
                 a, b = (read.result(60).view(np.float32) for read in (first, second))
                 if a[0] != b[0] or not (a == a[0]).all():
                     wrong.append((a, b))

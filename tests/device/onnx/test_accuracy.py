@@ -1,9 +1,10 @@
-"""Functions of one number over their whole range: every float16, and float32 of all magnitudes with
-what lies where formulas change, against 80-bit (where there are such) arithmetic.
+"""Functions of one number over their whole range: every float16, and float32 of all magnitudes
+including the places where formulas change, compared with 80-bit arithmetic (where available).
 
-What is tolerated is said for each: units in the last place of the result, and, where a formula
-rounds its argument first (scaled, or cubed), how far the result moves when the argument does by
-half a unit."""
+Each has a tolerance in units in the last place of the result. Where a formula rounds its argument
+first (scaled, or cubed), the tolerance includes how far the result moves when the argument moves by
+half a unit.
+"""
 
 import math
 from collections.abc import Callable
@@ -20,7 +21,7 @@ Wide = np.longdouble
 
 
 def wide(number):
-    """A float32 attribute as it is."""
+    """A float32 attribute, unchanged."""
     return Wide(np.float32(number))
 
 
@@ -46,7 +47,7 @@ class Function:
     operator: str = ""
     attributes: dict[str, Any] = field(default_factory=dict)
     domain: str = ""
-    #: Whether infinities are no part of the range: the definition is ∞ · 0 or ∞ / ∞ there.
+    #: Whether infinities are outside the range: the definition is ∞ · 0 or ∞ / ∞ there.
     finite: bool = False
 
 
@@ -101,7 +102,7 @@ FUNCTIONS = {
 
 def numbers(kind):
     """All float16; float32 of all exponents, close to 0 and 1, around where formulas change, and
-    the last ones that have results."""
+    the last numbers with finite results."""
     if kind == "float16":
         return np.arange(65536, dtype=np.uint16).view(np.float16)
     bits = np.random.default_rng(0).integers(0, 2**32, 40000).astype(np.uint32)
@@ -149,13 +150,13 @@ def test_functions(context, name, kind):
         np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(x[zeros]))
 
 
-#: Odd functions: −0 stays what it is.
+#: Odd functions: −0 stays −0.
 ODD = ("Asin", "Asinh", "Atan", "Atanh", "Sinh", "Tanh", "Erf")
 
 
 @pytest.mark.parametrize("name", ["HardSwish", "Mish", "QuickGelu", "Softsign", "Swish"])
 def test_as_the_runtime_at_infinities(context, name):
-    """−∞ · 0 and ∞ / ∞, as the definitions have it."""
+    """−∞ · 0 and ∞ / ∞, as in the definitions."""
     x = np.array([np.inf, -np.inf, np.nan, -200, 200], np.float32)
     node = Node(name, [x], domain=FUNCTIONS[name].domain, opset=24)
     got, expected = node.results(context)

@@ -9,7 +9,7 @@ from tests.support.onnx_nodes import Draws, Node, check
 pytest.importorskip("onnxruntime")
 #: Queries, keys, keys before both.
 LENGTHS = [(3, 3, 0), (3, 5, 0), (5, 3, 0), (2, 4, 2), (4, 2, 3), (1, 4, 0), (1, 4, 3), (2, 2, 3)]
-#: Left of a shorter sequence is padding: its first queries see nothing else.
+#: Left of a shorter sequence there is padding: its first queries see nothing else.
 LEFT = np.array([[0, 1, 1, 1], [0, 0, 0, 1]], np.int32)
 
 
@@ -36,8 +36,8 @@ def test_microsoft(context, lengths):
 @pytest.mark.parametrize("opset", [23, 24])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=named)
 def test_standard(context, lengths, opset):
-    """By ONNX's own implementation: ONNX Runtime lets a single query behind others see all keys,
-    more than the definition."""
+    """By ONNX's reference implementation: ONNX Runtime lets a single query behind others see all
+    keys, more than in the definition."""
     given, past = rows(Draws().normal, lengths)
     node = Node(
         "Attention", [*given, *([None] if past else []), *past],
@@ -52,8 +52,8 @@ def test_standard(context, lengths, opset):
 @pytest.mark.parametrize("scale", [1, 300])
 @pytest.mark.parametrize("low", [-10000.0, -3.4e38])
 def test_padding_before_a_sequence(context, low, scale, past):
-    """A query that sees padding alone sees that, and nothing that comes later; how large the
-    scores are changes nothing."""
+    """A query that sees only padding sees that, and nothing later; the size of the scores changes
+    nothing."""
     draw = Draws().normal
     attributes = {"num_heads": 2, "unidirectional": 1, "mask_filter_value": low}
     given, before = rows(draw, (4, 4, past))

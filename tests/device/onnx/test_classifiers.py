@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node
 ML = {"domain": "ai.onnx.ml"}
 FEATURES, ROWS = 4, 20
-#: Not in the order of their columns, which is that of the model.
+#: Not in the order of their columns, which is the model's order.
 NAMES = ["virginica", "setosa", "versicolor"]
 NUMBERS = [7, -2, 3]
 
@@ -31,7 +31,7 @@ def maps(name, keys):
 
 
 def labels_of(keys):
-    """The attributes that name classes, by what each operator calls them."""
+    """The attributes that name classes, by each operator's names."""
     text = isinstance(keys[0], str)
     return (
         {"classlabels_strings" if text else "classlabels_ints": keys},
@@ -41,7 +41,7 @@ def labels_of(keys):
 
 
 def finished(nodes, keys, end, constants=None):
-    """``label`` and ``probabilities`` as outputs, by a map, by a column each or as they are."""
+    """``label`` and ``probabilities`` as outputs, as a map, one column each, or unchanged."""
     kind = labels_of(keys)[2]
     outputs, constants = [info("output_label", ["N"], kind)], dict(constants or {})
     nodes.append(node("Identity", ["label"], ["output_label"]) if kind == TensorProto.STRING else
@@ -94,7 +94,8 @@ def pipeline(keys, end):
 
 
 def forest(keys, end):
-    """Two trees of one split each, whose leaves weigh for all classes; of two for the first."""
+    """Two trees of one split each, whose leaves have weights for all classes; with two classes for
+    the first."""
     count = len(keys)
     weights = np.random.default_rng(2).dirichlet(np.ones(count), size=4) / 4
     weights[range(4), [0, 1, 0, count - 1]] += 0.25
@@ -155,7 +156,7 @@ def support_vectors(keys, kernel):
 
 
 def same(got, expected):
-    """Of the same kind, and equal but for the last bits."""
+    """Of the same kind, and equal except for the last bits."""
     assert type(got) is type(expected)
     if isinstance(expected, list):
         assert [list(row) for row in got] == [list(row) for row in expected]  # order as well

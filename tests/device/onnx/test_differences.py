@@ -1,5 +1,5 @@
-"""Each difference between ONNX's operators and WebNN's, shown: an imported node computes what ONNX
-Runtime does, an exported one in ONNX Runtime what WebNN does."""
+"""Each difference between ONNX's operators and WebNN's, shown: an imported node computes the same
+as ONNX Runtime, an exported one in ONNX Runtime the same as WebNN."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ import pytest
 from tests.support.onnx_definitions import DIFFERENCES, SAME
 from tests.support.onnx_differences import EXPORTS, IMPORTS
 from tests.support.onnx_nodes import runtime
+from tests.support.onnx_table import all_records
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import onnx_pairs
 from webnn_vk.compiler.ir.to_onnx import RULES
 from webnn_vk.onnx import export
-from webnn_vk.onnx.records import all_records
 
 pytest.importorskip("onnxruntime")
 
@@ -64,8 +64,8 @@ def test_every_difference_is_shown():
 
 
 def test_every_operator_of_both_is_in_the_table():
-    """Those with one definition, or the difference; by the exporter's rules and the importer's
-    records, and each name is one that there is."""
+    """Operators with one definition, or the difference, by the exporter's rules and the importer's
+    records; each name exists."""
     tables = [onnx_pairs.UNARY, onnx_pairs.ARITHMETIC, onnx_pairs.COMPARISONS, onnx_pairs.LOGIC,
               onnx_pairs.REDUCTIONS, SAME]
     pairs = [pair for table in tables for pair in table.items()]

@@ -1,4 +1,5 @@
-"""Models with open dimensions that ONNX Runtime takes as they are, and those left to the graphs."""
+"""Models with open dimensions that ONNX Runtime runs unchanged, and models that are left to graphs.
+"""
 
 import threading
 
@@ -32,7 +33,7 @@ def whole(session):
 
 
 def run(proto, context, *feeds, **options):
-    """Results of runs one after the other, and the session."""
+    """Results of consecutive runs, and the session."""
     session = Session(proto, context, **options)
     return [session.run(None, each) for each in feeds], session
 
@@ -147,7 +148,7 @@ def test_branches_and_values_that_decide_are_the_graphs(engine):
 
 
 def test_indices_out_of_range_are_webnn_s(engine):
-    """ONNX Runtime refuses them; WebNN takes the nearest that there is."""
+    """ONNX Runtime refuses them; WebNN uses the nearest valid one."""
     proto = model([node("Gather", ["t", "i"], ["y"])], [info("i", ["n"], INT64)],
                   [info("y", ["n"])], {"t": np.array([10, 20, 30], np.float32)})
     results, session = run(proto, engine, *({"i": np.array(i)} for i in ([0, 2], [1, 7], [2])))
@@ -166,8 +167,7 @@ def test_what_the_import_refuses_is_refused(engine):
 
 
 def test_files_are_read_by_the_import_alone(engine, tmp_path, monkeypatch):
-    """A constant inside of a node, which says that it lies in a file, is none that ONNX Runtime
-    opens."""
+    """ONNX Runtime can't open a constant inside of a node that refers to a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret").write_bytes(np.array([1, 2], np.float32).tobytes())
     value = TensorProto(name="k", data_type=TensorProto.FLOAT, dims=[2],
@@ -203,7 +203,7 @@ def test_a_past_that_is_empty_at_first(engine):
 
 
 def test_what_some_outputs_forbid_is_tried_a_few_times_only(engine, monkeypatch):
-    """The graphs of the other outputs are not held up by an import in each run."""
+    """Importing in each run does not delay the graphs of the other outputs."""
     proto = model([node("Neg", ["x"], ["y"]), node("NonZero", ["x"], ["z"])],
                   [info("x", ["n"])], [info("y", ["n"]), info("z", [1, "m"], INT64)])
     session, tried = Session(proto, engine), []

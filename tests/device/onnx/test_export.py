@@ -17,7 +17,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.loading import set_up
 from webnn_vk import MLGraphBuilder, OperationError, webnn_file
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.compiler.program import Constants, HostArray
+from webnn_vk.compiler.program import Constants
+from webnn_vk.compiler.program.constants import HostArray
 from webnn_vk.compiler.program.serial import TEXT, load, save
 
 
@@ -73,7 +74,7 @@ def test_packed_weights_are_read_back(vulkan_context):
 
 
 def test_as_compiled(vulkan_context):
-    """What was taken apart for the device is exported so."""
+    """Operators decomposed for the device are exported decomposed."""
     b, r = MLGraphBuilder(vulkan_context), rng()
     x = b.input("x", {"data_type": "float32", "shape": [3, 2, 4]})
     weights = [b.constant(r.standard_normal(s).astype(np.float32))
@@ -111,7 +112,7 @@ def test_cpu_steps_on_the_engine(vulkan):
 
 
 def test_views_between_cpu_steps(vulkan):
-    """A reshape on the device is no step: CPU steps see one slot in two shapes."""
+    """A reshape on the device is not a step: CPU steps see one slot in two shapes."""
     x = rng().standard_normal((4, 6)).astype(np.float32)
     with open_context(force_cpu=("softmax", "cos"), cpu_engine="onnxruntime") as context:
         b = MLGraphBuilder(context)
@@ -133,8 +134,8 @@ def test_views_between_cpu_steps(vulkan):
 )
 @pytest.mark.parametrize("force_cpu", [[], ["add", "softmax"]], ids=["", "mixed"])
 def test_saved_graphs_are_exported_as_before(device, force_cpu, tmp_path):
-    """By way of a file, twice, nothing is lost: operators, names, labels and weights, packed or
-    not."""
+    """Through a file, twice, nothing is lost: operators, names, labels and weights, packed or not.
+    """
     if device == "vulkan":
         require_vulkan()
     with open_context(device, cache=tmp_path, force_cpu=force_cpu) as context:
@@ -154,7 +155,7 @@ def test_saved_graphs_are_exported_as_before(device, force_cpu, tmp_path):
 
 
 def test_a_saved_graph_whose_text_is_none(cpu_context, tmp_path):
-    """The compiled program runs all the same; what it was compiled of can't be told."""
+    """The compiled program still runs; the graph that it was compiled from is unknown."""
     builder = MLGraphBuilder(cpu_context)
     x = builder.input("x", {"data_type": "float32", "shape": [2]})
     graph = builder.build({"y": builder.add(x, builder.constant(np.float32([1, 2])))}).result()

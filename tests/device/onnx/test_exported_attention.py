@@ -1,4 +1,4 @@
-"""PyTorch's attention with a mask of truth values, fused and not, beside ONNX Runtime: queries that
+"""PyTorch's attention with a boolean mask, fused and not, compared with ONNX Runtime: queries that
 see nothing give 0."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A quantised model on a GPU with integer dot products: beside ONNX Runtime, by the one kernel."""
+"""A quantised model on a GPU with integer dot products: compared with ONNX Runtime, computed by the
+one kernel."""
 
 import numpy as np
 import onnx
@@ -41,7 +42,7 @@ def test_a_product_of_quantised_tensors(vulkan, tmp_path):
     )
     x = rng.uniform(-3, 3, (2, 19, 45)).astype(np.float32)
     options = ort.SessionOptions()
-    # As written: its own integer kernels would round the activations in another way.
+    # Unchanged: its own integer kernels would round the activations differently.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     expected = ort.InferenceSession(path, options).run(None, {"x": x})[0]
     limits = {"device_type": "discrete", "features": features | ACCELERATED}

@@ -1,4 +1,4 @@
-"""Integers that no float32 holds: results are those of whole numbers."""
+"""Integers that float32 can't represent: results are exact."""
 
 from decimal import Decimal, localcontext
 from math import ceil, isqrt
@@ -27,7 +27,7 @@ def log_sum_exp(numbers):
     return int(most + sum((Decimal(n - most)).exp() for n in near).ln())
 
 
-#: What each makes of a row, in whole numbers of any size.
+#: The result of each for a row, in integers of any size.
 REDUCTIONS = {
     "ReduceMean": lambda row: towards_zero(sum(row), len(row)),
     "ReduceL2": lambda row: isqrt(sum(n * n for n in row)),
@@ -37,7 +37,7 @@ REDUCTIONS = {
 
 
 def rows_of(operator, kind):
-    """Rows of four: around what float32 rounds, what sums wrap around at, both signs."""
+    """Rows of four: around the limit of float32, around the wrapping point of sums, both signs."""
     limits = np.iinfo(kind)
     high = int(limits.max)
     rows = [
@@ -49,7 +49,7 @@ def rows_of(operator, kind):
         rows += [[-n for n in row] for row in rows] + [
             [high, -high, -3, -4], [-high, high, 2, 5], [-7, 0, 0, 0], [high, high, -high, -2],
         ]
-    if operator == "ReduceL2":  # results that the type holds; of 64 bits those below 2³²
+    if operator == "ReduceL2":  # results that the type can represent; for 64 bits those below 2³²
         most = min(high, 2**32 - 2**13)
         rows = [r for r in rows if isqrt(sum(n * n for n in r)) <= most]
         rows += [[n, 0, 0, 0] for n in (3, 2**16 + 1, 46341, 2**24 + 1, most, most - 1)]
@@ -82,7 +82,7 @@ def test_reductions(context, operator, kind):
 
 @pytest.mark.parametrize("operator", REDUCTIONS)
 def test_as_the_runtime(context, operator):
-    """Of int32 ONNX Runtime's double holds everything, in operators that it computes itself."""
+    """For int32, ONNX Runtime's double holds everything, in operators that it computes itself."""
     draws = np.random.default_rng(0).integers(-(2**31), 2**31, (200, 3)).astype(np.int32)
     if operator != "ReduceMean":
         draws = np.abs(draws // 4)
@@ -93,7 +93,7 @@ def test_as_the_runtime(context, operator):
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_each_by_itself(context, kind):
-    """No axis: elements are reduced alone."""
+    """Without an axis elements are reduced alone."""
     numbers = np.array([1, 2, 3, 21, 2**24 + 1, 2**30 + 1], kind)
     for operator, expected in {
         "ReduceMean": numbers, "ReduceL2": numbers, "ReduceLogSumExp": numbers,
@@ -170,7 +170,7 @@ def drawn(*shape, kind="uint8", seed=0):
 
 
 def convolved(x, w, padding):
-    """The convolution of whole numbers with stride 1."""
+    """The integer convolution with stride 1."""
     size = w.shape[2]
     x = np.pad(x.astype(np.int64), [(0, 0), (0, 0), (padding, padding), (padding, padding)])
     w = w.astype(np.int64)
@@ -186,7 +186,7 @@ def convolved(x, w, padding):
 @pytest.mark.parametrize("zero", [0, 128])
 @pytest.mark.parametrize(("channels", "size"), [(16, 3), (28, 3), (64, 3), (300, 1)])
 def test_convolutions(context, channels, size, zero):
-    """Those that would be Winograd's have no fractions."""
+    """Convolutions for Winograd have no fractions."""
     x, w = drawn(1, channels, 20, 20), drawn(32, channels, size, size)
     node = Node(
         "ConvInteger", [x, w, np.array(3, np.uint8), np.array(zero, np.uint8)],
@@ -216,7 +216,7 @@ def test_quantised_convolutions(context, channels):
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("depth", [258, 259, 3000])
 def test_matrices(context, depth, known):
-    """All bytes as large as they may be, and random ones."""
+    """All bytes at their maximum, and random ones."""
     for a, b in ((np.full((2, depth), 255, np.uint8), np.full((depth, 3), 255, np.uint8)),
                  (drawn(2, depth), drawn(depth, 3))):
         made = [helper.make_node("MatMulInteger", ["a", "b"], ["y"])]
@@ -229,7 +229,7 @@ def test_matrices(context, depth, known):
 
 
 def test_quantised_matrices(context):
-    """Sums above 2²⁴ that rounding on the way would move to another step."""
+    """Sums above 2²⁴ that intermediate rounding would move to another step."""
     a, b = drawn(64, 3000), drawn(3000, 8)
     zero = np.array(128, np.uint8)
     steps = [np.array(v, np.float32) for v in (2.0**-6, 2.0**-7, 1.0)]
@@ -247,7 +247,7 @@ def test_quantised_matrices(context):
 
 
 def test_parts_of_a_sum():
-    """As few as float32 sums exactly, and none that it doesn't."""
+    """As few as float32 sums exactly, and no sum that it rounds."""
     assert cuts(None, 600, 1, 255, 255) == [258, 258, 84]
     assert cuts(None, 5, 9, 255, 255) == [5]
     sizes = np.random.default_rng(0).integers(0, 256, (7, 5000))

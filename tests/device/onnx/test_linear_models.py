@@ -1,4 +1,4 @@
-"""Linear models, support vectors and features (ai.onnx.ml) against ONNX Runtime."""
+"""Linear models, support vectors and features (ai.onnx.ml) compared with ONNX Runtime."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""ONNX Runtime's own operators (com.microsoft), against ONNX Runtime; those of attention, and on
-integers, have files of their own."""
+"""ONNX Runtime's own operators (com.microsoft), compared with ONNX Runtime. Attention and integer
+operators have their own files."""
 
 import numpy as np
 import pytest

@@ -288,8 +288,8 @@ def test_operators(context, name):
 @pytest.mark.parametrize("window", [-1, 3])
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_prompts_of_different_lengths(context, interleaved, window):
-    """What is behind a shorter one's end changes nothing before it; what comes of it means
-    nothing."""
+    """Values after the end of a shorter sequence change nothing before it; their own results are
+    meaningless."""
     normal, lengths = Draws().normal, [6, 4, 1]
     inputs = [
         normal(3, 6, 64), normal(3, 6, 32), normal(3, 6, 32), None, None,

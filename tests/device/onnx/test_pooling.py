@@ -1,4 +1,4 @@
-"""Pooling with every combination of its attributes, beside ONNX Runtime."""
+"""Pooling with every combination of its attributes, compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def agree(proto: Any, shape: tuple[int, ...], context: Any) -> None:
 
 
 #: Rows round up and columns do not; columns do; both; neither; a last window that would start in
-#: the padding behind.
+#: the padding after the input.
 MIXED = [
     {"strides": [2, 2], "pads": [0, 0, 0, 0]},
     {"strides": [3, 2], "pads": [1, 1, 0, 1]},
@@ -65,8 +65,8 @@ def poolings(draw) -> tuple[Any, tuple[int, ...]]:
     kernel, strides, dilations, spatial = each(1, 4), each(1, 5), each(1, 3), each(1, 13)
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides,
                                   "ceil_mode": draw(st.integers(0, 1))}
-    # ONNX Runtime pads for SAME as if there were no dilations, and where strides exceed the window
-    # by a negative number; ONNX's text does neither.
+    # ONNX Runtime pads for SAME as if there were no dilations, and by a negative number where
+    # strides exceed the window; ONNX's text does neither.
     tight = all(s <= k for s, k in zip(strides, kernel, strict=True))
     automatic = ["VALID", "SAME_UPPER", "SAME_LOWER"] if tight else ["VALID"]
     pad = draw(st.sampled_from(["NOTSET", *automatic]))
@@ -80,9 +80,9 @@ def poolings(draw) -> tuple[Any, tuple[int, ...]]:
     else:
         attributes["auto_pad"] = pad
     for i, (n, k, d) in enumerate(zip(spatial, kernel, dilations, strict=True)):
-        # ONNX Runtime rounds the size of what has no room towards 0, hence up.
+        # ONNX Runtime rounds a negative output size towards 0, hence up.
         assume(pad.startswith("SAME") or n + pads[i] + pads[i + rank] > (k - 1) * d)
-        # What a maximum over the padding alone is, ONNX leaves open: it takes a tap within.
+        # ONNX leaves open the maximum over padding alone: ONNX Runtime takes a tap inside.
         assume(operator != "MaxPool" or n >= d)
     if operator == "AveragePool":
         attributes["count_include_pad"] = draw(st.integers(0, 1))

@@ -1,4 +1,5 @@
-"""Operators on integers of 4 and 8 bits, ONNX's and ONNX Runtime's own, against ONNX Runtime."""
+"""Operators on integers of 4 and 8 bits, ONNX's and ONNX Runtime's own, compared with ONNX Runtime.
+"""
 
 import numpy as np
 import pytest
@@ -248,8 +249,8 @@ def test_operators(context, name):
     ("forward", 2, None, 260, np.uint8),
 ])
 def test_states_rounded_at_each_step(context, direction, batch, lengths, hidden, kind):
-    """As ONNX Runtime rounds them with a thread for each sequence. The longest one is shorter than
-    the input, of which the rest decides nothing."""
+    """As ONNX Runtime rounds them with one thread per sequence. The longest one is shorter than the
+    input, whose remainder has no influence."""
     draws = Draws()
     normal, signed, uniform = draws.normal, draws.signed, draws.rng.uniform
     sides, steps, zero = 1 + (direction == "bidirectional"), 6, 0 if kind == np.int8 else 60
@@ -270,9 +271,9 @@ def test_states_rounded_at_each_step(context, direction, batch, lengths, hidden,
     for side in range(sides):
         backward = side == 1 or direction == "reverse"
         for row, length in enumerate(lengths or [steps] * batch):
-            # Of an input and a state that are given: nothing lies nearly between two bytes.
+            # With a given input and state: no value lies nearly between two bytes.
             place = (length - 1 if backward else 0, side, row)
             np.testing.assert_allclose(got[0][place], expected[0][place], rtol=0, atol=1e-5)
     for ours, theirs in zip(got, expected, strict=True):
-        # The last bit of a state may decide for another byte.
+        # The last bit of a state may lead to another byte.
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-3)

@@ -104,7 +104,7 @@ def test_session_compiles_per_shape_and_keeps_the_last(context):
 
 
 def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
-    """Those that kernels read as they are, those they want packed, and what is folded of them."""
+    """Weights that kernels read unchanged, weights they read packed, and folded ones."""
     shapes = (512, 256), (256, 256), (256, 256)
     table, w, v = (RNG.normal(size=shape).astype(np.float32) for shape in shapes)
     nodes = [
@@ -140,7 +140,7 @@ def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
 
 
 def test_sessions_of_equal_shapes_and_other_weights(context):
-    """What one has packed is not the other's, wherever their arrays lie."""
+    """One graph's packed weights are not the other's, wherever their arrays are."""
     x = RNG.normal(size=(3, 128)).astype(np.float32)
     held = []
     for _ in range(4):

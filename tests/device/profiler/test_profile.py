@@ -1,4 +1,4 @@
-"""Profiles of work on a Vulkan device: what is timed, and that the times are true."""
+"""Profiles of work on a Vulkan device: the entries, and the accuracy of their times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def float32(*shape):
 
 
 def products(size, count):
-    """A chain of products with a relu that joins each."""
+    """A chain of products with a relu fused into each."""
 
     def outputs(builder):
         y = builder.input("x", float32(size, size))
@@ -89,7 +89,7 @@ def test_the_sum_of_the_kernels_is_the_time_of_the_run(context):
     tensors.write({"x": np.ones((384, 384), np.float32)})
     tensors.dispatch()
     shares = [0.0]
-    # What else the machine does falls between kernels too.
+    # Other work of the machine also falls between kernels.
     while max(shares) < 0.9 and len(shares) < 20:
         with context.profile(roofline=False) as profile:
             for _ in range(FIRST):
@@ -109,9 +109,9 @@ def encoder(context):
 
 @pytest.mark.parametrize("model", [mobilenet, encoder])
 def test_the_kernels_of_a_model_take_the_time_of_the_runs(context, model):
-    """Of the very runs that were measured: within 10 % of their wall time, from the first call
-    until the end of the last is seen, once in twenty. (Where the machine is busy, threads that wait
-    for it come on top, but not between runs that are queued.)"""
+    """For the measured runs themselves: within 10 % of their wall time, from the first call until
+    the last end is observed, at least once in twenty. (On a busy machine, waiting threads add time,
+    but not between queued runs.)"""
     graph = model(context)
     tensors = Tensors(context, graph)
     tensors.write({name: np.ones(d.shape, np.float32) for name, d in graph.inputs.items()})
@@ -141,7 +141,7 @@ def test_the_kernels_of_a_model_take_the_time_of_the_runs(context, model):
 
 
 def test_times_are_those_of_each_dispatch(context):
-    """A product of 512 times the work takes most of the time, wherever it stands."""
+    """A product with 512 times the work takes most of the time, at any position."""
 
     def outputs(builder):
         small, large = (builder.input(n, float32(s, s)) for n, s in (("a", 64), ("b", 512)))
@@ -151,7 +151,7 @@ def test_times_are_those_of_each_dispatch(context):
     graph = build(context, outputs)
     arrays = {"a": np.ones((64, 64), np.float32), "b": np.ones((512, 512), np.float32)}
     shares = [0.0]
-    # What else the machine does falls on the others, too.
+    # Other work of the machine affects the others, too.
     while shares[-1] <= 0.8 and len(shares) < 20:
         with context.profile(roofline=False) as profile:
             context.compute(graph, arrays)
@@ -218,7 +218,7 @@ def test_kernels_of_some_runs_alone(context):
 
 
 def priced(monkeypatch, seconds):
-    """Profiles take a timestamp to cost that much."""
+    """Profiles assume that a timestamp costs this much."""
     monkeypatch.setattr(profile_module, "stamp_seconds", lambda device: seconds)
 
 
@@ -241,7 +241,7 @@ def test_as_many_runs_are_measured_as_cost_little(context, monkeypatch):
     # The first ones, whatever that costs.
     assert (report.runs, report.measured, report.every) == (30, FIRST, None)
     assert report.overhead > 1 and "measured 5 of 30 runs" in report.summary
-    # No share that the reckoning can't know, such as 1060.6 %.
+    # No impossible share, such as 1060.6 %.
     assert "measuring cost more than half of the time, 1.000 s a timestamp; for truer times " \
         in report.summary and "1.000 s a timestamp" in profile.html()
     assert not re.search(r"\d{3,}\.\d *%", report.summary.replace("100.0%", ""))
@@ -253,7 +253,7 @@ def test_as_many_runs_are_measured_as_cost_little(context, monkeypatch):
     for transfer in report.transfers:
         assert transfer.seconds > 0 and FIRST <= transfer.count < 30
         assert transfer.bytes == transfer.count * x.nbytes
-    # Where timestamps cost nothing, reading them is what is left.
+    # Where timestamps cost nothing, only reading them costs time.
     priced(monkeypatch, 0.0)
     monkeypatch.setattr(Sampler, "spent", lambda *given: None)
     report = profiled().report
@@ -285,7 +285,7 @@ def test_segments_behind_cpu_steps_have_the_times_of_their_run():
                 context.compute(graph, {"x": np.zeros((4, 4), np.float32)})
     events = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "kernel"]
     lines = len(graph.report().lines) - 1
-    # While the device is at work between them, nothing is put together.
+    # While the device works between them, nothing is evaluated.
     host = {h.name: h.seconds for h in profile.report.host}
     assert host["device at work"] >= profile.report.kernel_seconds
     order = [(e["args"]["run"], e["args"]["line"]) for e in sorted(events, key=lambda e: e["ts"])]
@@ -321,7 +321,7 @@ def test_a_driver_without_timestamps(tmp_path):
     context, _ = open_over(Untimed)
     with context:
         graph = build(context, products(16, 1))
-        # (What compute() reads and writes it reads and writes in place.)
+        # (compute() reads and writes in place.)
         square = {"data_type": "float32", "shape": (16, 16)}
         x = context.create_tensor({**square, "writable": True}).result()
         y = context.create_tensor({**square, "readable": True}).result()
@@ -340,6 +340,6 @@ def test_the_roofline_is_measured(context):
     device = context_state(context).device
     found = roofline.measure(device)
     assert found is not None and found is roofline.measure(device)
-    # What a machine of this century does, and none does: the probe is no constant.
+    # Plausible and implausible values for current machines: the probe isn't a constant.
     assert 1e8 < found.flops < 1e16 and 1e7 < found.bandwidth < 1e14
     assert found.seconds(found.flops, 0) == 1 == found.seconds(0, found.bandwidth)

@@ -1,4 +1,4 @@
-"""``context.compute``: what is copied, and what it does where the host sees no tensors' memory."""
+"""``context.compute``: its copies, and its behaviour if the host can't access tensors' memory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_memory_of_a_run_serves_the_next_and_goes_when_nothing_is_called(vul
         while device.memory_in_use() > before and time.monotonic() < deadline:
             time.sleep(0.05)
         assert device.memory_in_use() == before
-        # Several at a time have memory of their own each.
+        # Several concurrent calls have separate memory.
         feeds = [_feeds(seed) for seed in range(6)]
         promises = [context.compute_async(graph, f) for f in feeds]
         for f, promise in zip(feeds, promises, strict=True):
@@ -115,7 +115,7 @@ def test_memory_that_is_found_later_or_never(vulkan):
         graph, feeds = _graph(context), _feeds(0)
         expected = feeds["x"] + feeds["y"]
         for nth in (1, 3):
-            # Each is tried again when all memory of the process has been given back.
+            # Each is retried after all unused memory of the process was freed.
             executable_of(graph).workspace.clear()
             driver.fail_allocation(nth, times=2)
             outputs = context.compute(graph, feeds)

@@ -1,4 +1,4 @@
-"""Batches on a Vulkan device: which works a failure takes with it."""
+"""Batches on a Vulkan device: which jobs a failure affects."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def faulty(monkeypatch):
 
 
 def run(device, *works):
-    """Runs works as one batch; the driver's submits for it."""
+    """Runs jobs as one batch; returns the driver's submits for it."""
     before = device.driver.submitted()
     batch = device.execute(works)
     device.wait(batch)
@@ -48,7 +48,7 @@ def test_transfers_in_pieces(faulty):
 
 
 def test_a_failing_submit_fails_what_is_in_it(faulty):
-    """The last of several submits of a batch fails: works of those before stand."""
+    """The last of several submits of a batch fails: the jobs of earlier submits succeed."""
     device, driver = faulty
     early, late = device.create_storage(500), device.create_storage(1000)
     zeros, ones = np.zeros(500, np.uint8), np.ones(1000, np.uint8)
@@ -64,13 +64,13 @@ def test_a_failing_submit_fails_what_is_in_it(faulty):
         run(device, *works(), Run(lambda told=told: told.append("ran"), told.append))
         run(device, read(early, first), read(late, second))
         assert isinstance(second[0], OperationError), nth
-        # What a failing submit in between left is submitted with the next.
+        # The rest of a submit that failed between others is submitted with the next.
         assert isinstance(first[0], np.ndarray) and not first[0].any(), nth
         assert isinstance(told[0], UnknownError) if nth == count else told == ["ran"]
 
 
 def test_promises_keep_the_order_of_the_calls(faulty):
-    """Also those of works that were submitted, and waited for, in the middle of a batch."""
+    """Also after jobs that were submitted, and waited for, in the middle of a batch."""
     device, _ = faulty
     storage, order = device.create_storage(1000), []
     run(
@@ -88,7 +88,7 @@ def test_staging_memory_that_runs_out_is_waited_for(faulty):
     device, driver = faulty
     storage, result = device.create_storage(2000), []
     data = np.full(2000, 7, np.uint8)
-    # Once is tried again at once; as often as that is, the device's work is waited for.
+    # One failure is retried at once; after repeated failures the device's work is waited for.
     for times in (1, TRIES):
         driver.injected["allocation"] = 0
         driver.fail_allocation(3, times=times)

@@ -1,4 +1,4 @@
-"""Drivers that declare no facets: what needs one refuses with a reason, the rest works."""
+"""Drivers without facets: functions that need one refuse with a reason, the rest works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kernels that the GLSL compiler or the driver refuses: a graph is built all the same, by other
-schedules, unfused or on the CPU, and its report says so. One warning names the report."""
+"""Kernels that the GLSL compiler or the driver refuses: a graph is built nevertheless, with other
+schedules, unfused or on the CPU, and its report says so. One warning mentions the report."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_context, open_over, settled_bytes
+from tests.support.contexts import open_context, open_over, returns_to, settled_bytes
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder, OperationError
 from webnn_vk.codegen.glsl import GlslError, Source
 from webnn_vk.driver import DriverProxy, PipelineRequest
 from webnn_vk.driver.vulkan.errors import VulkanError
 from webnn_vk.support import warnings as library_warnings
 
-WARNING = r"webnn_vk: kernels that .* refuses are left out; graph\.report\(\) names them"
+WARNING = r"webnn_vk: kernels that .* refuses are not used; graph\.report\(\) names them"
 RNG = np.random.default_rng(3)
 X, Y = (RNG.integers(-4, 5, (7, 9)) for _ in range(2))
 FLOATS = RNG.integers(-8, 9, (6, 16)).astype(np.float32)
@@ -30,7 +30,7 @@ WEIGHTS = RNG.integers(-4, 5, (16, 12)).astype(np.float32) / 16
 
 @dataclass
 class Refusing:
-    """The compiler of a context, which refuses the sources that ``refuses`` tells. ``asked``: how
+    """The compiler of a context, which refuses the sources that ``refuses`` selects. ``asked``: how
     many of them it was given."""
 
     compiler: Any
@@ -52,7 +52,7 @@ class Refusing:
 
 @dataclass
 class Picky(DriverProxy):
-    """A driver that makes no pipelines of the requests that ``refuses`` tells."""
+    """A driver that refuses to make pipelines for the requests that ``refuses`` selects."""
 
     driver: Any
     refuses: Callable[[PipelineRequest], bool] = lambda request: False
@@ -73,7 +73,7 @@ class Picky(DriverProxy):
 
 @pytest.fixture(autouse=True)
 def _as_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing said yet, and nothing stricter than it is for users."""
+    """No warnings so far, and the same strictness as for users."""
     monkeypatch.setattr(library_warnings, "_said", set())
     monkeypatch.setenv("WEBNN_VK_VERIFY_PASSES", "0")
 
@@ -98,7 +98,7 @@ def _warnings(count: int) -> Iterator[None]:
 
 
 def _chain(context: MLContext) -> MLGraph:
-    """The chain with a second output that didn't compile."""
+    """The chain with a second output, which didn't compile."""
     builder = MLGraphBuilder(context)
     x, y = (builder.input(n, {"data_type": "int64", "shape": X.shape}) for n in "xy")
     d = builder.sub(x, y)
@@ -154,11 +154,11 @@ def test_a_fused_kernel_that_does_not_compile(vulkan: None, tmp_path: Path) -> N
         with _warnings(0):
             again = _chain(context)
             _check_chain(context, again)
-        # What was refused once isn't asked for again.
+        # A refused kernel isn't compiled again.
         assert compiler.asked == asked
         graph.destroy()
         again.destroy()
-        assert settled_bytes(context) == held
+        assert returns_to(context, held)
 
 
 def test_tests_fail_on_it(
@@ -214,7 +214,7 @@ def test_the_driver_refuses_a_schedule(vulkan: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("template", ["softmax.comp.j2", "elementwise.comp.j2", "matmul", ""])
 def test_the_driver_refuses_every_schedule(vulkan: None, tmp_path: Path, template: str) -> None:
-    """Of a template, or of all: the CPU computes what is left, the same after it was saved."""
+    """Of one template, or of all: the CPU computes the rest, and the same after saving."""
     context, driver = open_over(Picky, cache=tmp_path)
     with context:
         held = settled_bytes(context)
@@ -236,7 +236,7 @@ def test_the_driver_refuses_every_schedule(vulkan: None, tmp_path: Path, templat
         _check_network(context, loaded)
         loaded.destroy()
         graph.destroy()
-        assert settled_bytes(context) == held
+        assert returns_to(context, held)
 
 
 def test_a_failure_that_passes_is_no_refusal(vulkan: None, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_failure_that_passes_is_no_refusal(vulkan: None, tmp_path: Path) -> No
 
 
 def test_a_saved_graph_that_is_refused_later(vulkan: None, tmp_path: Path) -> None:
-    """What isn't compiled again has no other kernels: the error says which it is."""
+    """A saved program has no other kernels: the error names the kernel."""
     context, driver = open_over(Picky, cache=tmp_path)
     with context:
         graph = _network(context)

@@ -1,5 +1,5 @@
-"""Kernels by cooperative matrices are tried before graphs rely on them: on a device that computes
-rightly, in the emulation, on one that doesn't, and on one that writes nothing."""
+"""Kernels by cooperative matrices are tested before graphs rely on them: on a device that computes
+correctly, in the emulation, on one that doesn't, and on one that writes nothing."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from webnn_vk.runtime.storage import ComputesWrongly
 from webnn_vk.support import warnings as library_warnings
 
 NAME = "8x8x16, subgroups of 8"
-LEFT_ALONE = "cooperative_matrix of .* is left alone, since .* of a small product are wrong"
+LEFT_ALONE = "cooperative_matrix of .* is not used, because .* of a small product are wrong"
 RNG = np.random.default_rng(7)
 X, W = (RNG.uniform(-1, 1, s).astype(np.float16) for s in ((3, 40, 64), (64, 72)))
 BIAS = RNG.uniform(-1, 1, 72).astype(np.float16)
 
 
 class Matrices(DriverProxy):
-    """The driver, as of a GPU that lists cooperative matrices: they are emulated. It counts the
+    """The driver of a GPU that lists cooperative matrices: they are emulated. It counts the
     pipelines made for them."""
 
     def __init__(self, driver: Any) -> None:
@@ -52,7 +52,7 @@ class Matrices(DriverProxy):
 
 
 class WrongMatrices(Matrices):
-    """Its subgroups compute half of their rows only."""
+    """Its subgroups compute only half of their rows."""
 
     def pipelines(self, requests: Any) -> Any:
         self.made += [r for r in requests if r.name == "matmul_coopmat.comp.j2"]
@@ -71,7 +71,7 @@ class WrongMatrices(Matrices):
 
 
 class Flexible(Matrices):
-    """The driver, as of a GPU that has those of workgroups too."""
+    """The driver of a GPU that has workgroup matrices too."""
 
     def __init__(self, driver: Any) -> None:
         super().__init__(driver)
@@ -86,7 +86,7 @@ class Flexible(Matrices):
 
 
 class WrongFlexible(Flexible):
-    """Its workgroups compute half of their rows only."""
+    """Its workgroups compute only half of their rows."""
 
     def pipelines(self, requests: Any) -> Any:
         return super().pipelines([self.spoilt(request) for request in requests])
@@ -98,7 +98,7 @@ class WrongFlexible(Flexible):
 
 
 class AllWrong(WrongFlexible):
-    """Nor do its subgroups compute more."""
+    """Its subgroups do not compute more either."""
 
     def spoilt(self, request: Any) -> Any:
         if request.name == "matmul_coopmat.comp.j2":
@@ -155,7 +155,7 @@ def test_a_device_that_computes_rightly_is_tried_once(opened) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         first = _build(context)
-        # The graph's own kernel, with the bias, and the trial's.
+        # The graph's own kernel, with the bias, and the self-test's.
         assert len(driver.made) == 2
         second = _build(context)
     assert len(driver.made) == 3
@@ -179,12 +179,12 @@ def test_a_device_that_computes_wrongly_gets_other_kernels_and_says_so_once(open
 
 
 def test_matrices_of_workgroups_are_tried_once(opened) -> None:
-    """Inside, at the edges, and with steps left over."""
+    """Inside, at the edges, and with a remainder of steps."""
     context, driver = opened(Flexible)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         first = _build(context)
-        # Those of two trials, and the graph's own, with the bias.
+        # Those of two self-tests, and the graph's own, with the bias.
         assert (len(driver.made2), driver.made) == (3, [])
         second = _build(context)
     assert len(driver.made2) == 4
@@ -200,9 +200,9 @@ def test_matrices_of_workgroups_are_tried_once(opened) -> None:
 def test_a_device_that_computes_wrongly_by_those_gets_the_next(
     opened, driver, kernel: str, features: list[str]
 ) -> None:
-    """Those of subgroups, which are tried in their turn; or none."""
+    """Subgroup matrices, which are then tested; or none."""
     context, proxy = opened(driver)
-    with pytest.warns(RuntimeWarning, match="is left alone") as said:
+    with pytest.warns(RuntimeWarning, match="is not used") as said:
         first = _build(context)
     messages = [str(w.message).removeprefix("webnn_vk: ") for w in said]
     assert [message.partition(" of ")[0] for message in messages] == features
@@ -232,7 +232,7 @@ def _masked(driver: Matrices) -> Matrices:
 
 @pytest.mark.parametrize("name, subgroup", [("nvidia_h200", 32), ("amd_rdna3", 64)])
 def test_the_real_form_asks_for_its_subgroup_size(name: str, subgroup: int) -> None:
-    """On a driver that runs nothing: pipelines are asked for, and the trial fails."""
+    """On a driver that runs nothing: pipelines are requested, and the self-test fails."""
     driver = NullDriver(stored_profile(name))
     device = DriverDevice(driver, ShaderStore(None, pack=None))
     asked = []

@@ -1,4 +1,4 @@
-"""Set-up on a device: constants uploaded and packed, shared between graphs, and let go."""
+"""Set-up on a device: constants uploaded and packed, shared between graphs, and freed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_packed_and_plain_readers_of_one_constant(context):
     np.testing.assert_array_equal(got["packed0"], columns)
     np.testing.assert_array_equal(got["packed1"], np.tile(columns, 2))
     np.testing.assert_array_equal(got["packed2"], columns)
-    # Equal packings of one constant are one memory: a plain one, and two packed.
+    # Equal packings of one constant share memory: one unpacked, and two packed.
     report = graph.report()
     assert (report.weight_bytes, report.packed_bytes) == (960 * 4, 960 * 3)
     assert len(report.setup) == 3 and {line.kernel for line in report.setup} == {"copy"}
@@ -126,7 +126,7 @@ def test_no_reference_to_the_constants_is_left(context):
 
 
 def test_graphs_share_constants_of_one_key(context):
-    """Packed or as they are; other elements, or no key, and nothing is shared."""
+    """Shared if packed or plain alike; with other elements, or without a key, nothing is shared."""
     device = context._state.device
     data = np.random.default_rng(3).standard_normal((64, 100), np.float32)
 
@@ -140,7 +140,7 @@ def test_graphs_share_constants_of_one_key(context):
     graphs = [made(keyed("a", data.copy()))]
     first = device.memory_in_use() - before
     graphs += [made(keyed("a", data.copy())) for _ in range(3)]
-    # Parameters and the like each has of its own.
+    # Parameters and similar buffers are not shared.
     assert device.memory_in_use() - before < first + data.nbytes
     assert first >= 2 * data.nbytes
     other = made(keyed("b", data + 1))
@@ -150,7 +150,7 @@ def test_graphs_share_constants_of_one_key(context):
         got = run(context, graph)
         np.testing.assert_array_equal(got["plain0"], wanted)
         np.testing.assert_array_equal(got["packed0"], wanted.T.reshape(-1))
-    # The first is gone, what it shared is not.
+    # The first graph is gone, the shared memory is not.
     graphs.pop(0).destroy()
     gc.collect()
     np.testing.assert_array_equal(run(context, graphs[0])["plain0"], data)
@@ -179,7 +179,7 @@ def test_two_graphs_share_one_packed_form(context):
     for made in (first, second):
         np.testing.assert_array_equal(run(context, made)["packed0"], wanted)
     np.testing.assert_array_equal(run(context, other)["packed0"], np.tile(wanted, 2))
-    # The form goes with the last graph that uses it; the tensor's own memory stays.
+    # The packed form is freed with the last graph that uses it; the tensor's own memory stays.
     storage = weakref.ref(storage)
     first.destroy()
     context.fence().wait()
@@ -234,7 +234,7 @@ def test_through_staging_memory(context, staged):
 
 
 def test_a_constant_tensor_is_packed_after_it_was_written(context):
-    """The set-up stands on the timeline behind the tensor's writes, however late these run."""
+    """The set-up comes after the tensor's writes on the timeline, however late these run."""
     device = context._state.device
     storage = device.create_storage(48 * 4)
     hold = threading.Event()
@@ -270,7 +270,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         gc.collect()
         context.fence().wait()
         assert device.memory_in_use() == before
-        # What failed is not offered to others.
+        # A failed one is not shared.
         graph = load(context, lowered)
         np.testing.assert_array_equal(
             run(context, graph)["packed0"], value.data.T.reshape(-1)
@@ -278,7 +278,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
 
 
 def test_memory_that_is_found_later_is_enough():
-    """No memory for the packed form at first: the timeline finds some when it gets there."""
+    """No memory for the packed form at first: later the timeline allocates it."""
     require_vulkan()
     context, driver = open_over(FaultyDriver)
     with context:

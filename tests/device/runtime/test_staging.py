@@ -1,4 +1,4 @@
-"""The bound on data that waits for a busy device."""
+"""The limit on data that waits for a busy device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOUND = 8 * MB
 
 
 class Busy:
-    """A context whose device goes on when ``gate`` is set."""
+    """A context whose device continues when ``gate`` is set."""
 
     def __init__(self, context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
         self.context = context
@@ -41,7 +41,7 @@ class Busy:
             {**descriptor, "readable": True, "writable": True}).result(60)
 
     def begin(self, call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-        """``call`` on a thread of its own; what came of it."""
+        """``call`` on a new thread; its outcome."""
         outcome: list[object] = []
 
         def run() -> None:
@@ -139,7 +139,7 @@ def test_a_callback_is_refused(busy):
     busy.gate.clear()
     first = busy.context.read_tensor(tensor)
     first.add_done_callback(callback)
-    # What is in flight ends before this waits for the gate again.
+    # Work in flight ends before this waits for the gate again.
     fill_after = [busy.context.write_tensor(tensor, np.zeros(MB, np.uint8)) for _ in range(8)]
     assert fill_after == [None] * 8
     callback_over = threading.Event()

@@ -1,5 +1,5 @@
-"""CPU steps of one context's graph, held up by the test, and what goes on meanwhile on the same
-device. What is shown is an order of ends, never a time."""
+"""CPU steps of one context's graph, blocked by the test, and other work meanwhile on the same
+device. The tests check orders of completion, never times."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def open_on(device: Any, *, force_cpu: tuple[str, ...] = ()) -> Any:
 
 
 def graph_of(context: Any) -> Any:
-    """y = -(x + x) + x: where ``neg`` is on the CPU it stands between two segments."""
+    """y = -(x + x) + x: with ``neg`` on the CPU it is between two segments."""
     builder = MLGraphBuilder(context)
     x = builder.input("x", FLOATS)
     y = builder.add(builder.neg(builder.add(x, x)), x)
@@ -96,7 +96,7 @@ def test_another_context_of_the_device_goes_on(held_up: HeldUp, mixed: Any, plai
         assert np.array_equal(plain.compute(quick, {"x": VALUES})["y"], -VALUES)
     fence = plain.fence()
     assert fence.wait(PATIENCE) and fence.done
-    # The other one's order is strict: nothing overtakes its CPU step, and it is not over.
+    # The other context's order is strict: nothing overtakes its CPU step, and it is not over.
     assert not first.done() and not second.done() and not mixed.fence().done
     held_up.go_on.set()
     assert np.array_equal(first.result(PATIENCE), -VALUES)
@@ -122,7 +122,7 @@ def test_the_device_s_own_queue_goes_on(held_up: HeldUp, device: Any, mixed: Any
 def test_an_exported_tensor_is_ordered_behind_the_cpu_step(
     held_up: HeldUp, device: Any, mixed: Any, plain: Any
 ) -> None:
-    """The device's queue follows the context from the handover on, and so back."""
+    """The device's queue follows the context after the handover, and then back."""
     slow, quick = graph_of(mixed), graph_of(plain)
     x = mixed.create_tensor(TENSOR).result(PATIENCE)
     y = mixed.create_exportable_tensor(TENSOR, device).result(PATIENCE)
@@ -143,7 +143,7 @@ def test_an_exported_tensor_is_ordered_behind_the_cpu_step(
 
 
 def test_a_cpu_step_that_fails(held_up: HeldUp, mixed: Any, plain: Any) -> None:
-    """Its outputs are told, as on a timeline of its own; what comes behind it goes on."""
+    """Its outputs report the error, as on a separate timeline; later work goes on."""
     slow, quick = graph_of(mixed), graph_of(plain)
     x, y = tensors(mixed)
     held_up.error = ValueError("odd")
@@ -158,7 +158,7 @@ def test_a_cpu_step_that_fails(held_up: HeldUp, mixed: Any, plain: Any) -> None:
 
 
 def test_many_mixed_dispatches_of_two_contexts(device: Any) -> None:
-    """Each context's own order holds, without anything held up."""
+    """Each context's own order holds, without blocking."""
     with open_on(device, force_cpu=("neg",)) as a, open_on(device, force_cpu=("neg",)) as b:
         work = []
         for context in (a, b):

@@ -1,4 +1,4 @@
-"""Texel views alike for llvmpipe: a graph's first run compiles no kernel again."""
+"""Texel views have equal sizes for llvmpipe: a graph's first run compiles no kernel again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(context.device_info)
 
 
 def compiled(folder: Path, what: str) -> int:
-    """Files in Mesa's shader cache after a process of its own that began with none."""
+    """Files in Mesa's shader cache after a new process that started with an empty cache."""
     environment = {
         **os.environ, "MESA_SHADER_CACHE_DIR": str(folder), "WEBNN_VK_VALIDATE": "0",
         "WEBNN_VK_DEVICE": "vulkan",
@@ -59,7 +59,7 @@ def compiled(folder: Path, what: str) -> int:
 
 @pytest.mark.device
 def test_the_first_run_compiles_nothing(tmp_path: Path) -> None:
-    """What the driver keeps of a build is all that it keeps of a build and a run."""
+    """The driver caches the same for a build as for a build and a run."""
     built, run = compiled(tmp_path / "build", "build"), compiled(tmp_path / "run", "run")
     if not built:
         pytest.skip("Mesa keeps no compiled shaders here")
@@ -76,7 +76,7 @@ def test_room() -> None:
 
 
 def test_room_of_other_drivers() -> None:
-    """Nothing but whole steps."""
+    """Only whole steps."""
     for name in ("amd_rdna3", "nvidia_h200", "adreno_minimum"):
         sizes = [1, 255, 256, 257, 65_535, 65_536, 1 << 28]
         assert [room_for(size, stored_profile(name)) for size in sizes] == [
@@ -99,7 +99,7 @@ def test_memory_of_a_tensor(by_size: bool) -> None:
 @pytest.mark.device
 @pytest.mark.parametrize("by_size", [False, True])
 def test_a_graph_on_exact_and_on_widened_views(by_size: bool) -> None:
-    """Operands and intermediates of 64 KiB, read as texels where the device has them."""
+    """Operands and intermediates of 64 KiB, read as texels if the device has them."""
     with open_context("vulkan", limits={"compiles_by_size": by_size}) as context:
         builder = MLGraphBuilder(context)
         random = np.random.default_rng(1)

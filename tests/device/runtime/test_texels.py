@@ -13,7 +13,7 @@ SHAPE = (32, 64)
 
 
 def product(context: Any) -> Any:
-    """y = relu(a @ w + r): all that is read lies in texel buffers where the device has them."""
+    """y = relu(a @ w + r): all operands are in texel buffers if the device has them."""
     builder = webnn_vk.MLGraphBuilder(context)
     weights = np.random.default_rng(0).standard_normal((64, 64), np.float32)
     a, r = (builder.input(n, {"data_type": "float32", "shape": SHAPE}) for n in "ar")
@@ -23,7 +23,7 @@ def product(context: Any) -> Any:
 
 
 class Set:
-    """Tensors with random contents, and what the graph makes of them."""
+    """Tensors with random contents, and the graph's results for them."""
 
     def __init__(self, context: Any, weights: np.ndarray, seed: int) -> None:
         self.context = context
@@ -47,7 +47,7 @@ class Set:
 
 
 def test_each_set_of_tensors_has_views_of_its_own(vulkan_context) -> None:
-    """Tensors change places in the same memory; a view of what was there would show."""
+    """Tensors are exchanged in the same memory; a stale view would show."""
     graph, weights = product(vulkan_context)
     first = Set(vulkan_context, weights, 1)
     for seed in range(2, 6):

@@ -124,7 +124,8 @@ def test_info_names_quirks(command):
     ("run",), ("bench", "--runs", "3"), ("profile", "--runs", "3"),
 ], ids=lambda words: words[0])
 def test_a_device_that_is_unplugged(command, tmp_path, monkeypatch, words, calls):
-    """At that call it is gone: one line says so, whatever is going on, and the exit status."""
+    """At that call the output is closed: one line reports it, at any moment, and the exit status.
+    """
     model = affine(tmp_path / "model.onnx", [1, 3, 8, 8])
     drivers = []
 
@@ -160,7 +161,7 @@ def test_a_model_is_tuned(command, tmp_path, monkeypatch):
     assert {problem["usual"], problem["chosen"]} <= {m["schedule"] for m in problem["measured"]}
     assert all(m["seconds"] > 0 for m in problem["measured"])
     kept = command.json("cache", "stat")["tuned"]
-    # The weight is packed: its problem and that of the packed form.
+    # The weight is packed: its problem, and the problem of the packed form.
     assert kept["entries"] == 2 and kept["bytes"] > 100
     (problem,) = command.json("tune", model, *ON, *quick)["problems"]
     assert problem["kept"] and not problem["measured"]

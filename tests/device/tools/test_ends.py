@@ -1,4 +1,4 @@
-"""How every command ends when its output is closed or Ctrl-C comes: one line, no traceback."""
+"""Every command's end when its output is closed or Ctrl-C is pressed: one line, no traceback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 ON, SHAPE = "--device vulkan", "--shape x=1,3,4,4"
-#: Every command with what it takes to print something.
+#: Every command with arguments that make it print something.
 LINES = {
     "run": f"run model.onnx {SHAPE} {ON} --top",
     "bench": f"bench model.onnx {SHAPE} {ON} --runs 2",
@@ -56,7 +56,7 @@ COMMAND = pytest.mark.parametrize("words", LINES.values(), ids=LINES)
 
 @pytest.fixture
 def ready(tmp_path, monkeypatch):
-    """A folder with what the commands take."""
+    """A folder with the files that the commands need."""
     require_vulkan()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
@@ -85,7 +85,7 @@ def broken_pipe():
 
 @COMMAND
 def test_a_reader_that_went_away(ready, monkeypatch, capsys, words):
-    """`webnn-vk … | head -0`: nothing is said, and it is no fault."""
+    """`webnn-vk … | head -0`: no message, and no error."""
     words = ready(words)
     capsys.readouterr()
     stream = broken_pipe()
@@ -97,7 +97,7 @@ def test_a_reader_that_went_away(ready, monkeypatch, capsys, words):
 
 @COMMAND
 def test_a_closed_stdout(ready, monkeypatch, capsys, words):
-    """`webnn-vk … >&-`: what should have been printed is not, and a line says so."""
+    """`webnn-vk … >&-`: the output is lost, and a line says so."""
     words = ready(words)
     capsys.readouterr()
     monkeypatch.setattr(sys, "stdout", None)
@@ -109,8 +109,8 @@ def test_a_closed_stdout(ready, monkeypatch, capsys, words):
 
 @pytest.mark.parametrize("closed", ["0", "1", "2", "012"])
 def test_closed_streams_stay_apart_from_files(tmp_path, closed):
-    """What a command opens never becomes its standard output: a file on descriptor 1 would get
-    what drivers print."""
+    """A file that a command opens never becomes its standard output: a file on descriptor 1 would
+    get drivers' messages."""
     ends = " ".join(f"{number}>&-" if number != "0" else "0<&-" for number in closed)
     code = "import os, sys\nfrom webnn_vk.tools import cli\nsys.argv[1:] = ['operators']\n" \
            "status = cli.main()\nfile = open('opened', 'w')\n" \
@@ -123,8 +123,8 @@ def test_closed_streams_stay_apart_from_files(tmp_path, closed):
     assert done.stderr == "webnn-vk: stdout: Bad file descriptor\n" * (closed == "1")
 
 
-#: Sends Ctrl-C when the module of that number is looked for ("own": the first of ours that the
-#: command itself loads), and says of how many it was.
+#: Sends Ctrl-C when the module with this number is looked up ("own": the first of our modules that
+#: the command itself loads), and says how many there were.
 INTERRUPTING = """
 import json, os, signal, sys
 import webnn_vk.__main__ as entry
@@ -159,7 +159,7 @@ def test_ctrl_c_while_a_command_is_loaded(ready, words):
 
 @pytest.mark.parametrize("words", [LINES["check"], LINES["operators"]])
 def test_ctrl_c_while_modules_are_loaded(ready, words):
-    """At the first one, with nothing of the command line there, and in the midst of them."""
+    """At the first one, before the command line's own modules are loaded, and in the middle."""
     words = ready(words)
     status, err = interrupted(0, words)
     assert status == 0, err
@@ -171,7 +171,7 @@ def test_ctrl_c_while_modules_are_loaded(ready, words):
 
 @pytest.mark.parametrize("words", ["stat", "verify", "clear"])
 def test_the_cache_beside_a_process_that_clears(ready, tmp_path, monkeypatch, capsys, words):
-    """Files vanish before any of the command's calls: of that nothing is said."""
+    """Files vanish before any of the command's calls: that is not reported."""
     ready("")
     cache, kept = tmp_path / "cache", tmp_path / "kept"
     spec = KernelSpec.from_json(table()["scatter_clear.comp.j2"]["example"])
@@ -189,7 +189,7 @@ def test_the_cache_beside_a_process_that_clears(ready, tmp_path, monkeypatch, ca
     cache.rename(kept)
 
     def calls(vanish: int) -> int:
-        """How many calls on files there are; before that of this number all files vanish."""
+        """How many calls on files there are; before the call with this number all files vanish."""
         shutil.rmtree(cache, ignore_errors=True)
         shutil.copytree(kept, cache)
         count = 0
@@ -212,7 +212,7 @@ def test_the_cache_beside_a_process_that_clears(ready, tmp_path, monkeypatch, ca
                 patch.setattr(module, name, watched(getattr(module, name)))
             status = cli.main(["cache", words])
         out, err = capsys.readouterr()
-        # The schedules are none: that is said of those that were read.
+        # They are not schedules: reported for the files that were read.
         assert (status, err) == (words == "verify" and "damaged schedule" in out, ""), vanish
         assert "damaged graph" not in out and "damaged shader" not in out, vanish
         return count

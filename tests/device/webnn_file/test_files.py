@@ -1,4 +1,4 @@
-"""Graphs saved and loaded run as before, on both devices; how weights are held."""
+"""Graphs saved and loaded run as before, on both devices; how weights are stored."""
 
 import asyncio
 
@@ -19,7 +19,8 @@ def floats(*shape):
 
 
 def close(got, expected):
-    """Constants may be rounded elsewhere than constant tensors and what is computed of them."""
+    """Constants may be rounded at other places than constant tensors and results computed from
+    them."""
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
@@ -58,7 +59,7 @@ def test_saved_before_and_loaded_after_the_build(context, tmp_path):
 
 
 def test_a_built_graph_is_saved_as_it_was_compiled(context, tmp_path):
-    """Weights come back from the device, unpacked; what was folded is a constant."""
+    """Weights come back from the device, unpacked; a folded value is a constant."""
     builder, outputs, feeds = network(context)
     x = outputs["half"]
     big = builder.matmul(x, builder.exp(builder.constant(floats(10, 2048) / 100)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-#: Makes an input of a name, a shape and a data type.
+#: Makes an input with a name, a shape and a data type.
 Input = Callable[[str, tuple[int, ...], str], Any]
 
 B, H, D, E = 2, 4, 8, 6
@@ -38,7 +38,7 @@ class Form:
 
     @property
     def means(self) -> bool:
-        """Whether the parts go together."""
+        """Whether this combination is possible."""
         masked_by_heads = self.mask not in ("none", "causal", "half causal")
         return (
             (self.shape == "heads" or self.heads == "all")
@@ -68,7 +68,7 @@ def scaled(emit: Any, form: Form, x: Any) -> Any:
 
 
 def kept(emit: Any, form: Form, y: Any) -> Any:
-    """Half of the scale, for each of both operands."""
+    """Half of the scale, for each of the two operands."""
     return emit.mul(y, numbered(emit, form, D**-0.25)) if form.scale == "both" else y
 
 
@@ -163,8 +163,8 @@ def masked(emit: Any, form: Form, x: Any, make_input: Input) -> Any:
 
 
 def describe(emit: Any, form: Form, make_input: Input) -> Any:
-    """The attention [B, rows, H · E] of inputs q, k, v and masks; ``emit`` is an `Emitter`, or what
-    has its methods."""
+    """The attention [B, rows, H · E] of inputs q, k, v and masks; ``emit`` is an `Emitter`, or an
+    object with the same methods."""
     rows, keys = form.steps
     own = {"all": H, "one": 1}.get(form.heads, 2)
     q, k, v = (
@@ -197,7 +197,7 @@ def describe(emit: Any, form: Form, make_input: Input) -> Any:
 
 
 def masks_that_show(form: Form, feeds: dict[str, np.ndarray]) -> None:
-    """Has every query see its first key, by either meaning of a condition."""
+    """Makes every query see its first key, by either meaning of a condition."""
     if "m" in feeds and feeds["m"].dtype == np.uint8:
         feeds["m"] = feeds["m"].copy()
         feeds["m"][..., 0] = form.mask == "where"

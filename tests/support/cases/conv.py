@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of conv are both tested with."""
+"""Nodes for the tests of conv's plans and kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_case(rng: np.random.Generator, name: str, data_type: str) -> tuple:
             "dilations": [pick(1, 2) if rows < 4 else 1, pick(1, 2) if columns < 4 else 1],
         }
         if transposed:
-            # Padding cuts the output, which has to keep a row.
+            # Padding crops the output, which has to keep at least one row.
             arguments["padding"] = [int(p) for p in rng.integers(0, 2, 4)]
             arguments["output_padding"] = [int(rng.integers(s)) for s in strides]
     x = random_array(rng, data_type, tuple(size[d] for d in input_layout))

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of copy are both tested with."""
+"""Nodes for the tests of copy's plans and kernels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OPERATORS = (
 
 def random_shape(rng: np.random.Generator, low: int = 0) -> tuple[int, ...]:
     rank = int(rng.integers(low, 9))
-    # Multiples of 4 and 16 now and then: runs that move as wider elements.
+    # Sometimes multiples of 4 and 16: runs that move as wider elements.
     sizes = (1, 2, 3, 4, 5, 8, 16) if rank < 5 else (1, 2, 3, 4)
     return tuple(int(n) for n in rng.choice(sizes, rank))
 
 
 def random_case(rng: np.random.Generator, name: str, data_type: str) -> tuple:
-    """A random node of an operator, its operands' arrays by value."""
+    """A random node of an operator, with its operands' arrays by value."""
     shape = random_shape(rng, {"concat": 1, "split": 1, "triangular": 2}.get(name, 0))
     rank = len(shape)
     x = random_bits(rng, data_type, shape)

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of elementwise are both tested with."""
+"""Nodes for the tests of elementwise's plans and kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPERATOR_NAMES = sorted(
 
 
 def values(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of all sizes with the type's special ones among them."""
+    """Numbers of all sizes, including the type's special ones."""
     dtype = DATA_TYPES[data_type].numpy
     count = math.prod(shape)
     if dtype.kind != "f":
@@ -59,7 +59,7 @@ def shapes(draw: st.DrawFn, count: int) -> list[tuple[int, ...]]:
 
 @st.composite
 def blocks(draw: st.DrawFn) -> list[tuple[int, ...]]:
-    """A shape and one that divides it, twice."""
+    """A shape and a divisor of it, twice."""
     rank = draw(st.integers(0, 8))
     counts = [draw(st.sampled_from([1, 2, 3] if rank < 5 else [1, 2])) for _ in range(rank)]
     sizes = [draw(st.sampled_from([1, 2, 3, 4] if rank < 5 else [1, 2])) for _ in range(rank)]

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of epilogue are both tested with."""
+"""Nodes for the tests of epilogues' plans and kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_vk.compiler.ops.unary import SIGNED_TYPES
 from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 
-# Exact in every order and with fused multiply-add, on the numbers of `numbers`.
+# Exact in every order and with fused multiply-add, for the numbers of `numbers`.
 BINARY = ("add", "sub", "mul", "max", "min")
 COMPARISONS = ("equal", "not_equal", "greater", "lesser_or_equal")
 UNARY = {
@@ -31,7 +31,7 @@ def numbers(rng: np.random.Generator, data_type: str, shape: tuple[int, ...]) ->
 
 
 def part(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to ``shape``: whole, one element, or some dimensions of it."""
+    """A shape that broadcasts to ``shape``: all dimensions, one element, or some dimensions."""
     kind = rng.integers(4)
     if kind == 0:
         return shape
@@ -55,7 +55,7 @@ class Chain:
         return value
 
     def step(self, value: Value) -> Value:
-        """The value with one more random operator."""
+        """The value after one more random operator."""
         rng, emit, shape = self.rng, self.emit, value.shape
         unary = [name for name, types in UNARY.items() if value.data_type in types]
         match rng.integers(6):

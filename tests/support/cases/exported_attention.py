@@ -1,4 +1,4 @@
-"""PyTorch's attention with a mask of truth values, as its exporters write it to ONNX."""
+"""PyTorch's attention with a boolean mask, as its exporters write it to ONNX."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.onnx_models import info, model
 
 def exported(exporter: str, mask: tuple[int, ...], kind: int, heads: int = 4) -> ModelProto:
     """``scaled_dot_product_attention(q, k, v, attn_mask=seen)`` as PyTorch's exporters write it:
-    "TorchScript" (symbolic_opset14), with the scale from the shape and constants of one element, or
-    "dynamo" (torchlib), with scalars. Both put 0 where the softmax of a query that sees nothing is
-    NaN."""
+    "TorchScript" (symbolic_opset14), with the scale computed from the shape and constants of one
+    element, or "dynamo" (torchlib), with scalars. Both write 0 where the softmax is NaN because a
+    query sees no key."""
     node, dtype = helper.make_node, helper.tensor_dtype_to_np_dtype(kind)
     one = (1,) if exporter == "TorchScript" else ()
     constants = {
@@ -66,7 +66,7 @@ def exported(exporter: str, mask: tuple[int, ...], kind: int, heads: int = 4) ->
 
 
 def seen_by(mask: tuple[int, ...]) -> np.ndarray:
-    """A random mask with queries that see nothing, and some that see all."""
+    """A random mask with queries that see nothing, and some that see all keys."""
     seen = np.random.default_rng(3).integers(0, 2, mask).astype(np.uint8)
     seen[..., -1, :] = 1
     if mask[-2] > 1:

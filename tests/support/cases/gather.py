@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of gather are both tested with."""
+"""Nodes for the tests of gather's plans and kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUGE = {
 def random_indices(
     rng: np.random.Generator, index_type: str, shape: tuple[int, ...], size: int
 ) -> np.ndarray:
-    """Mostly valid indices, negative ones among them, some outside, some very far outside."""
+    """Mostly valid indices, some of them negative, some outside, some very far outside."""
     low = 0 if index_type == "uint32" else -size - 2
     values = rng.integers(low, size + 2, shape)
     huge = rng.choice(np.array(HUGE[index_type], np.int64), shape)

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of matmul are both tested with."""
+"""Nodes for the tests of matmul's plans and kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gemm_node(rng: np.random.Generator, data_type: str) -> tuple:
 
 
 def product_node(m: int, n: int, k: int, data_type: str = "float16", **arguments) -> KernelNode:
-    """A product of operands that are no constants; with arguments a gemm."""
+    """A product of operands that are not constants; with arguments a gemm."""
     a_transpose, b_transpose = (arguments.get(f"{name}_transpose") for name in "ab")
     a = MLOperandDescriptor(data_type, (k, m) if a_transpose else (m, k))
     b = MLOperandDescriptor(data_type, (n, k) if b_transpose else (k, n))

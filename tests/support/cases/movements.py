@@ -1,4 +1,4 @@
-"""Random graphs in which movements stand next to products and other kernels."""
+"""Random graphs in which operators that only move elements surround products and other kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webnn_vk.compiler.ir import Emitter, Graph, Value
 
 @st.composite
 def factored(draw: st.DrawFn, size: int) -> tuple[int, ...]:
-    """A shape of so many elements."""
+    """A shape with this number of elements."""
     dims: list[int] = []
     for factor in (2, 2, 2, 3, 5):
         if size % factor == 0:
@@ -33,7 +33,7 @@ def factored(draw: st.DrawFn, size: int) -> tuple[int, ...]:
 
 
 def move(draw: Callable[[Any], Any], emit: Emitter, x: Value, kinds: tuple[str, ...]) -> Value:
-    """The value moved in one of these ways."""
+    """The value, moved in one of these ways."""
     shape = x.shape
     axis = draw(st.integers(0, len(shape) - 1))
     match draw(st.sampled_from(kinds)):
@@ -69,7 +69,7 @@ PERMUTATIONS = ("transpose", "transpose", "reshape")
 
 @dataclass(frozen=True)
 class MovingGraph:
-    """A graph that prints as its text."""
+    """A graph whose representation is its text."""
 
     graph: Graph
 
@@ -82,7 +82,7 @@ class MovingGraph:
 
 @st.composite
 def moving_graphs(draw: st.DrawFn, kinds: tuple[str, ...] = MOVES) -> MovingGraph:
-    """A graph of some ten movements and kernels; any value may be an output or have several
+    """A graph of about ten movements and kernels; any value may be an output or have several
     readers."""
     emit = Emitter()
     inputs = [graph_input("a", (4, 6)), graph_input("b", (2, 3, 4))]

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of norm are both tested with."""
+"""Nodes for the tests of norm's plans and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that the plans and the kernels of pool are both tested with."""
+"""Nodes for the tests of pool's plans and kernels."""
 
 from __future__ import annotations
 

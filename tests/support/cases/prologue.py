@@ -1,4 +1,4 @@
-"""Kernels that compute their operand where they load it: what plans and kernels are tested with."""
+"""Kernels that compute their operand where they load it: nodes for tests of plans and kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 
 class Made:
-    """A graph that is one kernel in the end, with the arrays of its inputs."""
+    """A graph that becomes one kernel, with the arrays of its inputs."""
 
     def __init__(self, data_type: str, build: Callable[[Made], Value]) -> None:
         self.data_type = data_type
@@ -117,5 +117,5 @@ CASES = _cases(
     _mask, _columns, _residual, _odd_norm, _instances, _distance, _leading, _logarithms, _position,
     _pixels, _all_pixels,
 )
-#: What is computed before lies elsewhere.
+#: The operand's computation, in another layout.
 FAR = _cases(_halves, _turned)

@@ -1,4 +1,4 @@
-"""Random graphs of element-wise operators, which passes that order and fuse are tested with."""
+"""Random graphs of element-wise operators, for tests of passes that order and fuse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pictures of how the library is built, drawn from the library itself: `docs/pictures/*.svg`.
+"""Pictures of the library's structure, drawn from the library itself: `docs/pictures/*.svg`.
 
-They are as wide as a phone's screen, so that their text can be read there, and bring both a light
-and a dark face. Written by `python -m tests.support.generate pictures`.
+They are as wide as a phone's screen, so that their text can be read there, and have a light and a
+dark colour scheme. Written by `python -m tests.support.generate pictures`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FOLDER = ROOT / "docs" / "pictures"
 
 
 def files() -> dict[Path, str]:
-    """The files with the text that they should hold."""
+    """The files with their generated text."""
     return {
         FOLDER / "modules.svg": modules.picture(),
         FOLDER / "compiler.svg": compiler.picture(),

@@ -1,4 +1,4 @@
-"""The way of a graph through the compiler: a small network, pass by pass, as it really goes."""
+"""A graph's way through the compiler: a small network after each pass, as it is really compiled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webnn_vk.compiler.program import DispatchStep, Program, Target, compile_pro
 #: The device that it is compiled for.
 PROFILE = "amd_rdna3"
 _ROW, _LEFT, _BAR, _LONGEST = 20, 26, 190, 200
-#: What stands before the passes of each list: a form of the graph, with what makes it.
+#: The stage before the passes of each list: a form of the graph, and the function that makes it.
 _FORMS = (
     ("Graph", "as the builder's calls describe it"),
     ("placed Graph", "each node on the device or the CPU, with the reason"),
@@ -66,8 +66,8 @@ def network(context: Any) -> Any:
 
 
 def passes() -> tuple[list[list[tuple[str, int]]], Program]:
-    """The lists of passes that run one after the other, each pass with the number of nodes that it
-    leaves (the first entry of a list: that it begins with); and what comes out at the end."""
+    """The lists of passes that run in order, each pass with the number of nodes after it (the first
+    entry of a list: the number before it); and the final result."""
     with webnn_vk.ml.create_context(accelerated=False).result() as context:
         graph = with_weights(network(context).result(), "picture")
     lists: list[list[tuple[str, int]]] = []

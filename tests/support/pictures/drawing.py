@@ -1,4 +1,4 @@
-"""Shapes of an SVG, and the faces of a picture by the reader's colour scheme."""
+"""Shapes of an SVG, and colours that follow the reader's colour scheme."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ svg { font: 12px system-ui, sans-serif; }
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
-    """A box; ``kind`` is one of the style's fills a to e; the title shows over it."""
+    """A box; ``kind`` is one of the style's fills a to e; the title is its tooltip."""
     about = f"<title>{escape(title)}</title>" if title else ""
     return (f'<rect class="box {kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
             f'rx="4">{about}</rect>')
@@ -38,7 +38,7 @@ def bar(x: float, y: float, width: float, height: float) -> str:
 
 
 def text(x: float, y: float, words: str, kind: str = "text", anchor: str = "start") -> str:
-    """A line of text whose base line is at ``y``."""
+    """A line of text with its baseline at ``y``."""
     return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
@@ -49,7 +49,7 @@ def line(points: list[tuple[float, float]], arrow: bool = False) -> str:
 
 
 def svg(height: float, title: str, parts: list[str]) -> str:
-    """The whole picture. ``title`` says what it shows, to those who can't see it."""
+    """The whole picture. ``title`` describes it for readers who can't see it."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="600" viewBox="0 0 {WIDTH} {height:g}" '

@@ -1,4 +1,4 @@
-"""The folders of the package in layers: each stands above all that it imports."""
+"""The folders of the package in layers: each is above all folders that it imports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import cache
 from tests.support.imports import import_graph
 from tests.support.pictures import drawing
 
-#: Folders inside others that are drawn as boxes of their folder.
+#: Subfolders that are drawn as boxes inside their folder.
 _COMPILER, _DRIVERS = "compiler", ("vulkan", "kompute", "null")
-#: Modules beside the folders; they only re-export or start something.
+#: Modules beside the folders; they only re-export names or start a program.
 _MODULES = ("__main__", "onnx_backend", "typing")
-#: What a folder holds, in the few words that a box has room for.
+#: The contents of a folder, in the few words that fit into a box.
 CAPTIONS = {
     "support": "errors, settings, promises, threads, forks, waiting",
     "codegen": "with shaders/: specs → GLSL → SPIR-V",
@@ -36,7 +36,8 @@ _MARGIN, _GAP, _TOP, _HEIGHT, _PART = 12, 8, 48, 38, 24
 
 
 def packages() -> dict[str, frozenset[str]]:
-    """Folder → those that it imports. The compiler's folders and the drivers count on their own."""
+    """Folder → the folders that it imports. The compiler's folders and the drivers count
+    separately."""
     found: dict[str, set[str]] = {}
     for module, targets in import_graph().items():
         own = _top(module)
@@ -51,7 +52,7 @@ def _top(module: str) -> str:
 
 
 def rows(graph: dict[str, frozenset[str]]) -> list[list[str]]:
-    """The packages by how many stand below them at most: the lowest first."""
+    """The packages by the length of the longest chain of imports below them: the lowest first."""
 
     @cache
     def depth(name: str) -> int:
@@ -62,7 +63,7 @@ def rows(graph: dict[str, frozenset[str]]) -> list[list[str]]:
 
 
 def joined(graph: dict[str, frozenset[str]], members: dict[str, str]) -> dict[str, frozenset[str]]:
-    """The graph with some packages taken as one: ``members`` maps each to its whole."""
+    """The graph with some packages merged: ``members`` maps each to its whole."""
     found: dict[str, set[str]] = {}
     for name, targets in graph.items():
         whole = members.get(name, name)

@@ -1,4 +1,4 @@
-"""The timeline: calls of two contexts on one device, and the batches that the schedule makes of
+"""The timeline: calls of two contexts on one device, and the batches that the scheduler makes of
 them."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from webnn_vk.runtime import Run, RunGraph
 from webnn_vk.runtime.schedule import PlannedBatch, Schedule, StreamState
 from webnn_vk.runtime.throttle import Cost, throttle_of
 
-#: Who calls what, in the order of the calls; the third needs the CPU amid its graph.
+#: The caller of each call, in the order of the calls; the third needs the CPU inside its graph.
 CALLS = (
     ("A", "write_tensor"), ("A", "dispatch"), ("A", "dispatch (CPU step)"), ("B", "write_tensor"),
     ("B", "dispatch"), ("A", "read_tensor"), ("B", "read_tensor"),
@@ -22,8 +22,8 @@ _KINDS = {"A": "a", "B": "b"}
 
 
 def batches() -> list[tuple[list[int], bool]]:
-    """The batches in the order in which they start: the numbers of their calls, and whether the
-    CPU does a part. The CPU's part is over when nothing else is left to start."""
+    """The batches in the order in which they start: the numbers of their calls, and whether the CPU
+    does a part. The CPU's part ends when no other batch can start."""
     schedule = Schedule(throttle_of(None), streams=2)
     streams = {name: StreamState() for name in ("A", "B")}
     works = []

@@ -1,4 +1,4 @@
-"""`webnn-vk demo` as a user runs it, failures included: one clear line, never a traceback."""
+"""`webnn-vk demo` as a user runs it. Each failure prints one clear line, never a traceback."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_best_match_on_vulkan(sentences, vulkan):
     assert float(difference[1]) < 1e-5
     assert re.search(r"build \d+\.\d\d s .*first run \d+\.\d\d s", done.stdout)
     assert re.search(r"steady run \d+\.\d\d s", done.stdout)
-    assert done.stderr == ""  # no bar where there is no terminal
+    assert done.stderr == ""  # no progress bar without a terminal
 
 
 def test_own_sentences_on_the_cpu_device(sentences):

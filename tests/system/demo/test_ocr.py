@@ -1,4 +1,4 @@
-"""`webnn-vk demo ocr` as a user runs it: the picture, what is printed, one line per error."""
+"""`webnn-vk demo ocr` as a user runs it: the picture, the printed text, one line per error."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def test_reads_and_draws(capsys, tmp_path, image, trained, monkeypatch):
     with Image.open(tmp_path / "greeting-text.png") as picture:
         assert picture.size == (2 * 160 + 12, 64)
         read = np.asarray(picture.convert("RGB"))[:, 172:]
-    # Beside the image the same word in the colour of its box.
+    # The same word is also printed beside the image, in the colour of its box.
     assert (np.abs(read.astype(int) - [192, 57, 43]).max(axis=2) < 40).sum() > 50
 
 
@@ -125,7 +125,7 @@ def test_where_the_picture_cannot_go(capsys, image, output, message):
         (["demo", "ocr", "--top", "3"], "--top is for the sentences"),
         (["demo", "ocr", "--file", "x"], "--file is for the sentences"),
         (["demo", "what", "is", "--device", "cpu"], "a question of several words is quoted"),
-        (["demo", "ocr?", "--output", "x.png"], "--output is for ocr alone"),
+        (["demo", "ocr?", "--output", "x.png"], "--output is only for ocr"),
     ],
 )
 def test_wrong_use(capsys, arguments, message):
@@ -158,7 +158,7 @@ def test_the_page_is_what_is_drawn():
     drawn = np.asarray(draw_page.draw(), int)
     kept = np.asarray(images.open_image(ocr_demo.example_page()), int)
     assert drawn.shape == kept.shape
-    # Another FreeType draws edges a little differently.
+    # Other versions of FreeType draw edges slightly differently.
     assert np.abs(drawn - kept).mean() < 1.0
 
 

@@ -1,4 +1,5 @@
-"""The encoder against PyTorch, its batching, and what it says about models it can't use."""
+"""The encoder compared with PyTorch, its batching, and its messages for models that it can't use.
+"""
 
 import hashlib
 import json
@@ -52,7 +53,7 @@ def test_reference_script_never_imports_webnn_vk():
 def test_tokens_are_those_of_the_reference(model, reference):
     about, _, _ = reference
     assert [len(ids) for ids in model.tokenize(about["sentences"])] == about["token_counts"]
-    assert max(about["token_counts"]) == 256  # truncated there, not at the file's own 128
+    assert max(about["token_counts"]) == 256  # truncated there, not at the length in the file (128)
 
 
 def test_embeddings_agree_with_pytorch(context, model, reference):
@@ -108,7 +109,7 @@ def test_batch_inputs_are_padded():
 
 @pytest.fixture
 def small(tmp_path):
-    """A folder as the hub lays it out, with a one-layer encoder of random weights."""
+    """A folder in the layout of the hub, with a one-layer encoder of random weights."""
     from safetensors.numpy import save_file
     from tokenizers import Tokenizer, models, pre_tokenizers
 

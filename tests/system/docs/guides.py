@@ -1,4 +1,5 @@
-"""Follows a guide as written: makes the files and the changes that a page shows, in a copy."""
+"""Follows a guide as written: makes the files and changes that a page shows, in a copy of the
+package."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-#: What runs: the package and the folders that lie in it once it is installed.
+#: The package, and the folders that are inside it once it is installed.
 FOLDERS = ("webnn_vk", "codegen", "shaders", "examples")
 _MADE = re.compile(r"Make `([\w/.]+)`[^\n]*\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _DIFF = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -19,17 +20,17 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def page(name: str) -> str:
-    """The text of a guide."""
+    """Text of a guide."""
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
 def made(text: str) -> dict[str, str]:
-    """The files that a page shows whole."""
+    """Files that a page shows in full."""
     return dict(_MADE.findall(text))
 
 
 def changes(text: str) -> list[tuple[str, str, str]]:
-    """The changes that a page shows: file, lines before, lines after."""
+    """Changes that a page shows: file, lines before, lines after."""
     found = []
     for block in _DIFF.findall(text):
         for part in re.split(r"^--- ", block, flags=re.MULTILINE)[1:]:
@@ -41,13 +42,13 @@ def changes(text: str) -> list[tuple[str, str, str]]:
 
 
 def programs(text: str) -> list[str]:
-    """The page's Python that is not a file."""
+    """The page's Python blocks that are not files."""
     files = set(made(text).values())
     return [code for code in _PYTHON.findall(text) if code not in files]
 
 
 def follow(text: str, folder: Path) -> Path:
-    """A copy of the package in the folder, with what the page adds and changes."""
+    """A copy of the package in the folder, with the page's additions and changes."""
     ignore = shutil.ignore_patterns("__pycache__", "pack.bin")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
@@ -64,7 +65,8 @@ def follow(text: str, folder: Path) -> Path:
 
 
 def run(folder: Path, code: str) -> str:
-    """What a program prints that finds the package in the folder, and the tests' modules here."""
+    """Output of a program that imports the package from the folder and the tests' modules from
+    here."""
     path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True,

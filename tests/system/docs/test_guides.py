@@ -1,4 +1,4 @@
-"""The guides for contributors work as written; that for an operator: test_adding."""
+"""The guides for contributors work as written. (The guide for operators: test_adding.)"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.drivers import require_vulkan
 from tests.system.docs import guides
 
-#: How many files each guide says to write or touch, and how many it does.
+#: How many files each guide says to write or change, and how many it really does.
 FILES = {
     "adding-an-operator": ("one", 1),
     "adding-a-pass": ("one", 1),
@@ -23,7 +23,7 @@ FOLLOWED = [name for name in FILES if name != "adding-an-operator"]
 
 
 def files_of(name: str) -> set[str]:
-    """The files that a guide counts: those that it makes, else those that it changes."""
+    """Files that a guide counts: the files that it creates, or else the files that it changes."""
     text = guides.page(name)
     changed = {file for file, *_ in guides.changes(text)}
     counts_changes = name in ("adding-a-driver", "adding-a-data-type")
@@ -45,7 +45,7 @@ def followed(request, tmp_path_factory):
 
 
 def expected(name: str) -> str:
-    """What the page's programs print."""
+    """Output of the page's programs."""
     return {
         "adding-a-pass": "input %x: float32[2]\n%0: float32[2] = relu(input=%x)\noutput y = %0\n",
         "adding-a-kernel": "".join(

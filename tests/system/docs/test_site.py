@@ -27,7 +27,7 @@ PAGES = sorted(
     path.relative_to(ROOT / "docs").with_suffix("").as_posix()
     for path in (ROOT / "docs").rglob("*.md")
 )
-#: Pages made of `examples/`, by `docs/hooks/examples.py`.
+#: Pages generated from `examples/` by `docs/hooks/examples.py`.
 EXAMPLES = {
     f"examples/{path.stem}": path
     for path in sorted((ROOT / "examples").iterdir())
@@ -91,13 +91,13 @@ def test_nothing_is_loaded_from_elsewhere(site):
 def test_the_reference_has_every_operator(site):
     text = (site / "api" / "builder.html").read_text(encoding="utf-8")
     for name in OPERATORS:
-        # Operators of the compiler's own are no methods.
+        # Operators internal to the compiler are not methods.
         public = hasattr(MLGraphBuilder, name)
         assert (f'id="webnn_vk.MLGraphBuilder.{name}"' in text) == public, name
 
 
 def plain(path: Path) -> str:
-    """A page's text without tags."""
+    """Text of a page without tags."""
     return html.unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
 
 
@@ -107,7 +107,7 @@ def test_an_example_is_shown_whole(page, site):
     listed = (site / "examples.html").read_text(encoding="utf-8")
     assert f'href="{page}.html"' in listed
     text = plain(site / f"{page}.html")
-    # What is downloaded is the file itself.
+    # The download is the file itself.
     assert (site / "examples" / path.name).read_bytes() == path.read_bytes()
     if path.suffix == ".py":
         assert path.read_text(encoding="utf-8").rstrip().rpartition("\n\n\n")[2] in text
@@ -120,7 +120,7 @@ def test_an_example_is_shown_whole(page, site):
 
 
 def opened(address: str, profile: Path) -> tuple[str, list[str]]:
-    """A page's document after its scripts have run, and what they wrote to the console."""
+    """A page's document after its scripts have run, and their console messages."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium")
@@ -147,7 +147,7 @@ def test_an_example_loads_in_a_browser(page, address, tmp_path):
 
 
 def loads(page: str, address: str, tmp_path: Path) -> None:
-    """It does, and its script runs without a complaint."""
+    """The page loads, and its script runs without console messages."""
     text, console = opened(f"{address}/{page}.html", tmp_path)
     assert "<article" in text and len(text) > 10_000
     # The page's script has run.

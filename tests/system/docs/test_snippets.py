@@ -1,6 +1,6 @@
-"""The Python of the documentation runs, page by page, and prints what the page says it prints.
+"""The Python of the documentation runs, page by page, and prints the output that the page shows.
 
-A page is one program: its blocks run in order. A block of text after one of Python is the output.
+A page is one program: its blocks run in order. A text block after a Python block is its output.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
-#: Pages whose snippets need something around them: test_fragments counts and runs those, or says
-#: which test does.
+#: Pages whose snippets need additional names: test_fragments counts and runs them, or says which
+#: test does.
 ELSEWHERE = {
     "adding-a-data-type", "adding-a-driver", "adding-a-kernel", "adding-a-pass",
     "adding-an-operator", "drivers", "gpu", "interop", "onnx", "profiling", "webnn-file",
@@ -29,7 +29,7 @@ PAGES = {
     if (page := path.relative_to(ROOT / "docs").with_suffix("").as_posix()) not in ELSEWHERE
     and (blocks := [b for b in BLOCK.findall(path.read_text(encoding="utf-8")) if b[0] == "python"])
 }
-#: Runs the blocks given on the standard input in one namespace; prints what each printed.
+#: Runs the blocks from standard input in one namespace and prints the output of each.
 RUN = """
 import contextlib, io, json, sys
 names, printed = {"__name__": "__main__"}, []

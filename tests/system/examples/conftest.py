@@ -1,4 +1,4 @@
-"""Programs of `examples/`, as they stand and with mistakes in them."""
+"""Programs of `examples/`, unchanged and with mistakes added."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def with_mistake(text: str, *edits: tuple[str, str]) -> str:
-    """A program's text in which each edit has replaced something."""
+    """Text of a program with all edits applied."""
     for before, after in edits:
         assert before in text, before
         text = text.replace(before, after)
@@ -23,12 +23,12 @@ def with_mistake(text: str, *edits: tuple[str, str]) -> str:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., types.ModuleType]]:
-    """Loads a program, edited as a user who errs would write it, as a module of its own."""
+    """Loads a program as a module, with edits such as a user's mistakes."""
 
     def load(name: str, *edits: tuple[str, str]) -> types.ModuleType:
         text = with_mistake((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"), *edits)
         module = types.ModuleType(f"example_{name}")
-        # Dataclasses and pydantic look for the module by its name.
+        # Dataclasses and pydantic look up the module by its name.
         monkeypatch.setitem(sys.modules, module.__name__, module)
         exec(compile(text, f"{name}.py", "exec"), module.__dict__)
         return module
@@ -38,7 +38,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., types.Mod
 
 @pytest.fixture(params=["cpu", "vulkan"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`create_context()` takes that device."""
+    """`create_context()` opens this device."""
     if request.param == "vulkan":
         request.getfixturevalue("vulkan")
     monkeypatch.setenv("WEBNN_VK_DEVICE", request.param)

@@ -1,4 +1,4 @@
-"""The notebook of `examples/`, in a kernel of its own: what its cells show, and its mistakes."""
+"""The notebook of `examples/` in its own kernel: the output of its cells, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def notebook():
 
 
 def run(notebook, *edits):
-    """The outputs of the code cells, each a text by its kind."""
+    """Outputs of the code cells: texts by MIME type."""
     edited = copy.deepcopy(notebook)
     cells = [cell for cell in edited.cells if cell.cell_type == "code"]
     if edits:
@@ -53,7 +53,7 @@ def test_what_the_cells_show(notebook, device):
 
 
 def smoothed():
-    """The curve after five times of smoothing."""
+    """The curve after smoothing it five times."""
     window = np.exp(-np.linspace(-2, 2, 21) ** 2)
     noise = np.random.default_rng(0).normal(0, 0.3, 200)
     curve = np.sin(np.linspace(0, 6, 200)) + noise

@@ -1,4 +1,5 @@
-"""The notebooks of `examples/` show what they say they show; the first one: test_notebook.py."""
+"""The notebooks of `examples/` show the output that they claim. (The first one: test_notebook.py.)
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 nbformat = pytest.importorskip("nbformat")
 from tests.support import notebooks  # noqa: E402
 
-#: Each with the devices that it runs on; with --long on those after the first, too.
+#: Notebooks with the devices that they run on. Devices after the first need --long.
 NOTEBOOKS = {
     "semantic_search": ("vulkan", "cpu"),
     "text_in_images": ("cpu", "vulkan"),
@@ -51,14 +52,14 @@ def test_notebook(name, device, request, monkeypatch):
     expected = notebooks.expected(path)
     assert [text if then is not None else None for text, then in zip(shown, expected, strict=True)
             ] == expected
-    # Where the machines differ something is shown, too.
+    # Output is also shown where machines differ.
     assert all(text for text, then in zip(shown, expected, strict=True) if then is None)
 
 
 @pytest.mark.parametrize("device", ["vulkan", pytest.param("cpu", marks=pytest.mark.long)])
 def test_tuning_shows_something_without_a_gpu(device, request, monkeypatch):
-    """On software Vulkan, which nothing in the environment asks for, a table of what was measured;
-    on the CPU device why there is none."""
+    """On software Vulkan without settings in the environment: a table of measurements. On the CPU
+    device: the reason why there is none."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
         monkeypatch.delenv("WEBNN_VK_DEVICE", raising=False)

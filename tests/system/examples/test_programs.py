@@ -1,5 +1,5 @@
-"""The CNN, the transformer and the shader of `examples/`: their results, and what their likely
-mistakes are answered with, word for word."""
+"""The CNN, the transformer and the shader of `examples/`: their results, and the exact messages for
+likely mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The FastAPI service of `examples/`, by its test client, and mistakes of asyncio's users."""
+"""The FastAPI service of `examples/` through its test client, and likely mistakes with asyncio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ testclient = pytest.importorskip("fastapi.testclient")
 
 
 def similarities(module, vector):
-    """Names and cosine similarities, the greatest first."""
+    """Names and cosine similarities, greatest first."""
     products = np.array(list(module.CATALOGUE.values()))
     scores = products @ vector / np.linalg.norm(products, axis=1) / np.linalg.norm(vector)
     return [(list(module.CATALOGUE)[i], scores[i]) for i in np.argsort(-scores)]

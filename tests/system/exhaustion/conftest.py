@@ -1,4 +1,4 @@
-"""Processes that are short of something: their limits, environment and compilers are the test's."""
+"""Child processes with limited resources: limits, environment and compilers are set by the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import build_pack
 
-#: What every child starts with: y = relu(x @ w + b) + x, of kernels that fuse.
+#: Every child starts with this: y = relu(x @ w + b) + x, in kernels that fuse.
 COMMON = '''
 import os, resource, signal, sys, threading, time, warnings
 import numpy as np
@@ -56,7 +56,7 @@ def lower(what, value):
 
 @pytest.fixture(scope="session")
 def pack(vulkan: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The precompiled shaders of the children's graph, unfused."""
+    """Precompiled shaders of the children's graph, unfused."""
     if find_compiler() is None:
         pytest.skip("no GLSL compiler to make a pack with")
     names: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def pack(vulkan: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def child() -> Callable[..., str]:
-    """Runs Python in a process of its own, with `COMMON` before it; returns what it printed."""
+    """Runs Python code in a new process, with `COMMON` before it, and returns its output."""
 
     def run(code: str, *, timeout: float = 120, environment: Mapping[str, str | None] = {},
             command: tuple[str, ...] = ()) -> str:

@@ -1,4 +1,5 @@
-"""A GLSL compiler that fails: the next one, then the unfused kernels of the pack, then the CPU."""
+"""When a GLSL compiler fails, the next one is used, then unfused kernels of the shader archive,
+then the CPU."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ import pytest
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: What fails, as a script; each writes down that it was run.
+#: Failing compilers as scripts. Each records that it was run.
 BROKEN = {
     "exits 1": "exit 1",
     "crashes": "kill -SEGV $$",
     "writes garbage": "for f in *.comp; do printf nonsense > $f.spv; done",
     "hangs": "sleep 600",
 }
-#: A hang is waited for a second here, not thirty.
+#: The timeout for a hanging compiler is one second here instead of thirty.
 IMPATIENT = '''
 from webnn_vk.codegen import process
 process.START_SECONDS, process.SHADER_SECONDS = 1.0, 0.0
@@ -61,7 +62,7 @@ print(len(graph.report().steps), said(caught))
 ''', environment=environment(tools, pack))
     assert printed.split(None, 1)[1].strip() == "[]"
     assert int(printed.split()[0]) == 1  # fused
-    # The broken one is not tried for the second graph.
+    # The broken compiler is not tried for the second graph.
     assert len((tools / "runs").read_text().split()) <= 3
 
 
@@ -101,7 +102,8 @@ print({step.device for step in graph.report().steps}, said(caught))
 
 
 def test_what_is_short_for_one_graph_is_there_for_the_next(child, tools, pack):
-    """No descriptor for the compiler's files: that graph is unfused, the next one is fused."""
+    """Without a file descriptor for the compiler's files the graph is unfused; the next graph is
+    fused."""
     real = shutil.which("glslangValidator")
     if real is None:
         pytest.skip("no glslangValidator")

@@ -1,4 +1,4 @@
-"""No home, no room, no descriptors, and caches in which anything may lie."""
+"""No home folder, no disk space, no file descriptors, and caches with arbitrary contents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def environment(tmp_path: Path, vulkan: None) -> dict[str, str]:
 @pytest.mark.sample(0.4)
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_anything_as_a_cache_entry(child, environment, kind):
-    """It is a miss, never waited for, and no reason to give up the rest of the cache."""
+    """Such an entry is a cache miss. It is never waited for, and the rest of the cache stays in
+    use."""
     code = '''
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -53,7 +54,7 @@ print(cache_state())
     printed = child(code, environment=environment, timeout=60)
     assert "'compiler': 1" in printed and "} []" in printed and "'problem': ''" in printed
     if "folder" not in kind:
-        # Replaced by what belongs there.
+        # It is replaced by a correct entry.
         assert entry.is_file() and not entry.is_symlink() and entry.stat().st_size > 1000
     else:
         assert entry.is_dir()  # not ours to remove
@@ -74,12 +75,12 @@ with warnings.catch_warnings(record=True) as caught:
     check(ml.create_context().result(60))
 print(said(caught))
 ''', environment={**environment, "WEBNN_VK_PACK": str(path)}, timeout=60)
-    assert "the pack of shaders is not used" in printed
+    assert "the shader archive is not used" in printed
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes a user without a passwd entry")
 def test_a_user_without_a_home(child, environment, tmp_path):
-    """As in containers started with --user 12345: no HOME, nothing in /etc/passwd."""
+    """As in containers started with --user 12345: no HOME, no entry in /etc/passwd."""
     work = tmp_path / "work"
     work.mkdir()
     for folder in (work, tmp_path, *list(tmp_path.parents)[:3]):
@@ -111,7 +112,7 @@ print(said(caught))
 
 
 def test_a_limit_on_the_size_of_files(child, environment):
-    """RLIMIT_FSIZE, as under a full disk quota: nothing is cached, everything works."""
+    """With RLIMIT_FSIZE, like a full disk quota: nothing is cached, everything works."""
     printed = child('''
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 restore = lower(resource.RLIMIT_FSIZE, 512)
@@ -130,7 +131,7 @@ print(len(os.listdir(os.environ["WEBNN_VK_CACHE"] + "/spirv")))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 def test_a_full_disk(child, environment, tmp_path):
-    """A file system of 64 kB, of which nothing is left."""
+    """A full file system of 64 kB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder])
@@ -154,8 +155,9 @@ print(os.listdir(os.environ["WEBNN_VK_CACHE"] + "/spirv"))
 
 @pytest.mark.parametrize("left", range(6))
 def test_no_descriptors(child, environment, left):
-    """With ``left`` descriptors to be had, while a context is made and while a graph is built:
-    each works or says what is missing, and all is well when there are descriptors again."""
+    """With ``left`` free file descriptors while a context is created and a graph is built: each
+    call succeeds or names what is missing, and all calls succeed once descriptors are free again.
+    """
     printed = child(f'''
 LEFT = {left}
 class Short:

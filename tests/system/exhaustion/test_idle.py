@@ -1,4 +1,4 @@
-"""What is destroyed goes back to the system while the context is idle, and at once when another
+"""Destroyed memory returns to the system while the context is idle, and at once when another
 context runs out of memory."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ import pytest
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: Reads what the process holds, and waits for it to go back: by the clock of the promise, a second,
-#: times ten for a machine that has other things to do.
+#: Reads how much memory the process has and waits until it falls. One second is promised; ten are
+#: allowed, because the machine may be busy.
 MEASURE = '''
 import gc
 MB = 1 << 20
@@ -99,7 +99,7 @@ check(context)
 
 @pytest.mark.large
 def test_what_was_staged(child, environment):
-    """Writes and reads of 16 MB, 20 at a time: nothing of them stays."""
+    """Writes and reads of 16 MB, 20 at a time, leave no memory allocated."""
     printed = child(MEASURE + '''
 context = ml.create_context().result(60)
 check(context)
@@ -120,8 +120,8 @@ print(goes_back(start, 40 * MB))
 
 @pytest.mark.parametrize("garbage", ["tensors", "dropped objects", "a graph"])
 def test_another_context_needs_it(child, vulkan, garbage):
-    """The heap is full of what an idle context has destroyed; before its timeline sees to it,
-    another context gets it."""
+    """The heap is full of memory that an idle context has destroyed. Another context gets it before
+    the first context's timeline would free it."""
     child(MEASURE + f'''
 GARBAGE = {garbage!r}
 from webnn_vk.runtime import timeline
@@ -159,7 +159,7 @@ for _ in range(2):
 
 @pytest.mark.large
 def test_a_flood_of_writes(child, environment):
-    """150 writes of 16 MB behind a busy device took 2.5 GB."""
+    """150 writes of 16 MB behind a busy device once took 2.5 GB."""
     printed = child(MEASURE + '''
 context = ml.create_context().result(60)
 check(context)

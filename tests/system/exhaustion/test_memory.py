@@ -1,4 +1,4 @@
-"""Memory that runs out: at any step of the library on any thread, and by a limit of the system."""
+"""Out of memory: at any step of the library on any thread, and by a limit of the system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: Functions entered in one call, of which so many get MemoryError in an ordinary run.
+#: Functions entered by one call; in an ordinary run so many of them get MemoryError.
 SAMPLE = 10
 
 AT_ANY_STEP = '''
@@ -85,8 +85,8 @@ print(METHOD, total, tried, lost)
     *[pytest.param(name, marks=pytest.mark.long) for name in ("create", "write_large", "result")],
 ])
 def test_memory_error_at_any_step(child, request, device, method):
-    """The call works or rejects as documented; the context goes on, or is lost with the reason; it
-    ends, and its device is closed."""
+    """The call succeeds or rejects as documented. The context goes on, or is lost with the reason.
+    Then it is destroyed, and its device is closed."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     sample = None if request.config.option.long else SAMPLE
@@ -99,8 +99,8 @@ def test_memory_error_at_any_step(child, request, device, method):
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_a_limit_of_address_space(child, request, device):
-    """RLIMIT_AS: tensors, graphs and writes until nothing goes any more, three times over. Each
-    call works or says what it lacks, and with the tensors gone all is as before."""
+    """With RLIMIT_AS: creates tensors, graphs and writes until memory is exhausted, three times.
+    Each call succeeds or names what is missing. Without the tensors everything works as before."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     printed = child('''

@@ -1,4 +1,4 @@
-"""The system has no thread left: creation is all or nothing, and everything can be tried again."""
+"""No thread can be started: creation has no partial effects, and every call can be repeated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: `Starts(k)`: from the k-th start on no thread can be started. In use threads go on.
+#: `Starts(k)`: from the k-th start on, starting a thread fails. Running threads are not affected.
 STARTS = '''
 import _thread, gc
 from webnn_vk.support import background
@@ -72,7 +72,7 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def test_a_context_is_made_or_not(child, environment):
-    """At every start that fails, the first of all included: OperationError, and nothing stays."""
+    """At every failing start, the first included: OperationError, and nothing is left over."""
     printed = child(STARTS + '''
 k, failed = 0, 0
 while True:
@@ -145,8 +145,8 @@ assert context.compute_async(check(context), {"x": x}).result(60)["y"].shape == 
 
 @pytest.mark.parametrize("how", ["destroy", "destroy in a callback", "drop"])
 def test_destroying_can_be_repeated_and_ends(child, environment, how):
-    """The context is lost at once; its threads and its device go when there is a thread for it,
-    asked or not."""
+    """The context is lost at once. Its threads and its device are freed once a thread can be
+    started, with or without a further call."""
     child(STARTS + f'''
 HOW = {how!r}
 context = ml.create_context().result(60)
@@ -191,7 +191,7 @@ assert devices() == 0
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="RLIMIT_NPROC binds a user other than root alone")
 def test_a_limit_of_the_user(child, environment):
-    """RLIMIT_NPROC as the system enforces it, on a user of his own."""
+    """RLIMIT_NPROC as enforced by the system, for another user."""
     child(STARTS + '''
 warm = webnn.Settings.from_environment()
 with ml.create_context().result(60) as context:

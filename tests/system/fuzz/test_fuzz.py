@@ -1,4 +1,4 @@
-"""The fuzzer for some seconds, with --long until it has made a million calls."""
+"""Runs the fuzzer for some seconds, with --long until it has made a million calls."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def test_every_call_is_answered_as_documented(calls, seconds, vulkan):
     assert "every call answered as documented" in done.stdout
     counts = {kind: int(count) for kind, count in re.findall(
         r"(\w+) (\d+)", re.search(r"outcomes: (.*)", done.stdout)[1])}
-    # Neither are all calls refused, nor all taken; and both devices have had their share.
+    # Some calls are refused and some are accepted, and both devices were used.
     assert counts["accepted"] > 100 and counts["TypeError"] > 100
     made, where = re.search(r": (\d+) calls .*; (.*)", done.stdout).groups()
     assert "cpu" in where and "vulkan" in where
@@ -33,7 +33,7 @@ def test_every_call_is_answered_as_documented(calls, seconds, vulkan):
 
 
 def test_a_failure_is_found_and_made_small(tmp_path):
-    """With a defect put there: descriptors of rank 4 make ``create_tensor`` raise."""
+    """With a planted defect: descriptors of rank 4 make ``create_tensor`` raise."""
     code = (
         "import sys, webnn_vk as webnn\n"
         "from tests.fuzz.__main__ import main\n"
@@ -52,6 +52,6 @@ def test_a_failure_is_found_and_made_small(tmp_path):
     fewest = done.stdout.split("the fewest calls that show it")[1]
     assert re.findall(r"^  \d+: (\w+)\(", fewest, re.MULTILINE) == ["create_tensor"]
     again = re.search(r"again: python (-m tests.fuzz --seed 1 --replay \S+)", fewest)[1]
-    # Without the defect the same calls are answered.
+    # Without the defect the same calls succeed.
     assert subprocess.run([sys.executable, *again.split(), "--uses", "1"], cwd=ROOT,
                           capture_output=True, timeout=240).returncode == 0

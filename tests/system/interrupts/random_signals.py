@@ -1,5 +1,5 @@
-"""Interrupts at random moments in a process of their own, from another thread as a terminal or a
-supervisor sends them: ``python -m tests.system.interrupts.random_signals vulkan 2000 0``."""
+"""Interrupts a process at random moments from another thread, as a terminal or a supervisor does:
+``python -m tests.system.interrupts.random_signals vulkan 2000 0``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import numpy as np
 from tests.support.contexts import settled_bytes
 from tests.system.interrupts.world import World
 
-#: Seconds between signals: at most.
+#: Maximum seconds between signals.
 PAUSE = 0.004
 
 
 def dropped(given: sys.UnraisableHookArgs) -> None:
-    """One that comes amid a destructor or the collector Python drops, and says so: it is sent
-    again."""
+    """Python drops an exception raised in a destructor or the collector and reports it: the signal
+    is sent again."""
     if given.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(given)
 

@@ -1,4 +1,5 @@
-"""A signal at places of the GPU API's methods: the device goes on, or the call was not made."""
+"""A signal at various places in the GPU API's methods: the device goes on, or the call has no
+effect."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class World:
         self.queue.submit([self.commands])
         read = self.queue.read_buffer(self.buffer).result(10)
         assert read.view(np.float32).tolist() == [2 * number] * 4
-        # What our own line of `export` may have lost.
+        # The object that a line of `export` may have lost.
         self.context.export_to_gpu(self.tensor).destroy()
         self.context.write_tensor(self.tensor, np.full(4, number, np.float32))
         assert self.context.read_tensor(self.tensor).result(10).tolist() == [number] * 4
@@ -95,9 +96,10 @@ def test_a_signal_at_any_place(world, method, form, request):
 
 
 def test_an_interrupted_export_is_undone(world):
-    """Wherever the interrupt came: the tensor is the context's, or its buffer the caller's."""
+    """Wherever the interrupt arrives: either the tensor belongs to the context, or the caller has
+    its buffer."""
     data = np.arange(4, dtype=np.float32)
-    # No frame of ours, in which what was returned might be lost.
+    # No frame of the library, in which the return value could be lost.
     export = partial(world.context.export_to_gpu, world.tensor)
     export().destroy()
     for at in range(count(export)):
@@ -110,7 +112,7 @@ def test_an_interrupted_export_is_undone(world):
         world.context.write_tensor(world.tensor, data * at)
         found = world.context.read_tensor(world.tensor).result(10)
         assert found.tolist() == (data * at).tolist(), signal.place
-    # One that a caller has stays, whatever comes into a second call.
+    # A buffer that a caller already has stays valid, whatever interrupts a second call.
     buffer = export()
     for at in range(count(export)):
         try:
@@ -125,7 +127,7 @@ def test_an_interrupted_export_is_undone(world):
 
 @pytest.mark.parametrize("call", ["write_buffer", "submit", "read_buffer"])
 def test_a_buffer_that_is_given_back_amid_a_call(world, call):
-    """What the call finds too late to be the buffer's is the tensor's: nothing changes it."""
+    """A call that finds too late that the buffer was given back leaves the tensor unchanged."""
     theirs, ours = np.full(4, 9, np.float32), np.full(4, 5, np.float32)
     refused = 0
 
@@ -169,8 +171,8 @@ def test_a_buffer_that_is_given_back_amid_a_call(world, call):
 
 @pytest.mark.parametrize("form", ["interrupt", "handler"])
 def test_a_signal_amid_recording(world, form, monkeypatch):
-    """Whole commands, and a barrier between any two that touch the same memory, whoever recorded
-    them; the values are those of that order."""
+    """Commands are recorded whole, with a barrier between any two that touch the same memory, on
+    any recording thread. The values are those of that order."""
     device, driver = world.device, world.device._state.device.driver
     a, b, c = (device.create_buffer(size=16, usage=ALL) for _ in range(3))
     recorded = []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from tests.support import selection
-from tests.support.contexts import settled_bytes
+from tests.support.contexts import returns_to, settled_bytes
 from tests.support.interrupts import Places, count, interrupt
 from tests.system.interrupts.world import World
 from webnn_vk import InvalidStateError
@@ -16,7 +14,7 @@ from webnn_vk import InvalidStateError
 METHODS = ("write", "write_large", "dispatch", "read", "result", "read_into", "compute",
            "compute_async", "create", "destroy", "fence", "fence_done", "callback", "to_numpy",
            "asarray", "build")
-#: Places of each method in an ordinary run.
+#: How many places of each method are tested in an ordinary run.
 SAMPLE = 12
 
 
@@ -30,7 +28,8 @@ def world(request):
 
 
 def places(call, method, request):
-    """All of them under --long, else the first and last and some between, others each day."""
+    """All places with --long; otherwise the first, the last and some between, different ones each
+    day."""
     call()
     total = count(call)
     if request.config.option.long or total <= SAMPLE:
@@ -56,10 +55,7 @@ def test_an_interrupt_at_any_place(world, method, request):
         if at % 4 == 0:
             world.check_new(at)
     del signal
-    deadline = time.monotonic() + 10
-    while settled_bytes(world.context) > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert settled_bytes(world.context) <= before
+    assert returns_to(world.context, before)
 
 
 @pytest.mark.device
@@ -89,7 +85,8 @@ def test_a_handler_that_calls_the_api_at_any_place(world, method, request):
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 @pytest.mark.parametrize("method", ["write", "dispatch", "result", "compute", "create", "build"])
 def test_a_handler_that_destroys_the_context_at_any_place(device, method, request):
-    """The call ends in time, with or without InvalidStateError, and the context says why."""
+    """The call ends in time, with or without InvalidStateError, and the context gives the reason.
+    """
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     world = World(device)
@@ -113,7 +110,8 @@ def test_a_handler_that_destroys_the_context_at_any_place(device, method, reques
 
 @pytest.mark.device
 def test_a_tensor_lent_amid_a_dispatch(world, request):
-    """It is the array's alone from then on: the dispatch came before, or doesn't write to it."""
+    """From then on only the caller changes the array: the dispatch ran before, or doesn't write to
+    it."""
     held, shown, refused = [], [], 0
 
     def lend():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.device
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_interrupts_that_are_caught(device, request):
-    """At the end the context computes, and the memory is what it was."""
+    """In the end the context computes, and memory is at its earlier level."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     wanted = 3000 if request.config.option.long else 150
@@ -51,7 +51,7 @@ while True:
 
 def interrupted(device, seconds, wait):
     """Seconds from an uncaught Ctrl-C to the end of a process whose submits take ``seconds``, and
-    what it said."""
+    the process's output."""
     child = subprocess.Popen([sys.executable, "-c", _LOOP, device, str(seconds)], cwd=ROOT,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -68,7 +68,7 @@ def interrupted(device, seconds, wait):
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_an_uncaught_interrupt_ends_the_process(device, request):
-    """Within two seconds after the end of the submit that runs."""
+    """The process ends within two seconds after the end of the running submit."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     waits = selection.chance("waits", device)

@@ -1,4 +1,5 @@
-"""A context with something of everything, the calls that get interrupted, and the check after."""
+"""A context with objects of every kind, the calls that get interrupted, and the check afterwards.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from tests.support.contexts import open_context
 from webnn_vk import InvalidStateError, MLContext, MLGraphBuilder
 
 SHAPE = {"data_type": "float32", "shape": [4]}
-#: Staged on the caller's side: more than is copied twice.
+#: Staged on the caller's thread, because it is larger than what is copied twice.
 LARGE = {"data_type": "float32", "shape": [100, 100]}
-#: Seconds in which a context gives right answers after an interrupt, or says that it is lost.
+#: Seconds within which a context computes correctly after an interrupt, or reports that it is lost.
 PATIENCE = 10
 
 
 class World:
-    """y = x + 1 on tensors of four numbers, on a context of its own."""
+    """y = x + 1 on tensors of four numbers, on its own context."""
 
     def __init__(self, device: str) -> None:
         self.context: MLContext = open_context(device)
@@ -65,7 +66,7 @@ class World:
             array[0] = 7
 
     def check(self, number: float) -> None:
-        """Right answers in time, through tensors that are there and new ones."""
+        """Correct results in time, through existing and new tensors."""
         data = np.full(4, number, np.float32)
         self.context.write_tensor(self.x, data)
         self.dispatch()
@@ -77,7 +78,7 @@ class World:
         assert promise.result(PATIENCE)["y"].tolist() == [number + 1] * 4
 
     def check_lost(self) -> None:
-        """It is lost, with a reason."""
+        """The context is lost, with a reason."""
         assert self.context.lost.result(PATIENCE).message
         try:
             self.context.write_tensor(self.x, self.data)

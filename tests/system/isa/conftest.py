@@ -1,4 +1,4 @@
-"""RADV's null device, where it is installed."""
+"""RADV's null device, if it is installed."""
 
 import pytest
 

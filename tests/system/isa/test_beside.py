@@ -1,4 +1,4 @@
-"""`python -m bench isa --captured`: captured kernels are judged as ours are."""
+"""`python -m bench isa --captured`: captured kernels are judged by the same formula as ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHIP = "NAVI21"
 
 
 def capture(folder, name):
-    """What a capturing driver would write of our own program."""
+    """The files that a capturing driver would write for our own program."""
     folder.mkdir(parents=True)
     profile = DeviceProfile.from_json(chip_profile(CHIP))
     graph = graphs.described(workloads.WORKLOADS[name])
@@ -57,8 +57,8 @@ def test_our_own_kernels_captured_have_our_bound(radv, tmp_path, capsys):
     assert shown.count("1.00×") == 2
 
 
-#: µs at least, of the fastest of ncnn's, ONNX Runtime's and IREE's kernels as they were captured on
-#: lavapipe.
+#: Lower bounds, in µs, of the fastest kernels of ncnn, ONNX Runtime and IREE as they were captured
+#: on lavapipe.
 CAPTURED = {
     "NAVI21": {
         "conv3x3_56x56_64_64": 4.48, "conv1x1_28x28_128_512": 5.19, "mobilenet_v2_224": 43.33,
@@ -95,7 +95,7 @@ def test_what_can_not_be_judged_is_an_error(radv, tmp_path):
         beside.rows_for("NAVI99", tmp_path)
 
 
-#: Microseconds at least of the fastest of IREE's, ncnn's and ONNX Runtime's kernels as captured on
+#: Lower bounds, in µs, of the fastest kernels of IREE, ncnn and ONNX Runtime as captured on
 #: lavapipe in November 2026, by the same formula.
 PEERS = {
     "layernorm_128x768": {"NAVI21": 0.1024, "VEGA10": 0.2380, "GFX1100": 0.0768},
@@ -114,6 +114,6 @@ def test_rows_and_chains_are_level_with_the_peers(chip, radv, tmp_path):
     assert found.keys() == PEERS.keys() and {row["who"] for row in found.values()} == {"webnn_vk"}
     for name, peers in PEERS.items():
         assert found[name]["bound"]["all"] <= peers[chip], name
-    # Rows of 768 are summed without shared memory, and two share what they are scaled by.
+    # Rows of 768 are summed without shared memory, and two rows share their scale.
     (norm,) = found["layernorm_128x768"]["dispatches"]
     assert norm["once"]["lds"] == 0 and norm["groups"] == [64, 1, 1]

@@ -17,7 +17,7 @@ from webnn_vk.tools import cli
 
 CHIP = "NAVI21"
 MATMUL = ("shader", "operator", "matmul", "--shape", "a=256,256", "--shape", "b=256,256")
-# Sums as many numbers as the constant 3 says.
+# Sums as many numbers as constant 3 says.
 SUM = """#version 450
 layout(local_size_x = 64) in;
 layout(constant_id = 3) const uint COUNT = 4;
@@ -36,7 +36,7 @@ void main() {
 
 @pytest.fixture
 def command(capsys, radv):
-    """Runs a command; what it prints. One that fails fails the test."""
+    """Runs a command and returns its output. The test fails if the command fails."""
 
     def run(*words):
         status = cli.main([str(word) for word in words])
@@ -55,7 +55,7 @@ def test_the_profile_is_the_chip_s(radv):
 
 def test_an_operator(command):
     found = json.loads(command(*MATMUL, "--chip", CHIP, "--form", "isa", "--json"))
-    # Tiles as heuristics choose them for AMD's GPUs, not for the device of this machine.
+    # Tiles as the heuristics choose them for AMD's GPUs, not for this machine's device.
     assert found["template"] == "matmul_tiled.comp.j2" and found["chip"] == CHIP
     whole, *loops = found["parts"]
     # The driver counts its own instructions.
@@ -118,10 +118,10 @@ def test_a_shader_of_ones_own(radv, tmp_path, capsys):
     status, out, err = inspect("--isa", "-o", str(tmp_path / "sum.s"))
     assert (status, err) == (0, "") and "s_endpgm" in out
     assert (tmp_path / "sum.s").read_text().strip() in out
-    # Four loads of a number each; one store.
+    # Four loads of one number each; one store.
     assert re.search(r"^all .* 4×1 ", out, re.MULTILINE)
     _, larger, _ = inspect("--set", "3=1000")
-    # Too many to be written out: there is a loop now.
+    # Too many to unroll: now there is a loop.
     assert "loop BB" in larger and "loop BB" not in out
     status, out, err = inspect("--set", "COUNT=3")
     assert (status, out) == (2, "") and "the specialisation constants 3, by id" in err

@@ -1,6 +1,7 @@
-"""Every kernel of the pack and of the models compiles for AMD's chips, the models' without spills.
+"""Every kernel of the shader archive and of the models compiles for AMD's chips, the models'
+kernels without spills.
 
-RADV's null device compiles; nothing runs, and no GPU is needed.
+RADV's null device compiles. Nothing runs, and no GPU is needed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk.codegen.isa import CHIPS, NoDriver, environment
 from webnn_vk.tools import ToolError
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: Kernels of the models that spill, by `title`. It may only shrink.
+#: Kernels of the models that spill, by `title`. The list may only shrink.
 SPILLING: dict[str, frozenset[str]] = {chip: frozenset() for chip in CHIPS}
 
 
-# Half a minute on two processors that do nothing else.
+# Takes half a minute on two idle processors.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_all_kernels_compile_and_the_models_spill_nothing(chip, radv, record_property):
@@ -38,7 +39,7 @@ def test_all_kernels_compile_and_the_models_spill_nothing(chip, radv, record_pro
     compiled = [kernel["part"] for kernel in judgement.kernels if kernel["statistics"]["VGPRs"]]
     assert {part: compiled.count(part) for part in judgement.asked} == judgement.asked
     assert set(judgement.asked) == {*GRAPHS, PACK} and all(judgement.asked.values())
-    # The stored profile has the chips' data types, so its pack is theirs; this driver has no
+    # The stored profile has the chips' data types, so the archive fits them; this driver has no
     # cooperative matrices.
     features = stored_profile("amd_rdna3").masked(["cooperative_matrix"]).features
     assert judgement.modules[PACK] == len(list(catalogue(features)))
@@ -51,7 +52,7 @@ def test_the_listing_is_read(chip, radv, tmp_path):
     judgement = judge(chip, ["mobilenet_v2"], isa=tmp_path)
     assert len(list(tmp_path.glob("mobilenet_v2-*.s"))) == len(judgement.kernels)
     for kernel in judgement.kernels:
-        # The driver counts its own instructions: nothing was overlooked or invented.
+        # The driver counts its own instructions: none was missed or invented.
         assert kernel["mix"]["instructions"] == kernel["statistics"]["Instructions"]
     depthwise = next(k for k in judgement.kernels if "KH=3 KW=3 SH=1" in k["name"])
     # 4 rows of 4 pixels with 9 taps.
@@ -65,9 +66,9 @@ def test_the_listing_is_read(chip, radv, tmp_path):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_products_mostly_multiply(chip, radv):
-    """Products of 1024³: in the loop that runs once per tile at least 85 % of what is
-    issued are multiply-adds, all that is moved is moved by 16 bytes a lane, and what is multiplied
-    next is asked for before this tile is multiplied."""
+    """Products of 1024³: in the loop that runs once per tile, at least 85 % of the issued
+    instructions are multiply-adds, all loads and stores move 16 bytes a lane, and the next tile is
+    loaded before this one is multiplied."""
     judgement = judge(chip, ["products_f32", "products_f16"])
     assert not judgement.failed and not judgement.spilling
     names = [kernel["name"] for kernel in judgement.kernels]
@@ -83,8 +84,8 @@ def test_products_mostly_multiply(chip, radv):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_convolutions_mostly_multiply(chip, radv):
-    """As products: in the loop that runs once per tile, and what is multiplied next is asked for
-    before this tile is multiplied. Where channels come last all is moved by 16 bytes a lane."""
+    """As for products: in the loop that runs once per tile, the next tile is loaded before this one
+    is multiplied. With channels last, all loads and stores move 16 bytes a lane."""
     judgement = judge(chip, ["convolutions"])
     assert not judgement.failed and not judgement.spilling
     assert all(k["name"].startswith("conv_tiled") for k in judgement.kernels)
@@ -99,9 +100,9 @@ def test_convolutions_mostly_multiply(chip, radv):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_winograd_mostly_multiplies(chip, radv):
-    """The products between Winograd's transforms, in the loop that runs once per tile: all is moved
-    by 16 bytes a lane, and asked for before this tile is multiplied. What surrounds them loads each
-    number once."""
+    """The products between Winograd's transforms, in the loop that runs once per tile: all loads
+    and stores move 16 bytes a lane, and the next tile is loaded before this one is multiplied. The
+    transforms load each number once."""
     judgement = judge(chip, ["winograd"])
     assert not judgement.failed and not judgement.spilling
     products = [k for k in judgement.kernels if k["name"].startswith("matmul_tiled")]
@@ -123,21 +124,21 @@ def test_winograd_mostly_multiplies(chip, radv):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_stems_mostly_multiply(chip, radv):
-    """A convolution of three channels, by which a model begins: no element of the filter takes a
-    vector register or a vector's load."""
+    """A convolution of three channels, as at the beginning of a model: no element of the filter
+    takes a vector register or a vector load."""
     judgement = judge(chip, ["resnet50"])
     assert not judgement.failed and not judgement.spilling
     (stem,) = (k for k in judgement.kernels if k["name"].startswith("conv_wide"))
     loop = stem["mix"]["loop"]
     # 3 channels of 2 pixels for 16 outputs.
     assert loop["multiply_adds"] == 3 * 2 * 16 and loop["loads"] == {"4": 3 * 2}
-    # The loop over taps is the only one: where a tap lies in the image is found in it.
+    # The loop over taps is the only one: the position of a tap in the image is computed inside it.
     assert not loop["lds"] and loop["fma_share"] >= 0.65
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_small_products_mostly_multiply(chip, radv):
-    """Tiles of 4 × 4 sums an invocation, which the models' products have."""
+    """Tiles of 4 × 4 sums per invocation, as in the models' products."""
     judgement = judge(chip, ["mobilenet_v2", "minilm_8x64"])
     tiled = [k for k in judgement.kernels if "matmul_tiled" in k["name"] and "TM=4" in k["name"]]
     assert len(tiled) >= 6
@@ -151,7 +152,7 @@ def test_small_products_mostly_multiply(chip, radv):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_attention_multiplies_in_shared_memory(chip, radv):
-    """Of many queries: tiles that are moved by 16 bytes a lane, but for the largest scores, and no
+    """With many queries: tiles are moved by 16 bytes a lane, except the largest scores, without
     spills."""
     judgement = judge(chip, ["attention"])
     assert not judgement.failed and not judgement.spilling
@@ -159,19 +160,19 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
     assert len(tiled) == 4 and len(judgement.kernels) == 6
     for kernel in tiled:
         loop = kernel["mix"]["loop"]
-        # 4 × 4 scores of 16 elements, and the part of the sums that a tile of values has.
+        # 4 × 4 scores of 16 elements, and the share of the sums that a tile of values has.
         assert loop["multiply_adds"] > 2 * 4 * 4 * 16
         assert set(loop["lds"]) == {"8", "16"} and loop["lds"]["8"] <= 2
         assert set(loop["loads"]) == {"16" if "f32" in kernel["name"] else "8"}
-        # Each instruction counted once, though the tiles' loops run 2 to 8 times.
+        # Each instruction is counted once, though the loops over tiles run 2 to 8 times.
         assert loop["fma_share"] >= 0.55
 
 
-# Tiles of 16 × 16 sums an invocation need more registers than there are.
+# Tiles of 16 × 16 sums per invocation need more registers than exist.
 GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 from webnn_vk.driver.vulkan.compile_only.device import NullDevice
 
 device = NullDevice("NAVI21")

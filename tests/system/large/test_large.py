@@ -1,5 +1,5 @@
-"""Tensors of hundreds of MiB, over the 128 MiB that one binding reaches on llvmpipe: computed on
-the device in several dispatches, and checked around every 128 MiB border."""
+"""Tensors of hundreds of MiB, beyond the 128 MiB of one binding on llvmpipe: computed on the device
+in several dispatches, and checked around every 128 MiB border."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def context(vulkan: None) -> Iterator[webnn_vk.MLContext]:
 
 
 def positions(count: int, size: int) -> np.ndarray:
-    """Elements around every 128 MiB border of a tensor of ``count`` elements of ``size`` bytes, at
-    both ends and at random."""
+    """Indices of elements around every 128 MiB border of a tensor of ``count`` elements of ``size``
+    bytes, at both ends and at random."""
     borders = np.arange(0, count * size + 1, BORDER) // size
     near = (borders[:, None] + np.arange(-5, 6)).reshape(-1)
     spread = np.random.default_rng(11).integers(0, count, 2000)
@@ -39,8 +39,8 @@ def compute(
     context: webnn_vk.MLContext, operator: str, arrays: Mapping[str, np.ndarray], *,
     portions: bool = False, **arguments: Any,
 ) -> np.ndarray:
-    """The operator's one result; it ran on the device, in several dispatches, or with several
-    bindings of one tensor (``portions``), or one that is read as texels."""
+    """The result of one operator. It ran on the device, in several dispatches, with several
+    bindings of one tensor (``portions``), or with one tensor read as texels."""
     builder = MLGraphBuilder(context)
     inputs = [
         builder.input(name, {"data_type": array.dtype.name, "shape": array.shape})
@@ -61,7 +61,7 @@ def compute(
             (n, place.size) for one in dispatches for n, place in enumerate(one.bindings)
             if place.size > limit
         ]
-        # The limit is one of storage buffers: texels have their own.
+        # The limit applies to storage buffers: texel buffers have their own.
         texels = {n for one in dispatches for n, _ in one.spec.texels}
         room = 4 * context._state.device.profile.max_texel_buffer_elements
         assert all(n in texels and size <= room for n, size in beyond)
@@ -72,13 +72,14 @@ def compute(
 
 
 def small_integers(*shape: int) -> np.ndarray:
-    """float32 -3 … 3: their products and sums are exact. The period is no power of two."""
+    """float32 numbers from -3 to 3: their products and sums are exact. The period is not a power of
+    two."""
     pattern = np.random.default_rng(2).integers(-3, 4, 1_000_003).astype(np.float32)
     return np.resize(pattern, shape)
 
 
 def test_element_wise_on_512_mib(context):
-    rows, columns = 2**17 - 1, 1025  # odd: slices begin within rows
+    rows, columns = 2**17 - 1, 1025  # odd, so that slices begin within rows
     x = np.arange(rows * columns, dtype=np.uint32).reshape(rows, columns)
     row = (np.arange(columns, dtype=np.uint32) ** 2) << 8
     y = compute(context, "add", {"x": x, "row": row})
@@ -89,7 +90,7 @@ def test_element_wise_on_512_mib(context):
 
 
 def test_a_repeated_operand_of_200_mib(context):
-    """The smaller operand exceeds a binding too: slices end where it is repeated."""
+    """The smaller operand also exceeds a binding: slices end where it is repeated."""
     count = 200 * MIB + 5
     x = np.resize(np.arange(251, dtype=np.uint8), (1, count))
     two = np.array([[1], [100]], np.uint8)
@@ -100,7 +101,7 @@ def test_a_repeated_operand_of_200_mib(context):
 
 
 def test_result_larger_than_its_operand(context):
-    """128 MiB of bytes become 512 MiB of floats: slices of different sizes."""
+    """128 MiB of bytes become 512 MiB of floats: slices have different sizes."""
     x = np.resize(np.random.default_rng(4).integers(0, 256, 1_000_003, np.uint8), 128 * MIB)
     y = compute(context, "cast", {"x": x}, data_type="float32")
     at = np.union1d(positions(y.size, 4), positions(x.size, 1))
@@ -120,7 +121,7 @@ def test_matmul_with_an_operand_of_512_mib(context, a, b):
         rows = np.unique(positions(a.size, 4) // a.shape[1])
         assert np.array_equal(y[rows], a[rows] @ b)
     else:
-        # Each border of b splits rows: every result depends on all of them.
+        # Each border of b splits rows: every result depends on all portions.
         columns = np.unique(positions(b.size, 4) % b.shape[1])[:64]
         assert np.array_equal(y[:, columns], a @ np.ascontiguousarray(b[:, columns]))
 
@@ -151,7 +152,7 @@ def test_transpose_of_256_mib(context):
 
 
 def test_gather_from_250_mib(context):
-    """Rows of 384 elements straddle the borders; every bit is kept, those of NaN too."""
+    """Rows of 384 elements straddle the borders. Every bit is kept, those of NaN included."""
     bits = np.arange(0x7F000000, 0x7F000000 + 170_666 * 384, dtype=np.uint32)
     table = bits.view(np.float32).reshape(-1, 384)
     rows = np.unique(positions(table.size, 4) // 384)

@@ -1,5 +1,5 @@
-"""What exceeds a device is refused with a clear error: by the accounting, since lavapipe's driver
-would grant far more than its heap."""
+"""Graphs that exceed a device are refused with a clear error. The library's accounting decides,
+because lavapipe's driver would grant far more than its heap."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_max_tensor_byte_length_is_the_least_of_three(vulkan_context):
         profile.max_buffer_size, profile.max_memory_allocation_size, profile.local_heap_size
     )
     limit = vulkan_context.op_support_limits()["max_tensor_byte_length"]
-    # Rounded to whole alignments, and below the 32 bits that kernels count bytes in.
+    # Rounded to whole alignments, and below the 32 bits in which kernels count bytes.
     assert limit == min(least, 2**32 - 256) // 256 * 256
     assert limit > profile.max_storage_buffer_range or limit == least
 
@@ -80,7 +80,7 @@ def test_tensors_over_the_heap(small_heap):
     room = room_for(40 * MIB, small_heap._state.device.profile)
     with pytest.raises(UnknownError, match=rf"{room}.*heap"):
         tensor(small_heap, 40)
-    # What fits beside it still does, and what was given back can be used again.
+    # What fits beside it still does, and freed memory can be used again.
     other = tensor(small_heap, 8)
     for made in (first, other):
         made.destroy()
@@ -110,7 +110,7 @@ def test_real_allocations_until_the_heap_is_full(vulkan_context):
     gc.collect()
     size = 256
     made = []
-    # What the other contexts of this process hold of the same heap, by our own accounting.
+    # Memory of the same heap in other contexts of this process, by our own accounting.
     held = sum(vulkan_context._state.device.driver._memory._usage.bytes)
     with pytest.raises(UnknownError, match="heap"):
         for _ in range(heap // (size * MIB) + 1):

@@ -1,4 +1,4 @@
-"""What a model's weights cost in resident memory, in a process of its own."""
+"""Resident memory of a model's weights, in a new process."""
 
 import json
 import os
@@ -22,17 +22,17 @@ with open_context("vulkan") as context:
     figures["mapped"] = context._state.device.create_storage(16).backing.mapped is not None
     print(json.dumps(figures))
 """
-#: What varies from run to run: the allocator's blocks, the driver's own memory.
+#: Variation from run to run: the allocator's blocks, the driver's own memory.
 NOISE = 12e6
-#: What a first graph needs.
+#: Memory that a first graph needs.
 FIRST_GRAPH = 60e6
-#: What the compilers need at the same time for the kernels of a model, where no cache has them.
+#: Memory that the compilers need at the same time for the kernels of a model without a cache.
 COMPILER = 40e6
 
 
 def test_weights_are_in_memory_once():
     """On a software driver device memory is resident memory: after the build there is the device's
-    copy, and neither the host's nor staging memory."""
+    copy, but neither the host's copy nor staging memory."""
     require_vulkan()
     # The layer keeps records of its own.
     environment = os.environ | {"WEBNN_VK_VALIDATE": "0"}
@@ -45,12 +45,12 @@ def test_weights_are_in_memory_once():
     weights = figures["weights"]
     assert abs(weights - MEGABYTES * 1e6) < 1e6
     assert weights <= figures["on_device"] < 1.02 * weights
-    # Each layer's copy goes when it is on the device.
+    # Each layer's host copy is freed once it is on the device.
     assert figures["peak"] < 1.5 * weights + NOISE, figures
     for name in ("steady", "after_run"):
         assert figures[name] < 1.2 * weights + NOISE, figures
         if figures["mapped"]:
-            # It does measure what it says.
+            # The measurement does see a copy that is kept.
             assert figures[name] > 0.9 * weights - NOISE, figures
 
 
@@ -59,15 +59,15 @@ def test_weights_are_in_memory_once():
     pytest.param(500, id="500 MB", marks=[pytest.mark.large, pytest.mark.long]),
 ])
 def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
-    """With the weights beside the model, and in it: neither protobuf's copy nor the packing's
-    originals stay."""
+    """With the weights beside the model file and inside it: neither protobuf's copy nor the
+    unpacked originals stay."""
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
     for name, figures in imports("vulkan", megabytes).items():
         weights = figures.weights
         assert weights >= megabytes * 1e6
         assert weights <= figures.on_device < 1.05 * weights
-        # What any first graph needs (kernels, the driver's compiler) is in it, too.
+        # This includes the memory that any first graph needs (kernels, the driver's compiler).
         bound = {"external": 1.3, "embedded": 2.3}[name] * weights
         first_graph = 0 if megabytes >= 500 else FIRST_GRAPH
         assert figures.peak < bound + first_graph, (name, figures)
@@ -75,13 +75,13 @@ def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
 
 
 @pytest.mark.parametrize("name, on_device, compilers", [
-    # Weights so small that half of them hides nothing.
+    # With such small weights, half of them would not be noticed.
     ("MobileNetV2", 1.02, COMPILER), ("BERT, 2 layers", 1.02, 0), ("ResNet-50", 1.3, 0),
 ])
 def test_a_build_takes_half_as_much_again_as_the_weights(name, on_device, compilers, monkeypatch):
-    """On a software driver the weights on the device are resident too: while it is built a model
-    takes one and a half times those that it was given, beside what any first graph needs (kernels,
-    the driver's compiler). Filters of some of ResNet-50's 3x3 layers lie there transformed."""
+    """On a software driver the weights on the device are resident too. During a build a model takes
+    one and a half times its weights, beside the memory that any first graph needs (kernels, the
+    driver's compiler). Filters of some of ResNet-50's 3x3 layers are stored transformed."""
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
     figures = model_in_a_process("vulkan", name)

@@ -1,4 +1,4 @@
-"""Contexts to end in many ways, and the small graphs that run on them."""
+"""Contexts that end in many ways, and the small graphs that run on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor
 
 @pytest.fixture
 def fresh(context: MLContext) -> Iterator[MLContext]:
-    """A context of the test's own on the same device, to destroy."""
+    """A context on the same device that the test may destroy."""
     device = context.device_info.name if context.device_info.is_vulkan else "cpu"
     with open_context(device) as made:
         yield made
@@ -23,7 +23,7 @@ def fresh(context: MLContext) -> Iterator[MLContext]:
 
 @pytest.fixture
 def over(vulkan: None) -> Iterator[Callable[..., tuple[MLContext, Any]]]:
-    """Opens contexts over drivers of the test's choice, destroyed at its end."""
+    """Opens contexts over drivers that the test chooses; they are destroyed at its end."""
     made = []
 
     def open_one(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, Any]:
@@ -49,7 +49,7 @@ def make_tensor(context: MLContext, shape: tuple[int, ...] = (4,), data_type: st
 
 def build(context: MLContext, make: Callable[..., Any], *names: str, shape: tuple[int, ...] = (4,),
           data_type: str = "int32") -> Any:
-    """The promise of a graph with inputs of these names and the output "y"."""
+    """Promise of a graph with inputs of these names and the output "y"."""
     builder = MLGraphBuilder(context)
     descriptor = {"data_type": data_type, "shape": shape}
     return builder.build({"y": make(builder, *[builder.input(n, descriptor) for n in names])})

@@ -32,7 +32,7 @@ def open_context(device: str) -> MLContext:
 
 
 def tensors(context: MLContext, count: int) -> None:
-    """Created in groups, written and read; destroyed with the reads pending, or dropped."""
+    """Created in groups, written and read; then destroyed with the reads pending, or dropped."""
     for _ in range(count // 50):
         made = [p.result() for p in [context.create_tensor(DESCRIPTOR) for _ in range(50)]]
         for i, tensor in enumerate(made):
@@ -43,7 +43,7 @@ def tensors(context: MLContext, count: int) -> None:
 
 
 def graphs(context: MLContext, count: int) -> None:
-    """Built with a constant, run on the same two tensors; destroyed at once, or dropped."""
+    """Built with a constant, run on the same two tensors; then destroyed at once, or dropped."""
     x, y = (context.create_tensor(DESCRIPTOR).result() for _ in range(2))
     for i in range(count):
         builder = MLGraphBuilder(context)
@@ -56,7 +56,7 @@ def graphs(context: MLContext, count: int) -> None:
 
 
 def contexts(device: str, count: int) -> None:
-    """Opened, used for one tensor; destroyed, or dropped."""
+    """Opened, used for one tensor; then destroyed, or dropped."""
     for i in range(count):
         context = open_context(device)
         tensor = context.create_tensor(DESCRIPTOR).result()
@@ -72,7 +72,7 @@ def contexts(device: str, count: int) -> None:
 
 def resident_bytes() -> int:
     if hasattr(LIBC, "malloc_trim"):
-        LIBC.malloc_trim(0)  # what is free but was kept for later
+        LIBC.malloc_trim(0)  # free memory that was kept for later
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

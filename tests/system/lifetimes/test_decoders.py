@@ -1,6 +1,7 @@
-"""A language model's decoder whose past grows: shapes that are new in every step, the weights once.
+"""A language model's decoder with a growing past: every step has new shapes, the weights exist
+once.
 
-Each way of computing runs in a process of its own, whose peak of memory is looked at.
+Each way of computing runs in a new process, whose peak of memory is checked.
 """
 
 import os
@@ -54,9 +55,9 @@ for number, (ids, logits, past) in enumerate(steps(path, *map(int, LAYOUT), STEP
 np.savez(result, peaks=np.array(peaks), **kept)
 """.replace("LAYOUT", str((LAYERS, HEADS, WIDTH // HEADS))).replace("STEPS", str(STEPS))
 
-#: Device, engine, whether ONNX Runtime may not have the model as a whole, and how often the weights
-#: may be there at the peak: in the mapped file; aligned (in the file they are not), as ONNX Runtime
-#: reads them and as it packs them; as what is folded of them.
+#: Device, engine, whether ONNX Runtime is kept from taking the model as a whole, and how many
+#: copies of the weights may exist at the peak: in the mapped file; aligned (they aren't in the
+#: file), as ONNX Runtime reads them and as it packs them; as folded constants.
 WAYS = {
     "onnxruntime": ("cpu", "onnxruntime", "0", 4.0),
     "onnxruntime, a graph for each shape": ("cpu", "onnxruntime", "1", 5.5),
@@ -87,7 +88,7 @@ def test_weights_are_there_once(way, model, tmp_path):
     got = np.load(result)
     weights, peaks = model.stat().st_size, got["peaks"]
     assert weights > 45e6
-    # What is made after the second shape is made for each.
+    # Objects made after the second shape are made for each shape.
     assert peaks[-1] - peaks[1] < 0.7 * weights, peaks / weights
     assert peaks[-1] < copies * weights + 30e6, peaks / weights
 

@@ -12,7 +12,7 @@ import weakref
 
 import pytest
 
-from tests.support.contexts import settled_bytes
+from tests.support.contexts import returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.paths import ROOT
@@ -43,7 +43,7 @@ def test_a_tensor_destroyed_with_work_in_flight(over):
     x.destroy()
     assert "destroyed" in rejected(pending[1]) and "destroyed" in rejected(into)
     assert not survivor.done()
-    # What is queued still uses its memory, and ends as if nothing had happened.
+    # Queued work still uses its memory, and ends as usual.
     assert context._state.device.memory_in_use() >= before
     driver.gate.set()
     assert survivor.result(30).tolist() == pending[0].result(30).tolist() == [1, 2, 3, 4]
@@ -72,7 +72,7 @@ def test_a_graph_destroyed_with_work_in_flight(over):
     # Its tensors live on; its pipelines, recordings and intermediates do not.
     assert executable() is None
     z.destroy()
-    assert settled_bytes(context) == before
+    assert returns_to(context, before)
     context.write_tensor(y, ints(*range(64)))
 
 
@@ -106,7 +106,7 @@ def test_a_context_destroyed_with_everything_pending(over):
 
 
 def test_destroying_in_a_callback(fresh):
-    """Callbacks run on the timeline's thread: destroying there must not wait for itself."""
+    """Callbacks run on the timeline's thread: destroying there must not wait for that thread."""
     t = make_tensor(fresh).result()
     fresh.read_tensor(t).add_done_callback(lambda _: fresh.destroy())
     assert fresh.lost.result(30).message == "destroy() was called"
@@ -162,7 +162,7 @@ def test_a_constant_tensor_destroyed_after_build(context):
     constant = context.create_constant_tensor({"data_type": "int32", "shape": (4,)}, data).result()
     graph = build(context, lambda b, a: b.add(a, b.constant(constant)), "a").result()
     constant.destroy()
-    # Memory that was given back by mistake would be this.
+    # Memory that was freed by mistake would be this.
     others = [make_tensor(context).result() for _ in range(4)]
     for other in others:
         context.write_tensor(other, ints(99, 99, 99, 99))
@@ -170,7 +170,7 @@ def test_a_constant_tensor_destroyed_after_build(context):
 
 
 def test_memory_that_is_still_in_use_is_waited_for(over):
-    """A tensor destroyed before makes room for the next, although its work still runs."""
+    """A tensor destroyed earlier makes room for the next, although its work still runs."""
     context, driver = over(lambda driver: Counting(FaultyDriver(driver)))
     old = make_tensor(context).result()
     driver.gate.clear()
@@ -201,10 +201,10 @@ def test_no_leak(kind, cycles, device):
         capture_output=True, text=True, cwd=ROOT,
         env={
             **os.environ,
-            # The layer keeps notes of its own about what there was.
+            # The layer keeps records of past objects.
             "WEBNN_VK_VALIDATE": "0",
-            # malloc_trim leaves the free ends of glibc's arenas for threads alone: how many there
-            # are, and how much each keeps, is up to the scheduler (8 MB have been seen).
+            # malloc_trim does not trim the free ends of glibc's arenas for threads. Their number,
+            # and how much each keeps, depends on the scheduler (8 MB have been seen).
             "MALLOC_ARENA_MAX": "1",
         },
     )

@@ -1,4 +1,4 @@
-"""Loss, want of memory and failing submits, injected through the driver interface."""
+"""Device loss, lack of memory and failing submits, injected through the driver interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support import selection
-from tests.support.contexts import settled_bytes
+from tests.support.contexts import returns_to, settled_bytes
 from tests.support.faults import FaultyDriver
 from tests.support.loading import stage_constants
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
@@ -21,7 +21,8 @@ OPTIONS = {"data_type": "float32"}
 
 
 def scenario(context):
-    """Every kind of call once; what came of each, by name: an array, None or an exception.
+    """Makes every kind of call once; returns the outcome of each by name: an array, None or an
+    exception.
 
     The graph has an intermediate, a constant and a result that depends on the constant tensor.
     """
@@ -65,8 +66,9 @@ def errors_of(results):
     return {name: error for name, error in results.items() if isinstance(error, Exception)}
 
 
-#: What each call may reject with for want of memory: §8.3 names UnknownError for creating and
-#: reading, OperationError for building; a dispatch's and a write's own come out at the reads.
+#: Errors with which each call may reject for lack of memory: §8.3 names UnknownError for creating
+#: and reading, OperationError for building; errors of dispatches and writes are reported by the
+#: reads.
 KINDS = {"constant": UnknownError, "x": UnknownError, "y": UnknownError, "graph": OperationError,
          "read": (OperationError, UnknownError), "again": (OperationError, UnknownError)}
 
@@ -80,13 +82,13 @@ def test_out_of_memory_at_every_allocation(faulty):
     assert count >= 8
     failed = set()
     for nth in range(1, count + 1):
-        # Once: everyone gives back what nobody uses, then it fits. As often as that is tried: what
-        # earlier work held is waited for.
+        # The first failure: unused memory is freed everywhere, then the allocation succeeds.
+        # Repeated failures: earlier work is waited for.
         for times in (1, TRIES):
             driver.fail_allocation(nth, times)
             check_success(scenario(context))
             driver.fail_allocation(1, times=0)
-        # From there on: exactly the calls that need memory fail, with the errors of the draft.
+        # From there on exactly the calls that need memory fail, with the errors of the draft.
         driver.fail_allocation(nth, times=1000)
         results = scenario(context)
         driver.fail_allocation(1, times=0)
@@ -96,7 +98,7 @@ def test_out_of_memory_at_every_allocation(faulty):
         failed |= errors_of(results).keys()
         assert not context.lost.done()
         del results, error
-        assert settled_bytes(context) == before, nth
+        assert returns_to(context, before), nth
     assert failed == KINDS.keys()
     check_success(scenario(context))
 
@@ -122,15 +124,15 @@ def test_a_failing_submit_at_every_place(faulty, monkeypatch, staged):
         assert not context.lost.done()
         check_success(scenario(context))
         del results, error
-        assert settled_bytes(context) == before
+        assert returns_to(context, before)
     assert failed >= {"constant", "x", "read"}
-    # Constants that the host writes where they stay need no submit.
+    # Constants that the host writes in place need no submit.
     assert ("graph" in failed) == staged
 
 
 def test_loss_at_every_call(over):
-    """Whatever the driver is asked when the device is lost: everything rejects, once, and the
-    next context works."""
+    """Whichever driver call reports that the device is lost: everything rejects, once, and the next
+    context works."""
     context, driver = over(FaultyDriver)
     start = driver.calls["lost"]
     check_success(scenario(context))
@@ -174,7 +176,7 @@ def test_loss_rejects_all_that_is_pending(over):
     fence = context.fence()
     pending = [context.read_tensor(z), make_tensor(context), context.read_tensor(x)]
     driver.lose()
-    # Queued behind what is in flight, and what finds out while it is made.
+    # Queued behind the work in flight, and those that learn of it while they are made.
     pending += [build(context, lambda b, a: b.abs(a), "a", shape=(7,)), make_tensor(context)]
     driver.driver.gate.set()
     for promise in pending:
@@ -199,7 +201,7 @@ def test_errors_of_a_dispatch_come_out_at_reads_of_what_depends_on_it(faulty, mo
     def refuse(*arguments):
         raise ValueError("this dispatch fails")
 
-    # The next recording fails: that of this set of tensors.
+    # The next recording fails: the one for this set of tensors.
     monkeypatch.setattr(graph._executable, "_record", refuse)
     context.dispatch(graph, {"a": one, "b": other}, {"y": bad})
     context.fence().wait(30)

@@ -1,5 +1,5 @@
-"""Forks at bad moments: what works in the child, and what is refused with the way out. Each in a
-process of its own, with a limit on its time: what is looked for are hangs."""
+"""Forks at bad moments: what works in the child, and what is refused with advice. Each runs in a
+new process with a time limit, because the test looks for hangs."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def test_fork_while_contexts_are_pending(device: str) -> None:
-    """At any moment of their making: the child's own on the CPU device works, and the parent's
-    promises say that they never come."""
+    """At any moment of their creation: the child's own context on the CPU device works, and the
+    parent's promises report that they will never settle."""
     assert run(device, """
         def child():
             assert works("cpu")
@@ -110,8 +110,8 @@ def test_fork_while_contexts_are_pending(device: str) -> None:
 
 
 def test_no_fork_comes_amid_an_import(device: str) -> None:
-    """What the library's threads import, they import where forks wait for it: a child would have
-    half a module, for ever, or wait for the lock of one."""
+    """Forks wait for imports that the library's threads make. Otherwise a child would have half a
+    module for ever, or wait for the module's lock."""
     assert run(device, """
         import tempfile
         from webnn_vk.support import forks
@@ -141,7 +141,7 @@ def test_no_fork_comes_amid_an_import(device: str) -> None:
 
 
 def test_fork_while_the_drivers_are_asked(vulkan: None) -> None:
-    """The first listing of the devices, on another thread: the child finds its own."""
+    """During the first listing of the devices, on another thread: the child makes its own list."""
     assert run("vulkan", """
         threading.Thread(target=webnn.devices).start()
         def child():
@@ -156,7 +156,7 @@ def test_fork_while_the_drivers_are_asked(vulkan: None) -> None:
 
 
 def test_the_parent_on_the_cpu_and_the_child_on_vulkan(vulkan: None) -> None:
-    """The parent has asked for the devices and taken the CPU."""
+    """The parent has listed the devices and opened the CPU."""
     assert run("cpu", """
         context = open_context()
         listed = [device.name for device in webnn.devices()]
@@ -180,8 +180,8 @@ def test_the_parent_on_the_cpu_and_the_child_on_vulkan(vulkan: None) -> None:
 
 
 def test_the_parent_on_vulkan(vulkan: None) -> None:
-    """The child has the CPU device; Vulkan is refused at once, and so is what was not named: a
-    silent change of device would be none."""
+    """The child may open the CPU device. Vulkan is refused at once, and so is an unnamed device: a
+    silent change of device must not happen."""
     out = run("vulkan", """
         context = open_context()
         assert computes(context)
@@ -202,7 +202,7 @@ def test_the_parent_on_vulkan(vulkan: None) -> None:
 
 
 def test_fork_in_the_middle_of_builds(device: str) -> None:
-    """Shaders are compiled by other threads, which the child doesn't have: it compiles its own."""
+    """Shaders are compiled by threads that the child doesn't have: it compiles its own."""
     assert run(device, """
         context = open_context()
         def slow(number):
@@ -256,7 +256,7 @@ def test_fork_in_a_callback(device: str) -> None:
 
 
 def test_a_child_that_returns_from_the_callback_ends(device: str) -> None:
-    """Nothing of what the parent waits for is done in the child, other callbacks among it."""
+    """The child runs none of the parent's pending work, callbacks included."""
     assert run(device, """
         context = open_context()
         tensor = context.create_tensor({**SHAPE, "readable": True}).result(60)
@@ -284,7 +284,8 @@ def test_a_child_that_returns_from_the_callback_ends(device: str) -> None:
 
 
 def test_ends_in_the_child(device: str) -> None:
-    """destroy() is refused, `with` and the collector leave alone what is the parent's; exit too."""
+    """destroy() is refused; `with`, the garbage collector and process exit leave the parent's
+    objects alone."""
     assert run(device, """
         context = open_context()
         assert computes(context)
@@ -311,7 +312,7 @@ def test_ends_in_the_child(device: str) -> None:
 
 
 def test_many_forks_amid_work(device: str) -> None:
-    """Threads dispatch, read and make tensors all the time; children come and go."""
+    """Threads dispatch, read and create tensors all the time while children are forked and end."""
     assert run(device, """
         context = open_context()
         builder = MLGraphBuilder(context)

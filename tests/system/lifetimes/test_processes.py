@@ -152,7 +152,7 @@ def test_multiprocessing_with_fork(device):
     "context = open_context(); pending = slow_graph(context); context.destroy()",
     "context = open_context(); make_tensor(context).result(); context.destroy()",
     "context = open_context(); del context",
-    # A daemon thread that goes on calling.
+    # A daemon thread that keeps calling.
     """context = open_context()
 def call():
     while True:
@@ -184,7 +184,7 @@ asyncio.run(main())""",
 print('go', flush=True); context.fence().wait()""",
 ], ids=["build", "read", "await", "fence"])
 def test_ctrl_c(device, what):
-    # A group of its own, as a terminal's: compilers started by us get the signal too.
+    # A new process group, like a terminal's: compilers that we started get the signal too.
     process = start(device, what, start_new_session=True)
     try:
         assert process.stdout.readline() == "go\n", process.stderr.read()

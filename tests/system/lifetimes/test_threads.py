@@ -1,4 +1,4 @@
-"""Calls from many threads and event loops, and steps that the CPU takes amid a device's."""
+"""Calls from many threads and event loops, and CPU steps between a device's steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webnn_vk.support.event import Event
 
 # -- CPU steps -------------------------------------------------------------------------------------
 class HeldSteps:
-    """Holds the CPU steps of partitioned graphs until `go`; counts them."""
+    """Blocks the CPU steps of partitioned graphs until `go`, and counts them."""
 
     def __init__(self, monkeypatch):
         self.entered, self.go = threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ def held(monkeypatch):
 
 
 def partitioned(context):
-    """y = −(a + 1) · 2, the negation on the CPU between two segments of the device."""
+    """y = −(a + 1) · 2, with the negation on the CPU between two segments of the device."""
     graph = build(context, lambda b, a: b.mul(b.neg(b.add(a, b.constant("int32", 1))),
                                               b.constant("int32", 2)), "a").result(60)
     report = graph.report()
@@ -64,11 +64,11 @@ def test_a_cpu_step_blocks_no_caller(over, held):
     pending = [context.read_tensor(y), context.read_tensor(z)]
     made = make_tensor(context)
     assert held.entered.wait(60)
-    # The step is under way: the device has done the segment before it, and nothing after it.
+    # The step runs: the device has done the segment before it, and nothing after it.
     submits = driver.submits
     assert not any(promise.done() for promise in (*pending, made))
     assert held.count == 1
-    # Another context is not held up.
+    # Another context is not delayed.
     t = make_tensor(other).result(30)
     other.write_tensor(t, ints(9, 9, 9, 9))
     assert other.read_tensor(t).result(30).tolist() == [9] * 4
@@ -128,7 +128,7 @@ def test_a_constant_tensor_feeds_a_cpu_step(over):
 
 # -- threads ---------------------------------------------------------------------------------------
 def test_threads_and_event_loops_on_one_context(context):
-    """Each has tensors of its own and shares the graph; half of them await."""
+    """Each thread has its own tensors and shares the graph; half of them await."""
     graph = adder(context)
     results = {}
 
@@ -195,7 +195,8 @@ async def _await(promise):
 
 
 def test_concurrent_destroys(context, fresh):
-    """One destroys while the others call: each call ends, by a result or InvalidStateError."""
+    """One thread destroys while the others call: each call ends, with a result or
+    InvalidStateError."""
     graph = adder(fresh)
     x, y, z = (make_tensor(fresh).result() for _ in range(3))
     barrier, ends = threading.Barrier(7), []
@@ -227,7 +228,7 @@ def test_concurrent_destroys(context, fresh):
 
 
 class ClosingLate(DriverProxy):
-    """Allocations linger in the driver until `close` has begun."""
+    """Allocations stay in the driver until `close` has begun."""
 
     def __init__(self, driver):
         super().__init__(driver)
@@ -259,7 +260,8 @@ def test_the_device_stays_while_a_call_is_inside(over):
 
 
 def test_work_queued_by_a_destructor_on_the_timeline(fresh):
-    """The collector may run anywhere on its threads, amid an update of the schedule too."""
+    """The collector may run at any point on the context's threads, also during an update of the
+    schedule."""
     t = make_tensor(fresh).result()
     fresh.write_tensor(t, ints(1, 2, 3, 4))
     fresh.fence().wait(30)
@@ -271,7 +273,7 @@ def test_work_queued_by_a_destructor_on_the_timeline(fresh):
 
 
 class Ending(Event):
-    """What a destructor does while the finishing thread has it in hand."""
+    """A destructor runs while the finishing thread works on the same object."""
 
     def __init__(self, end):
         super().__init__()

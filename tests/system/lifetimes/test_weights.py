@@ -1,5 +1,5 @@
-"""The library's copies of constants: gone from host memory once a graph is built, except those
-that CPU steps read, which go with the graph."""
+"""The library's copies of constants leave host memory once a graph is built, except those that CPU
+steps read, which are freed with the graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(context):
 
 
 def owner(array):
-    """The array that owns the memory which ``array`` is a view of."""
+    """The array that owns the memory of the view ``array``."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     assert array.flags.owndata
@@ -47,7 +47,7 @@ def test_nothing_keeps_the_copies(skipped):
     settings = replace(Settings.from_environment(), device="vulkan", skip_passes=skipped)
     with webnn_vk.ml.create_context(settings=settings).result() as context:
         graph, operands, copies = build(context)
-        # The user's own operands are alive, and know what they are, but not the data.
+        # The user's operands are alive and keep their descriptors, but not the data.
         assert [o.shape for o in operands[1:]] == [(2, 8), (8, 8), (8,), (2, 8)]
         assert alive(copies) == [False, False]
         got = context.compute(graph, {"x": np.ones((2, 8), np.float32)})["y"]

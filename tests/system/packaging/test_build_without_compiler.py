@@ -1,4 +1,4 @@
-"""A wheel without precompiled shaders can't be made by accident."""
+"""A wheel without precompiled shaders can't be built by accident."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.sample(0.4)
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python that sees the build's packages but the compiler that came by pip."""
+    """A Python that sees the build's packages except the compiler installed by pip."""
     home = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (site,) = (home / "lib").glob("python*/site-packages")
@@ -27,7 +27,8 @@ def python(tmp_path):
 
 def build(python, source, folder, **variables):
     command = [python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    # Neither program nor library: an empty PATH, and find_library's helpers aren't there either.
+    # Neither a program nor a library is found: PATH is empty, so find_library's helpers are missing
+    # too.
     return subprocess.run(
         [*command, "-w", folder, source],
         capture_output=True,

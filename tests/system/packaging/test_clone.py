@@ -1,5 +1,5 @@
-"""In the clone's folder the sources come before an installed wheel: whatever was installed, they
-work there, all of them and nothing beside them."""
+"""In the clone's folder the sources take precedence over an installed wheel: whatever was
+installed, all of them work there, and nothing else is imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webnn_vk.support import source_tree
 pytestmark = pytest.mark.timeout(900)
 
 EDITABLE = "--no-build-isolation", "--config-settings"
-#: What was run before in the clone's folder: arguments of pip, None for nothing.
+#: Commands run before in the clone's folder: arguments of pip, None for nothing.
 WAYS: dict[str, tuple[str, ...] | None] = {
     "nothing": None,
     "pip install .": (),
@@ -32,7 +32,7 @@ WAYS: dict[str, tuple[str, ...] | None] = {
     "strict": (*EDITABLE, "editable_mode=strict", "-e", "."),
     "compat": (*EDITABLE, "editable_mode=compat", "-e", "."),
 }
-#: Every folder is found in the clone; nothing of the clone that no installation has is.
+#: Every folder is found in the clone, and nothing of the clone that an installation lacks.
 IMPORTS = """
 import importlib, importlib.util, json
 import webnn_vk
@@ -75,7 +75,7 @@ def in_clone(files: dict[str, Path], clone: Path) -> bool:
 
 @pytest.fixture
 def installed(environment: Callable[..., Path], clone: Path) -> Callable[[str], Path]:
-    """Makes an environment in which a way of installing was gone; returns its Python."""
+    """Makes an environment that was installed in a given way; returns its Python."""
 
     def make(way: str) -> Path:
         arguments = WAYS[way]
@@ -88,7 +88,7 @@ def installed(environment: Callable[..., Path], clone: Path) -> Callable[[str], 
     return make
 
 
-# The first is what the README says; the others take their turns.
+# The first is the README's way; one of the others is tested each day.
 TURNS = [
     pytest.param(way, marks=() if way == "pip install ." else pytest.mark.sample(0.4))
     for way in WAYS
@@ -99,7 +99,7 @@ TURNS = [
 def test_the_clone_works_after(way, installed, clone, tmp_path):
     python = installed(way)
     assert in_clone(files_of(run(python, clone, "-c", IMPORTS)), clone)
-    # Each of these begins in a process of its own: nothing was imported before.
+    # Each of these begins in a new process: nothing was imported before.
     for name in ("", ".codegen", ".shaders", ".examples.weights"):
         run(python, clone, "-c", f"import webnn_vk{name}")
     assert run(python, clone, "-m", "webnn_vk", "--version").startswith("webnn_vk 0.")
@@ -107,7 +107,7 @@ def test_the_clone_works_after(way, installed, clone, tmp_path):
     (snippet, *_) = blocks(ROOT / "README.md", "python")
     printed = run(python, clone, "-W", "ignore", "-c", snippet, WEBNN_VK_DEVICE="cpu")
     assert printed == "[[1. 1.]\n [1. 1.]]\n"
-    if WAYS[way] is not None:  # elsewhere it is the installation
+    if WAYS[way] is not None:  # elsewhere the installation is imported
         elsewhere = files_of(run(python, tmp_path, "-c", IMPORTS))
         assert in_clone(elsewhere, clone) == (way in ("pip install -e .", "compat"))
 
@@ -128,7 +128,7 @@ def test_tests_run_in_the_clone_beside_a_wheel(environment, clone):
 
 @pytest.mark.sample(0.4)
 def test_another_clone_is_not_mixed_in(environment, clone, tmp_path):
-    """Whose `webnn_vk/` it is, of that are the other folders, installed editable or not."""
+    """The other folders come from the same place as `webnn_vk/`, installed editable or not."""
     python = environment(packages=("setuptools", "wheel"), install=False)
     other = copy_clone(tmp_path / "other")
     install_into(python, "--no-build-isolation", "-e", other)
@@ -176,7 +176,7 @@ def test_the_folders_are_those_of_the_build():
 
 
 def test_a_package_elsewhere_is_left_alone(monkeypatch, tmp_path):
-    """Beside folders of such names that are no checkout of this nothing is found."""
+    """Beside folders of these names that are not a checkout of this project, nothing is found."""
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     before = list(sys.meta_path)
     for name in source_tree.FOLDERS:

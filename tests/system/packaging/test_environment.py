@@ -32,7 +32,7 @@ def test_import_is_light(module):
 def test_generator_loads_no_runtime():
     loaded = loaded_by("import webnn_vk.codegen.render, webnn_vk.codegen.store")
     inside = {name for name in loaded if name.startswith("webnn_vk.")}
-    # The environment's variables are read in one place, which itself imports nothing.
+    # Environment variables are read in one module, which itself imports nothing.
     support = {f"webnn_vk.support.{n}" for n in ("environment", "forks", "source_tree")}
     rest = {n for n in inside if n.split(".")[1] not in ("codegen", "shaders")}
     assert rest <= {"webnn_vk.support", *support}
@@ -52,7 +52,7 @@ context.destroy()
 
 
 def test_a_context_on_the_cpu_leaves_vulkan_alone():
-    """Drivers may be slow, or crash: who names the CPU device has nothing to do with them."""
+    """Drivers may be slow, or crash: opening the CPU device does not touch them."""
     loaded = loaded_by(GRAPH.format(device="cpu"))
     assert {n for n in loaded if n.startswith(("webnn_vk.driver.vulkan", "vulkan"))} == set()
 

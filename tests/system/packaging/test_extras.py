@@ -1,4 +1,4 @@
-"""Each extra, alone in a fresh environment, does what the documentation says it is for."""
+"""Each extra, alone in a fresh environment, provides what the documentation says."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ assert compiler.find_compiler().version.startswith("glslang ")
 assert compiler.find_knowing(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
 """
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
-#: Extra: what to do with it, in which folder ("" a new one); the demo has tests of its own.
+#: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
+#: tests.
 DOES = {
     "onnx": ("", ("-c", ONNX + RUNS)),
     "webnn": ("", ("-c", WEIGHTS + RUNS)),
@@ -87,7 +88,7 @@ def test_extra(extra, environment, clone, tmp_path):
     done = subprocess.run(
         [python, "-W", "ignore", *arguments], capture_output=True, text=True,
         cwd=clone if folder else tmp_path,
-        # No GLSL compiler but one that came with the extra.
+        # No GLSL compiler except one that came with the extra.
         env={**variables, "PATH": "", "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr

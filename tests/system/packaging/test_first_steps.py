@@ -1,6 +1,6 @@
-"""The README's first commands on a machine that has nothing: a fresh clone, an empty home, a new
-virtual environment, and of the environment's variables the few that any shell has. What pip would
-fetch lies in a folder."""
+"""The README's first commands on a bare machine: a fresh clone, an empty home, a new virtual
+environment, and only the environment variables that any shell has. Packages that pip would download
+are in a folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Path) -> tuple[Path, Run]:
-    """The folder with `clone` and `home`, and what runs a command there as a shell would."""
+    """The folder with `clone` and `home`, and a function that runs a command there as a shell
+    would."""
     folder = tmp_path_factory.mktemp("machine")
     copy_clone(folder / "clone")
     (folder / "home").mkdir()
@@ -57,7 +58,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Path) -> tuple
 
 @pytest.fixture(scope="module")
 def installed(machine: tuple[Path, Run]) -> Run:
-    """As `machine`, after the first command; shaders that another test has compiled are taken."""
+    """As `machine`, after the first command. Shaders that another test has compiled are reused."""
     _, run = machine
     done = run(INSTALL, "clone", WEBNN_VK_CACHE=str(default_cache_dir()))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,7 +83,7 @@ def test_command(installed, place, command):
 def test_snippet(machine, installed, place, number):
     folder, _ = machine
     (folder / "snippet.py").write_text(SNIPPETS[number])
-    # As it is pasted: the folder is where modules are looked for first.
+    # As pasted by a user: modules are looked up in the current folder first.
     done = installed('python -c "$(cat ../snippet.py)"', place)
     assert done.returncode == 0, done.stderr
     assert re.match(PRINTS[SNIPPETS[number]], done.stdout), done.stdout
@@ -97,7 +98,7 @@ def test_module(installed, place):
 
 
 def test_nothing_is_left_in_the_clone(machine, installed):
-    """Beside what pip's build leaves anywhere: a clone goes on as one."""
+    """pip's build leaves nothing else in the clone, which stays usable."""
     folder, _ = machine
     tracked = {path.relative_to(ROOT).parts[0] for path in ROOT.iterdir()}
     left = {path.name for path in (folder / "clone").iterdir()} - tracked

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.sample(0.4), pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def released(wheelhouse, tmp_path_factory):
-    """The folder of the release, and what the script printed. No network: pip finds what it needs
-    in the wheelhouse."""
+    """Folder of the release, and the script's output. Without a network: pip finds its packages in
+    the wheelhouse."""
     out = tmp_path_factory.mktemp("release")
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "release", "--dirty", "--no-isolation", "--out", out],

@@ -1,4 +1,4 @@
-"""scripts/setup.sh: installs what is missing, or says what it is and goes on."""
+"""scripts/setup.sh installs missing packages, or names them and goes on."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def add(programs, name, text):
 
 
 def run(programs, *before):
-    # The checkout may lie where another user can't read: the script is all that is needed.
+    # The checkout may be unreadable for another user: only the script is needed.
     root = programs.parent / "root"
     (root / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "setup.sh", root / "scripts")

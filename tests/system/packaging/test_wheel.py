@@ -1,4 +1,4 @@
-"""The wheel holds the library and nothing else, and works where nothing else is installed."""
+"""The wheel contains the library and nothing else, and works where nothing else is installed."""
 
 import hashlib
 import itertools
@@ -105,7 +105,8 @@ def test_pack_is_made_where_a_compiler_is_found(wheel, wheel_files):
 
 
 def test_a_second_build_takes_the_archive_of_the_first(wheel, tmp_path):
-    """Another extra, another environment: what was compiled of the same sources is not again."""
+    """With another extra, in another environment: modules compiled from the same sources are
+    reused."""
     source = copy_sources(tmp_path / "source")
     done = quiet([sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--no-build-isolation",
                   "--no-index", "-w", tmp_path, source])
@@ -134,11 +135,11 @@ def test_pack_serves_where_there_is_no_compiler(environment, tmp_path, vulkan):
     assert steps and set(steps) == {"vulkan"}
 
 
-#: What is there, what is taken away for it, the device asked for, and the doctor's first line.
+#: What is installed, what is removed, the device that is opened, and the doctor's first line.
 FRESH = {
     "with a compiler": ({}, "vulkan", r".+, on Vulkan: fused kernels, compiled by .+"),
     "without a GLSL compiler": (
-        # Neither a program nor, as nothing looks it up without programs, a library.
+        # No program; and no library, because looking one up needs programs.
         {"PATH": ""},
         "vulkan",
         r".+, on Vulkan: precompiled kernels, unfused, as there is no GLSL compiler \(none found\)",
@@ -153,7 +154,8 @@ FRESH = {
 
 @pytest.mark.parametrize("machine", FRESH)
 def test_fresh_installations(machine, wheelhouse, tmp_path, request, record_property):
-    """From nothing but wheels, timed, each says in one line what it runs on, and runs there."""
+    """Installed from wheels only, timed; each says in one line which device it runs on, and runs
+    there."""
     variables, device, expected = FRESH[machine]
     if device:
         request.getfixturevalue("vulkan")
@@ -183,7 +185,7 @@ def test_fresh_installations(machine, wheelhouse, tmp_path, request, record_prop
     assert found.pop("file").startswith(str(tmp_path))
     ((result, steps),) = found.values()
     assert sum(result, []) == pytest.approx([1.0] * 4)
-    # Fused into one kernel, or an operator after the other.
+    # Fused into one kernel, or one kernel per operator.
     assert steps == {"with a compiler": ["vulkan"], "without a GLSL compiler": ["vulkan"] * 2,
                      "without a Vulkan driver": ["cpu"] * 2}[machine]
     made, installed, examined, ran = (b - a for a, b in itertools.pairwise(seconds))
@@ -192,7 +194,8 @@ def test_fresh_installations(machine, wheelhouse, tmp_path, request, record_prop
 
 
 def test_the_wheel_is_put_out(wheel, record_property):
-    """CI keeps it; it installs with `pip install --no-index --no-deps` (the tests above)."""
+    """CI keeps the wheel; it installs with `pip install --no-index --no-deps` (see the tests
+    above)."""
     size = wheel.stat().st_size
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if os.environ.get("CI"):

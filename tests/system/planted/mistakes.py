@@ -1,6 +1,6 @@
-"""Mistakes planted on purpose; `test_validation_layer.py` runs each in a pytest of its own.
+"""Planted mistakes; `test_validation_layer.py` runs each in a separate pytest process.
 
-Not collected by a normal run: the file's name is not that of a test.
+A normal run does not collect this file, because of its name.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def test_two_writes_without_a_barrier():
     device = driver()
     memory = device.allocate(256)
     recording = device.record([FillCommand(memory, 0, 256, 1), FillCommand(memory, 0, 256, 2)])
-    # Submitted behind the driver's back, which would raise here what the test's end has to find.
+    # Submitted without the library's driver, which would raise here; the test's end has to find it.
     device._submission.submit(device._queue, [recording.native], (), (), 1)
     vk.lib.vkDeviceWaitIdle(device.handle)
 
@@ -41,7 +41,7 @@ class WithoutBarriers(DriverProxy):
 
 
 class WithoutFirstBarrier(DriverProxy):
-    """Submits without the barriers that start a submit and each of its recordings."""
+    """Submits without the barriers at the start of a submit and of each recording."""
 
     def __init__(self, driver):
         super().__init__(driver)
@@ -50,7 +50,7 @@ class WithoutFirstBarrier(DriverProxy):
 
 
 def _two_steps(wrap, times):
-    """Dispatches a graph of two steps, each dispatch in a submit of its own; nothing is read."""
+    """Dispatches a graph of two steps, each dispatch in its own submit; nothing is read."""
     context, _ = open_over(wrap)
     builder = MLGraphBuilder(context)
     x = builder.input("x", {"data_type": "float32", "shape": (64,)})

@@ -1,4 +1,4 @@
-"""The validation layer is on and its messages fail a test: shown with mistakes made on purpose."""
+"""The validation layer is on and its messages fail a test: shown with planted mistakes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ MISTAKES = Path(__file__).with_name("mistakes.py")
 
 @pytest.fixture
 def run(tmp_path):
-    # In a folder of its own: it would check the modules of the whole run, once more each time.
+    # In a separate folder: otherwise it would check the modules of the whole run again each time.
     variables = {**os.environ, "WEBNN_VK_DUMP_SPIRV": str(tmp_path)}
     return partial(run_mistake, env=variables)
 
@@ -51,7 +51,8 @@ def test_mistake_fails_the_test(run, name, message):
     "name", ["test_a_hazard_inside_a_command_buffer", "test_a_hazard_across_two_submits"]
 )
 def test_hazards_of_dispatches_fail_the_test(run, name):
-    """Although they are found on the timeline, as the error of work that nobody reads."""
+    """Messages are found although they occur on the timeline, as errors of work that is never read.
+    """
     done = run(name)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "validation layer:" in done.stdout, done.stdout

@@ -1,4 +1,4 @@
-"""What hangs below Python ends its process and fails, shown with hangs made on purpose."""
+"""A hang below Python ends its process and fails the test, shown with planted hangs."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Every command and snippet of the README is run; those of the documentation: tests/system/docs."""
+"""Every command and snippet of the README is run. (Those of the documentation: tests/system/docs.)
+"""
 
 import os
 import re
@@ -16,7 +17,7 @@ from tests.support.paths import ROOT, SHARED
 
 SNIPPETS = blocks(ROOT / "README.md", "python")
 COMMANDS = commands(ROOT / "README.md")
-# What a command prints when it did its work.
+# Text that a command prints when it succeeded.
 PRINTS = {
     'scripts/demo "What helps against a headache?"': r"headache.*\n(.*\n)*.*Steps +\d+ on Vulkan",
     "pip install .": "",
@@ -44,13 +45,13 @@ def test_command(command):
     assert "Traceback" not in done.stderr
 
 
-# That of the library alone: tests/system/packaging/test_first_steps.py.
+# The installation of the library alone: tests/system/packaging/test_first_steps.py.
 @pytest.mark.sample(0.34)
 @pytest.mark.parametrize(
     "command", [c for c in PRINTS if c.startswith("pip install ") and c != "pip install ."]
 )
 def test_install_command(command, tmp_path):
-    """In an environment of its own; the dependencies, which are here already, are seen there."""
+    """In a new environment; dependencies that are installed here are visible there."""
     source = tmp_path / "source"
     keep_out = shutil.ignore_patterns(
         ".git", ".venv", "__pycache__", "build", "*.egg-info", "tests"
@@ -63,7 +64,7 @@ def test_install_command(command, tmp_path):
     python = tmp_path / "env" / "bin" / "python"
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     here = sysconfig.get_paths()["purelib"]
-    # A .pth file is not followed into that folder's own: the editable install stays unseen.
+    # A .pth file inside that folder is not followed: the editable install stays invisible.
     (site / "here.pth").write_text(f"{here}\n")
     words = shlex.split(command)[1:]
     arguments = [words[0], "--no-index", "--no-build-isolation", *words[1:]]

@@ -1,4 +1,4 @@
-"""The ten lines of the API, as a script has them (test_readme), in a notebook, under asyncio."""
+"""The ten lines of the API in a script (test_readme), in a notebook, and under asyncio."""
 
 import ast
 import asyncio
@@ -21,8 +21,8 @@ AWAITING = AWAITING.replace('builder.build({"C": c}).result()', 'await builder.b
 
 
 class Notebook:
-    """Runs cells as ipykernel does: in coroutines of an event loop that is already running, with
-    `await` allowed at the top level."""
+    """Runs cells as ipykernel does: in coroutines of a running event loop, with `await` allowed at
+    the top level."""
 
     def __init__(self):
         self.names = {"__builtins__": builtins}
@@ -52,7 +52,7 @@ def notebook():
     kernel.close()
 
 
-@pytest.mark.filterwarnings("ignore:webnn_vk. no GPU")  # software Vulkan only: said as it should
+@pytest.mark.filterwarnings("ignore:webnn_vk. no GPU")  # only for software Vulkan, as intended
 @pytest.mark.parametrize("cell", [CELL, AWAITING], ids=["result", "await"])
 def test_notebook(notebook, capsys, cell):
     notebook.run(cell)

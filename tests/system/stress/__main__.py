@@ -35,7 +35,7 @@ from webnn_vk.runtime.reclaim import TRIES
 
 THREADS = 8
 CONTEXTS = 4
-#: Calls by how often they are made.
+#: Calls and their relative frequencies.
 CALLS = {
     "create_tensor": 10, "write_tensor": 14, "read_tensor": 14, "read_tensor_into": 7,
     "to_numpy": 3, "destroy_tensor": 3, "drop_tensor": 3, "create_constant_tensor": 1,
@@ -45,19 +45,19 @@ CALLS = {
 }
 if wgpu is not None:
     CALLS["export_to_wgpu"] = 2
-#: On the worlds with a GPUDevice only.
+#: Only on worlds with a GPUDevice.
 SHARING = {
     "create_exportable_tensor": 5, "export_to_gpu": 8, "import_external_buffer": 3,
     "use_exported": 3, "create_buffer": 2, "create_buffer_with_data": 2, "write_buffer": 6,
     "read_buffer": 8, "submit": 6, "copy_buffer_to_buffer": 4, "destroy_buffer": 7,
     "drop_buffer": 3, "on_submitted_work_done": 2, "open_device": 3, "export_fd": 2,
 }
-#: What happens to contexts and devices, by how often, among as many calls as above times 20.
+#: Events of contexts and devices, by frequency among 20 times as many calls as above.
 EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 3, "destroy_context": 4,
           "drop_context": 2, "destroy_device": 4}
 ON_VULKAN = {*SHARING, "fail_allocation", "fail_submit", "lose", "destroy_device"}
 ON_CPU: set[str] = set()
-#: What has a file of its own joins them.
+#: Kinds that have their own files are added.
 KINDS = all_kinds()
 for _kind in KINDS.values():
     (EVENTS if _kind.event else CALLS)[_kind.name] = _kind.share
@@ -78,7 +78,7 @@ class Stress:
         self.end = time.monotonic() + seconds
         self.refused: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
-        #: Bytes of the process at each eighth of the time, and at the end.
+        #: Memory of the process at each eighth of the time, and at the end, in bytes.
         self.resident: list[int] = []
         self.grown = 0
         self.failures: list[str] = []
@@ -88,9 +88,9 @@ class Stress:
         self.callers = [ExchangeCalls(seed * 1000 + i, use_asyncio=i % 4 == 0)
                         for i in range(THREADS)]
         self.beats = [time.monotonic()] * THREADS
-        #: The threads in which each kind has happened once.
+        #: Threads in which each kind has happened once.
         self.settled: set[int] = set()
-        #: When that was so in all of them.
+        #: When each kind had happened in all threads.
         self.begin: float | None = None
         self.seconds = seconds
 
@@ -101,7 +101,7 @@ class Stress:
     # -- threads -------------------------------------------------------------------------------
     def run(self, index: int) -> None:
         caller = self.callers[index]
-        # Each kind once, so that none is left out, then by chance.
+        # Each kind once, so that none is left out, then at random.
         calls = {**CALLS, **SHARING}
         first = [*calls, *calls, *EVENTS]
         caller.random.shuffle(first)
@@ -175,7 +175,7 @@ class Stress:
         return True
 
     def replace(self, slot: int, world: World, *, drop: bool = False) -> None:
-        """A new context in the place of one; the old one is looked through, once."""
+        """Replaces a context by a new one; the old one is checked, once."""
         fresh = self._open(slot)
         with self._lock:
             first = self.worlds[slot] is world
@@ -187,12 +187,12 @@ class Stress:
             fresh.context.destroy()
 
     def retire(self, world: World, *, drop: bool = False) -> None:
-        """The end of a world that no call finds any more."""
+        """Ends a world that no call uses any more."""
         with self._left:
             if not self._left.wait_for(lambda: not world.visitors, PATIENCE):
                 raise Failure(f"{world.context!r}: calls on it don't return")
         while world.pending:
-            world.pending.pop(0)()  # no name of ours keeps what it holds
+            world.pending.pop(0)()  # no variable keeps its objects alive
         world.check_values()
         world.check_returned()
         world.check_memory()
@@ -217,7 +217,7 @@ class Stress:
                 self.fail("signals", error)
             alive[0].join(0.2)
             if self.begin is None and len(self.settled) == THREADS:
-                # What each kind needs once is there: from here on the process doesn't grow.
+                # One-time memory of each kind is allocated: from here on the process must not grow.
                 now = time.monotonic()
                 self.end = max(self.end, now + self.seconds / 2)
                 self.begin = now
@@ -241,7 +241,7 @@ class Stress:
         return self.report()
 
     def visit(self, signals: Signals) -> None:
-        """Calls of this thread, the main one, with signals amid."""
+        """Calls of the main thread, interrupted by signals."""
         with self._lock:
             world = signals.random.choice(self.worlds)
             world.visitors += 1
@@ -263,7 +263,7 @@ class Stress:
                    if isinstance(o, kinds) and o is not spare.device]
         if objects:
             raise Failure(f"{len(objects)} objects are left: {objects[:5]}")
-        # Workers without a job stay for a while, whoever had one for them.
+        # Workers without a job stay for a while.
         ours = [t.name for t in threading.enumerate()
                 if t.name.startswith("webnn_vk") and t.name != "webnn_vk-worker"]
         if ours:
@@ -304,7 +304,7 @@ class Stress:
 
 
 def described() -> list[str]:
-    """What the open file descriptors are of."""
+    """Targets of the open file descriptors."""
     folder = "/proc/self/fd"
     paths = (f"{folder}/{name}" for name in os.listdir(folder))
     return sorted(os.readlink(path) for path in paths if os.path.islink(path))

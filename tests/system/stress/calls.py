@@ -1,6 +1,6 @@
-"""The calls that the stress test makes: each makes one on a world and updates the model.
+"""Calls of the stress test: each makes one call on a world and updates the model.
 
-A call returns False when the world has nothing to make it with, which doesn't count.
+A call returns False when the world has no objects for it, which doesn't count.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.system.stress.model import FORMULAS, LENGTHS, Failure, Formula, Graph
 from tests.system.stress.world import PATIENCE, World
 from webnn_vk import DOMException, MLGraphBuilder
 
-#: What a world keeps at most.
+#: Maximum number of objects in a world.
 MOST = 40
 
 
 class Calls:
-    """One thread's calls; ``counts`` says how many of each kind came through."""
+    """Calls of one thread; ``counts`` counts the successful ones by kind."""
 
     def __init__(self, seed: int, *, use_asyncio: bool) -> None:
         self.random = random.Random(seed)
@@ -49,7 +49,7 @@ class Calls:
         return self.random.choice(found) if found else None
 
     def pick_tensor(self, world: World) -> Tensor | None:
-        """Rather one that is not lent: the others only refuse."""
+        """Prefers an object that is not lent: lent ones only refuse."""
         if self.random.random() < 0.2:
             return self.pick(world.tensors)
         return self.pick(world.tensors, lambda used: not used.held)
@@ -58,7 +58,7 @@ class Calls:
         return {"data_type": "int32", "shape": (length,), **flags}
 
     def keep(self, world: World, items: list[Any], made: Any, most: int = MOST) -> None:
-        """Something new in a world; the oldest of too many is destroyed or dropped."""
+        """Adds an object to a world; if there are too many, the oldest is destroyed or dropped."""
         with world.lock:
             items.append(made)
             old = items.pop(0) if len(items) > most else None
@@ -66,7 +66,7 @@ class Calls:
             old.destroy()
 
     def destroy_one(self, world: World, items: list[Any]) -> bool:
-        """Destroy one of ``items`` without the lock: others may be using it."""
+        """Destroys one of ``items`` without the lock: other threads may be using it."""
         used = self.pick(items)
         if used is not None:
             used.destroy()
@@ -82,10 +82,10 @@ class Calls:
 
     def expect(self, world: World, promise: Any, value: np.ndarray, *items: Any,
                result: np.ndarray | None = None) -> None:
-        """Have the outcome of a read checked, at once in a callback or later by whoever comes by.
+        """Schedules the check of a read's outcome, at once in a callback or later on any thread.
 
-        ``items`` excuse errors, see ``World.excuse``; ``result``: where it goes, when that is not
-        the promise's value.
+        ``items`` excuse errors, see ``World.excuse``. ``result``: the array that is read into, if
+        it isn't the promise's value.
         """
         def check(wait: Callable[[Any], Any]) -> None:
             try:
@@ -257,7 +257,7 @@ class Calls:
 
     # -- the rest ------------------------------------------------------------------------------
     def check_pending(self, world: World) -> None:
-        """Settle some of what is pending."""
+        """Settles some of the pending promises."""
         with world.lock:
             count = self.random.randint(1, 8)
             checks, world.pending[:count] = world.pending[:count], []
@@ -271,7 +271,7 @@ class Calls:
                 raise Failure(f"{world.context!r}: {fence!r} is not reached")
 
     def misuse(self, world: World) -> None:
-        """What is refused changes nothing."""
+        """A refused call changes nothing."""
         with world.lock:
             used, graph = self.pick(world.tensors), self.pick(world.graphs)
         context = world.context

@@ -1,6 +1,6 @@
-"""Vulkan calls that return errors, amid everything: memory, recording, pipelines, submits. What
-fails says so and changes nothing else. (Every call, code and step in turn, with loss: see
-tests/device/driver/vulkan/failing_calls.txt.)"""
+"""Vulkan calls that return errors during everything else: memory, recording, pipelines, submits. A
+failing call reports the error and changes nothing else. (Every call, code and step in turn, with
+loss: see tests/device/driver/vulkan/failing_calls.txt.)"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.system.stress.kinds import Kind
 from tests.system.stress.world import World
 from webnn_vk.driver.vulkan import binding
 
-#: Calls whose failures concern the work that makes them alone.
+#: Calls whose failures affect only the work that makes them.
 CALLS = (
     "vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory",
     "vkCreateCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer",
@@ -21,13 +21,13 @@ CALLS = (
 )
 ERRORS = ("OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY", "UNKNOWN")
 
-# For the whole run: devices keep what they call.
+# For the whole run: devices keep the functions that they call.
 _library = FaultyLibrary(binding)
 binding.lib, binding.error_of = _library, _library.error_of
 
 
 def fail_call(caller: Any, world: World) -> None:
-    """One of the next calls of a function fails, whoever makes it."""
+    """One of the next calls of a function fails, on any thread."""
     chance = caller.random
     _library.fail_nth(chance.choice(CALLS), chance.randint(1, 4), chance.choice(ERRORS))
 

@@ -1,4 +1,4 @@
-"""The calls that share memory with everything else: files, file descriptors, DLPack, wgpu-py."""
+"""Calls that share memory with other libraries: files, file descriptors, DLPack, wgpu-py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExchangeCalls(SharingCalls):
                 array = np.from_dlpack(used.tensor)
                 if not np.array_equal(array, used.value):
                     raise Failure(f"{world.context!r}: DLPack {array[:8]}, {used.value[:8]}")
-                # The array holds the tensor.
+                # The array keeps the tensor alive.
                 try:
                     world.context.write_tensor(used.tensor, used.value)
                 except TypeError:
@@ -43,7 +43,7 @@ class ExchangeCalls(SharingCalls):
         return True
 
     def from_dlpack(self, world: World) -> bool:
-        """Of an array, or of another tensor."""
+        """From an array, or from another tensor."""
         if self.random.random() < 0.5:
             with world.trying(world):
                 value = self.values(self.random.choice(LENGTHS))
@@ -83,7 +83,7 @@ class ExchangeCalls(SharingCalls):
 
     # -- wgpu-py -------------------------------------------------------------------------------
     def export_to_wgpu(self, world: World) -> bool:
-        """Make a tensor for wgpu's device, or go on with one: it stays lent or returns."""
+        """Makes a tensor for wgpu's device, or continues with one: it stays lent or returns."""
         lender, length = wgpu_device(), self.random.choice(LENGTHS)
         if self.random.random() < 0.3:
             with world.trying(world):
@@ -130,7 +130,7 @@ def gpu_device() -> Gpu:
 
 @cache
 def wgpu_device() -> Gpu:
-    """The one device of wgpu-py."""
+    """The only device of wgpu-py."""
     found = [adapter for adapter in wgpu.gpu.enumerate_adapters_sync()
              if adapter.info["backend_type"] == "Vulkan"]
     return Gpu(found[0].request_device_sync(label="stress"), None)
@@ -138,7 +138,7 @@ def wgpu_device() -> Gpu:
 
 @cache
 def weights() -> str:
-    """A file with the constants of all lengths, each on pages of its own."""
+    """A file with the constants of all lengths, each on separate pages."""
     file = tempfile.NamedTemporaryFile(prefix="webnn_vk-stress-", delete=False)
     for index, length in enumerate(LENGTHS):
         file.seek(16384 * index)

@@ -1,7 +1,7 @@
-"""What happens under stress beyond the calls of every day: kinds that have files of their own.
+"""Rarer events of the stress test: kinds that have their own files.
 
 A file has a tuple ``KINDS`` and one line in ``all_kinds``. Each kind happens at least once in each
-of the threads, and then by its share; a kind that never happened fails the run.
+thread, and then by its share. A kind that never happened fails the run.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Kind:
-    """``run(caller, world)`` makes it happen once, with values compared with the model where it
-    makes any. It returns False when the world has nothing to do it with (not counted), raises
-    ``Failure`` for what must not be, and goes around calls that may be refused with
-    ``world.trying`` or ``world.using``."""
+    """``run(caller, world)`` makes it happen once and compares values, if any, with the model. It
+    returns False when the world has no objects for it (not counted), raises ``Failure`` for wrong
+    outcomes, and makes calls that may be refused inside ``world.trying`` or ``world.using``."""
 
     name: str
     run: Callable[[Any, Any], bool | None]
-    #: How often, among about 130 calls; of an event, among about 50 and 400 times less often.
+    #: Frequency among about 130 calls; events are about 50 to 400 times rarer.
     share: int
     #: The worlds that it is for.
     on: Literal["any", "vulkan", "cpu"] = "any"
-    #: Something that costs seconds or a context (a child process, say).
+    #: Costs seconds or a context (a child process, say).
     event: bool = False
 
 
 def all_kinds() -> dict[str, Kind]:
-    """By name. Imported when asked: what the kinds use imports this module."""
+    """Kinds by name. Imported on demand: the kinds use modules that import this one."""
     from tests.system.stress import driver_calls, odd_buffers, processes, shortages
 
     found = [

@@ -1,4 +1,4 @@
-"""Who still holds device memory: what a failed check of memory prints."""
+"""Objects that still hold device memory: printed when a check of memory fails."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from webnn_vk.driver.vulkan.memory import Allocation, Range
 from webnn_vk.runtime import Storage
 
-#: How far up, and how many referrers of each object.
+#: Levels of referrers, and how many referrers of each object.
 DEPTH, BREADTH = 7, 4
 
 
 def describe(driver: Any) -> str:
-    """The living allocations of a driver (one proxy around it at most), with their referrers."""
+    """Living allocations of a driver (behind at most one proxy), with their referrers."""
     allocator = getattr(driver, "driver", driver)._memory
     objects = gc.get_objects()
     ranges = [o for o in objects if isinstance(o, Range) and o.allocator is allocator]

@@ -1,4 +1,4 @@
-"""What the calls of the stress test work on, and what it holds: a simple sequential model."""
+"""Objects of the stress test and their expected contents: a simple sequential model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < y.length()) y[i] = y[i] 
 
 
 class Failure(AssertionError):
-    """Something that must not be: a wrong value, an error without a cause, a hang, a leak."""
+    """A wrong value, an error without a cause, a hang or a leak."""
 
 
 class Leak(Failure):
@@ -37,8 +37,8 @@ class Leak(Failure):
 
 @dataclass(eq=False)
 class Memory:
-    """What is in it once all calls made so far are over. Arrays of values are replaced, never
-    changed: reads still to be checked refer to them."""
+    """Contents after all calls made so far. Arrays of values are replaced, never changed: pending
+    reads refer to them."""
 
     value: np.ndarray
 
@@ -51,7 +51,7 @@ class Tensor:
         self.memory = Memory(value)
         #: The device that it can be lent to.
         self.gpu = gpu
-        #: The buffer that it was last lent as.
+        #: The buffer as which it was last lent.
         self.lent: Buffer | None = None
         #: destroy() was called, or is about to be.
         self.dead = False
@@ -66,12 +66,12 @@ class Tensor:
 
     @property
     def held(self) -> bool:
-        """Whether the buffer may still hold it."""
+        """Whether the buffer may still hold the tensor."""
         return self.lent is not None and not self.lent.returned
 
     @property
     def surely_held(self) -> bool:
-        """Whether the buffer does: nothing that ends it has begun."""
+        """Whether the buffer certainly holds the tensor: nothing that ends it has begun."""
         return self.held and not self.lent.dead
 
     def destroy(self) -> None:
@@ -87,7 +87,7 @@ class Gpu:
     driver: FaultyDriver | None
     #: destroy() was called, or is about to be.
     ended: bool = False
-    #: It has returned: nothing is lent to the device any more.
+    #: destroy() has returned: no tensor is lent to the device any more.
     returned: bool = False
 
     @property
@@ -96,7 +96,7 @@ class Gpu:
 
     @property
     def dead(self) -> bool:
-        """Whether InvalidStateError is what calls may get."""
+        """Whether calls may fail with InvalidStateError."""
         return self.driver is not None and (
             self.ended or self.lost or self.device.lost.done())
 
@@ -108,7 +108,7 @@ class Gpu:
     def destroy(self) -> None:
         self.ended = True
         self.device.destroy()
-        # When the device is lost it is another thread that gives back what is lent.
+        # When the device is lost, another thread gives the lent tensors back.
         self.returned = not self.lost
 
 
@@ -142,7 +142,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Formula:
-    """A graph's two inputs to its output, for the builder and for NumPy."""
+    """Makes a graph's output from two inputs, for the builder and for NumPy."""
 
     name: str
     build: Callable[..., Any]
@@ -151,8 +151,8 @@ class Formula:
     constant: bool = False
 
 
-#: int32, whose arithmetic wraps on every device: values are equal or wrong. "neg" is forced to
-#: the CPU in half of the worlds.
+#: int32, whose arithmetic wraps on every device: values are exactly equal or wrong. In half of the
+#: worlds "neg" is forced to the CPU.
 FORMULAS = (
     Formula("add", lambda b, x, y, c: b.add(x, y), lambda x, y: x + y),
     Formula("mul", lambda b, x, y, c: b.add(b.mul(x, y), b.constant("int32", 3)),

@@ -1,7 +1,6 @@
-"""Buffers that are not what they seem: of another byte order, released, read-only, strided, of
-other widths, and objects that lie about themselves. What fits is written and read right; all
-else is a TypeError that names the call, and changes nothing.
-"""
+"""Unusual buffers: another byte order, released, read-only, strided, other element widths, and
+objects that report false properties. Buffers that fit are written and read correctly. All others
+raise TypeError, which names the call, and change nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from webnn_vk import DOMException
 
 
 class _Raising:
-    """An array, as it says, which raises when it is asked for."""
+    """An array-like object that raises on conversion."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -43,7 +42,7 @@ def _big_endian_view(value: np.ndarray) -> Any:
     return (ctypes.c_int32.__ctype_be__ * len(value))(*value.tolist())
 
 
-#: Makers of what can't be written to an int32 tensor with the values of an array.
+#: Makers of buffers that can't be written to an int32 tensor, given an array's values.
 REFUSED = {
     "big-endian": lambda value: value.astype(">i4"),
     "big-endian unsigned": lambda value: value.astype(">u4"),
@@ -60,7 +59,7 @@ REFUSED = {
     "nothing": lambda value: None,
 }
 
-#: Makers of what can: the same bits in another guise.
+#: Makers of buffers that can: the same bits in another form.
 TAKEN = {
     "bytes": lambda value: value.tobytes(),
     "bytearray": lambda value: bytearray(value.tobytes()),
@@ -74,7 +73,7 @@ TAKEN = {
     "ctypes": lambda value: (ctypes.c_int32 * len(value))(*value.tolist()),
 }
 
-#: What can't be filled with an int32 tensor's contents.
+#: Buffers that can't receive an int32 tensor's contents.
 UNFILLABLE = {
     "big-endian": lambda length: np.zeros(length, ">i4"),
     "read-only": lambda length: bytes(4 * length),
@@ -87,7 +86,7 @@ UNFILLABLE = {
 
 
 def write_odd(caller: Any, world: World) -> bool:
-    """One that is refused and one that is taken, of random kinds."""
+    """One refused and one accepted buffer, of random kinds."""
     with world.lock:
         used = caller.pick_tensor(world)
         if used is None:
@@ -106,7 +105,8 @@ def write_odd(caller: Any, world: World) -> bool:
 
 
 def read_odd(caller: Any, world: World) -> bool:
-    """Into what can't be filled: the promise is rejected, and the call itself raises nothing."""
+    """Reads into a buffer that can't receive the data: the promise is rejected, and the call itself
+    raises nothing."""
     with world.lock:
         used = caller.pick_tensor(world)
         if used is None:
@@ -138,7 +138,8 @@ def compute_odd(caller: Any, world: World) -> bool:
 
 
 def _refused(world: World, used: Any, what: str, method: str, call: Any) -> None:
-    """The call is a TypeError that names the method, or is excused by the end of what it uses."""
+    """The call raises a TypeError that names the method, or is excused because its objects were
+    destroyed."""
     try:
         call()
     except TypeError as error:

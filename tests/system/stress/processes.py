@@ -1,6 +1,6 @@
-"""Children amid everything: forked at any moment of the other threads' calls, and spawned. A forked
-child is refused what is its parent's, at once, and computes on a context of its own; a spawned one
-has its own devices."""
+"""Child processes: forked at any moment of the other threads' calls, and spawned. In a forked
+child, calls on the parent's objects are refused at once, and a new context computes. A spawned
+child has its own devices."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.system.stress.world import PATIENCE, World
 from webnn_vk import DOMException, InvalidStateError, MLGraphBuilder, Settings, ml
 
 _places = threading.Semaphore(1)
-# It stays, with a file descriptor: not to be taken for a leak.
+# It stays, with a file descriptor: this is not a leak.
 resource_tracker.ensure_running()
 
 
 def compute(device: str) -> None:
-    """A graph on a context of this process's own."""
+    """A graph on a context that this process created."""
     with ml.create_context(settings=Settings(device=device)).result(PATIENCE) as context:
         builder = MLGraphBuilder(context)
         x = builder.input("x", {"data_type": "int32", "shape": [4]})
@@ -61,7 +61,7 @@ def _in_child(world: World) -> None:
 
 
 def fork(caller: Any, world: World) -> None:
-    """A child of this very moment; it may not hang."""
+    """A child forked at this moment; it may not hang."""
     child = os.fork()
     if not child:
         try:
@@ -81,13 +81,13 @@ def fork(caller: Any, world: World) -> None:
                 raise Failure(f"a forked child ended with {os.waitstatus_to_exitcode(status)}")
             return
         time.sleep(0.005)
-    os.kill(child, signal.SIGABRT)  # faulthandler says where it hangs
+    os.kill(child, signal.SIGABRT)  # faulthandler shows where it hangs
     os.waitpid(child, 0)
     raise Failure("a forked child hangs")
 
 
 def spawn(caller: Any, world: World) -> bool:
-    """A child by multiprocessing's "spawn", on a device of its own; not too many at a time."""
+    """A child by multiprocessing's "spawn", with its own device; only a few at a time."""
     if not _places.acquire(blocking=False):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The calls that share tensors with GPUDevices, and those on the GPUDevices themselves."""
+"""Calls that share tensors with GPUDevices, and calls on the GPUDevices themselves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SharingCalls(Calls):
 
     @staticmethod
     def lend(world: World, used: Tensor, call: Callable[[], Any]) -> bool:
-        """Make a call that exports (lock held). While it is lent a tensor has one buffer, after
+        """Makes a call that exports (lock held). While it is lent a tensor has one buffer, after
         its return another."""
         held, lent = used.held, used.lent
         with world.trying(world, used, used.gpu):
@@ -74,7 +74,7 @@ class SharingCalls(Calls):
             if used is None:
                 return False
             context, tensor, value = world.context, used.tensor, used.value
-            # They go through when the buffer is given back meanwhile; they change nothing.
+            # The calls succeed if the buffer is given back meanwhile; they change nothing.
             for call in (
                 lambda: context.write_tensor(tensor, value),
                 lambda: context.read_tensor(tensor).result(PATIENCE),
@@ -139,7 +139,7 @@ class SharingCalls(Calls):
         return True
 
     def submit(self, world: World) -> bool:
-        """A shader, once or more."""
+        """Runs a shader, once or more."""
         with world.lock:
             used = self.pick(world.buffers)
             if used is None:
@@ -207,7 +207,7 @@ class SharingCalls(Calls):
 
 
 def is_exportable(used: Tensor) -> bool:
-    """Whether it is for a GPUDevice of ours."""
+    """Whether it is for one of our GPUDevices."""
     return used.gpu is not None and used.gpu.driver is not None
 
 

@@ -1,5 +1,5 @@
-"""Systems that are short of something, amid everything: children whose threads, files, memory, disk
-or compiler fail while they compute, and contexts that rest until what was destroyed is given back.
+"""Limited systems: child processes whose threads, files, memory, disk or compiler fail while they
+compute, and contexts that stay idle until destroyed memory is freed.
 
 `python -m tests.system.stress.shortages KIND SEED DEVICE` is the child of one kind.
 """
@@ -43,14 +43,14 @@ from webnn_vk.codegen import process
 SHAPE = {"data_type": "int32", "shape": [4096]}
 #: Seconds between two children of one kind, and calls in each.
 PAUSE, CALLS = 20.0, 25
-#: What may be said for want of something. MemoryError by who has none for the call itself.
+#: Errors allowed when a resource is missing; MemoryError if the call itself has no memory.
 SAID = (OperationError, UnknownError, MemoryError)
 
 
 # -- what is short, in the child
 @contextmanager
 def threads(chance: random.Random) -> Iterator[None]:
-    """Half of all starts of threads fail."""
+    """Half of all thread starts fail."""
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
@@ -77,7 +77,7 @@ def limited(what: int, value: int) -> Iterator[None]:
 
 @contextmanager
 def files(chance: random.Random) -> Iterator[None]:
-    """A few descriptors are left."""
+    """Few file descriptors are left."""
     held: list[int] = []
     with limited(resource.RLIMIT_NOFILE, 256):
         try:
@@ -95,7 +95,7 @@ def files(chance: random.Random) -> Iterator[None]:
 
 
 def memory(chance: random.Random) -> Any:
-    """Some MB of address space are left."""
+    """A few MB of address space are left."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     room = chance.choice((16, 64, 200)) << 20
     return limited(resource.RLIMIT_AS, pages * resource.getpagesize() + room)
@@ -109,7 +109,7 @@ def disk(chance: random.Random) -> Any:
 
 @contextmanager
 def compiler(chance: random.Random) -> Iterator[None]:
-    """The only one crashes, hangs, writes garbage or gives up."""
+    """The only compiler crashes, hangs, writes garbage or fails."""
     process.START_SECONDS, process.SHADER_SECONDS = 0.5, 0.0
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "glslangValidator")
@@ -171,7 +171,7 @@ class Child:
         except SAID:
             self.refused += 1
         except NotSupportedError as error:
-            if "VK_ERROR_" not in str(error):  # the loader's or the driver's word for it
+            if "VK_ERROR_" not in str(error):  # messages of the loader or the driver
                 raise
             self.refused += 1
 
@@ -183,7 +183,7 @@ class Child:
         with SHORT[kind](self.random):
             for _ in range(CALLS):
                 self.attempt(self.random.choice((self.open, self.compute, self.write)))
-        # As before, with what is left and with what is new. A context that was lost said why.
+        # As before, with existing and new objects. A lost context gave its reason.
         self.contexts = [context for context in self.contexts if not context.lost.done()]
         self.open()
         for context in self.contexts:
@@ -202,10 +202,10 @@ class Child:
 
 # -- what the parent does
 def ended_by_others(said: str) -> bool:
-    """Whether a child without memory ended in code that is not ours and does not look at what its
-    allocator returns: the C library, for a thread's variables; by SIGSEGV protobuf, in a call that
-    ``onnx`` made or ``graph/onnx.py`` did, and the driver, on a thread of its own, which runs no
-    Python (docs/failures.md)."""
+    """Whether a child without memory ended in foreign code that does not check its allocator's
+    result: the C library, for a thread's variables; protobuf, by SIGSEGV in a call from ``onnx`` or
+    from our modules that write ONNX; the driver, on its own thread, which runs no Python
+    (docs/failures.md)."""
     if "cannot allocate memory for thread-local data" in said:
         return True
     if "Fatal Python error: Segmentation fault" in said and "Current thread" not in said:
@@ -215,7 +215,8 @@ def ended_by_others(said: str) -> bool:
     return crash is not None and crash[1].endswith(_PROTOBUF_CALLERS)
 
 
-#: Where protobuf's messages are made: ``onnx/helper.py`` and such of the package, and ours.
+#: Where protobuf's messages are made: ``onnx/helper.py`` and others of that package, and our own
+#: modules.
 _PROTOBUF_CALLERS = (
     "site-packages/onnx/helper.py", "site-packages/onnx/numpy_helper.py",
     "webnn_vk/compiler/ir/onnx.py", "webnn_vk/compiler/ir/to_onnx/writer.py",
@@ -223,7 +224,7 @@ _PROTOBUF_CALLERS = (
 
 
 class Shortage:
-    """One child of a kind at a time, and not too many."""
+    """One child of a kind at a time, and only a few in total."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -242,13 +243,13 @@ class Shortage:
                        self._kind, seed, device]
             environment = dict(os.environ)
             if self._kind == "memory":
-                # The layer ends the process (std::bad_alloc) where it finds none.
+                # The layer ends the process (std::bad_alloc) when it has no memory.
                 environment["WEBNN_VK_VALIDATE"] = "0"
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT,
                                   timeout=3 * PATIENCE, env=environment)
             ended = self._kind == "memory" and ended_by_others(done.stderr)
             if done.returncode and not ended:
-                said = done.stderr  # how it ended stands first
+                said = done.stderr  # the way it ended is at the beginning
                 if len(said) > 6000:
                     said = f"{said[:3000]}\n…\n{said[-3000:]}"
                 raise Failure(f"{' '.join(command)}: {done.returncode}\n{said}")
@@ -262,7 +263,7 @@ _resting = threading.Lock()
 
 
 def rest(caller: Any, world: World) -> bool:
-    """A context of its own gives back, while nobody calls, what was destroyed."""
+    """A new context frees destroyed memory while no calls are made."""
     if not _resting.acquire(blocking=False):
         return False
     try:
@@ -283,7 +284,7 @@ def rest(caller: Any, world: World) -> bool:
                     raise Failure(f"{opened.name}: {_held(opened)} bytes are kept by who rests")
                 time.sleep(0.05)
     except DOMException as error:
-        # A fault that was meant for another context of the process.
+        # A fault that was planted for another context of the process.
         if "injected" not in str(error):
             raise
     finally:
@@ -292,7 +293,7 @@ def rest(caller: Any, world: World) -> bool:
 
 
 def _held(device: Any) -> int:
-    """Bytes that a device holds, without having it give back any."""
+    """Bytes that a device holds, measured without making it free any."""
     driver = getattr(device, "driver", None)
     if driver is None:
         return device.memory_in_use()

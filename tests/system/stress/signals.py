@@ -1,5 +1,5 @@
-"""What the main thread does meanwhile: calls that signals come into at random moments, whose
-handlers raise or call in themselves."""
+"""Work of the main thread meanwhile: calls interrupted by signals at random moments, whose handlers
+raise or make calls themselves."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.system.stress.world import PATIENCE, World
 from webnn_vk import DOMException, MLTensorDescriptor
 
 LENGTH = 64
-#: Seconds until a signal comes: at most.
+#: Maximum seconds until a signal arrives.
 PAUSE = 0.003
-#: Signals in a visit, and seconds that it takes at most.
+#: Signals per visit, and its maximum duration in seconds.
 SIGNALS, VISIT = 20, 0.3
 
 
 class Interrupt(BaseException):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 class Signals:
-    """``counts`` says how many calls were interrupted, and how many handlers called in."""
+    """``counts`` counts the interrupted calls and the handlers that made calls."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -37,8 +37,8 @@ class Signals:
         signal.signal(signal.SIGALRM, self._handle)
 
     def visit(self, world: World) -> None:
-        """Interrupted calls on a world, on tensors of its own. Whatever ends it, the values are
-        those of a write that was made or may have been."""
+        """Interrupted calls on a world, on separate tensors. However they end, the values are those
+        of a write that was made or may have been made."""
         self._world = world
         end = time.monotonic() + VISIT
         try:

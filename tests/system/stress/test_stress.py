@@ -1,5 +1,5 @@
-"""The stress test for 20 seconds, with --long for 10 minutes, under the validation layer where it
-is on."""
+"""The stress test for 20 seconds, with --long for 10 minutes, under the validation layer if it is
+on."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""One context under stress, with what was made in it and on the GPUDevices that it shares with."""
+"""One context of the stress test, with its objects and the GPUDevices that it shares with."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.device_selection import open_device as open_found
 
-#: Seconds after which something that should have ended counts as hanging.
+#: Seconds after which unfinished work counts as hanging.
 PATIENCE = 60.0
 
 
 class Faults(FaultyDriver):
-    """Memory that is imported counts as an allocation too."""
+    """Imported memory counts as an allocation too."""
 
     def import_memory(self, *arguments: Any, **options: Any) -> Any:
         self._check("allocation", _refused)
@@ -43,14 +43,14 @@ def _refused() -> Exception:
 
 @dataclass(eq=False)
 class World:
-    """Whoever changes the model holds ``lock`` for it and for the call: the order of the calls is
-    that of the model. Destruction and loss take no lock: they may come at any moment."""
+    """Calls that change the model hold ``lock`` during the change and the call: the order of calls
+    is the model's order. Destruction and loss take no lock: they may happen at any moment."""
 
     context: Any
-    #: The context's driver (None on the CPU), and with those of all GPUDevices.
+    #: The context's driver (None on the CPU), and all drivers including the GPUDevices'.
     driver: FaultyDriver | None = None
     drivers: list[FaultyDriver] = field(default_factory=list)
-    #: The GPUDevices, the last of which is in use.
+    #: The GPUDevices; the last one is in use.
     gpus: list[Gpu] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     tensors: list[Tensor] = field(default_factory=list)
@@ -58,18 +58,18 @@ class World:
     constants: list[Tensor] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
-    #: Promises with what checks their outcome.
+    #: Promises with the checks of their outcomes.
     pending: list[Callable[[], None]] = field(default_factory=list)
-    #: Calls that were refused, by the error.
+    #: Refused calls, by error.
     refused: Counter[str] = field(default_factory=Counter)
     #: The context was destroyed, or is about to be.
     ended: bool = False
-    #: Threads with a call on it under way.
+    #: Threads with a running call on it.
     visitors: int = 0
 
     @property
     def dead(self) -> bool:
-        """Whether InvalidStateError is what calls on the context should get."""
+        """Whether calls on the context should fail with InvalidStateError."""
         return self.ended or self.context.lost.done() or self.lost
 
     @property
@@ -78,20 +78,20 @@ class World:
 
     # -- errors --------------------------------------------------------------------------------
     def excuse(self, error: BaseException, *items: Any) -> None:
-        """Nothing when ``error`` has a cause that was put there on purpose, else Failure.
-        ``items`` are what was used, the world itself for calls on its context."""
+        """Returns if ``error`` has a planted cause, else raises Failure. ``items`` are the objects
+        that were used: the world itself for calls on its context."""
         self.refused[type(error).__name__] += 1
         if isinstance(error, InvalidStateError) and any(item.dead for item in items):
             return
-        # Its text tells a fault of ours from any other.
+        # The message distinguishes our planted faults from any other.
         if isinstance(error, DOMException) and self.drivers and "injected" in str(error):
             return
         raise Failure(f"{self.context!r}: {type(error).__name__}: {error}") from error
 
     @contextmanager
     def trying(self, *items: Any) -> Iterator[None]:
-        """Around a call and the change of the model after it, which an excused error leaves out. A
-        TypeError is excused when a tensor among ``items`` may be lent."""
+        """Surrounds a call and the change of the model after it. An excused error skips the change.
+        A TypeError is excused when a tensor among ``items`` may be lent."""
         held = any(isinstance(item, Tensor) and item.held for item in items)
         try:
             yield
@@ -103,7 +103,7 @@ class World:
 
     @contextmanager
     def using(self, *items: Any) -> Iterator[None]:
-        """``trying`` around a call of the context that can't go through with a lent tensor."""
+        """``trying`` around a call of the context that a lent tensor refuses."""
         with self.trying(self, *items):
             yield
             for item in items:
@@ -116,7 +116,7 @@ class World:
         return self.gpus[-1]
 
     def open_gpu(self) -> None:
-        """Another GPUDevice in the place of one that is over."""
+        """Replaces a GPUDevice that has ended."""
         made = open_device()
         with self.lock:
             self.drivers.append(made.driver)
@@ -129,7 +129,7 @@ class World:
 
     # -- ends ----------------------------------------------------------------------------------
     def check_values(self) -> None:
-        """Whatever became of their context and tensors, buffers hold what they should."""
+        """Buffers keep their contents, whatever became of their context and tensors."""
         for used in self.buffers:
             with self.trying(used):
                 found = used.gpu.device.queue.read_buffer(used.buffer).result(PATIENCE)
@@ -137,7 +137,7 @@ class World:
                     raise Failure(f"{used.buffer!r} of {self.context!r} holds {found[:32]}")
 
     def check_returned(self) -> None:
-        """A device that was lost has given back its tensors."""
+        """A lost device has given its tensors back."""
         end = time.monotonic() + PATIENCE
         for used in self.tensors:
             state = used.tensor._state
@@ -147,14 +147,14 @@ class World:
                 time.sleep(0.01)
 
     def check_memory(self) -> None:
-        """With everything in it destroyed, though the objects are still there, no byte is left."""
+        """With everything in it destroyed, no byte is left, though the objects still exist."""
         destroyed = [*self.buffers, *self.tensors, *self.graphs, *self.constants]
         for item in destroyed:
             item.destroy()
         for items in (self.buffers, self.tensors, self.graphs, self.constants):
             items.clear()
         end = time.monotonic() + PATIENCE
-        # gc.collect() does nothing while another thread collects: once may be too few.
+        # gc.collect() does nothing while another thread collects: one call may not suffice.
         while left := self._memory_left():
             if time.monotonic() > end:
                 raise Leak(repr(self.context), left)
@@ -180,8 +180,8 @@ class World:
         return left
 
     def check_end(self, *, drop: bool) -> None:
-        """With all promises checked and everything in it gone: context and devices end, destroyed
-        or only dropped, and nothing is left."""
+        """After all promises are checked and all objects are gone: context and devices end,
+        destroyed or only dropped, and nothing is left."""
         name = repr(self.context)
         states = [self.context._state, *[gpu.device._state for gpu in self.gpus]]
         timelines = {state.timeline for state in states}
@@ -194,7 +194,7 @@ class World:
         end = time.monotonic() + PATIENCE
         for timeline in timelines:
             while not timeline._closed.wait(0.2):
-                gc.collect()  # once may be too few, as above
+                gc.collect()  # one call may not suffice, as above
                 if time.monotonic() > end:
                     raise Failure(f"{name}: {timeline.device.name} not closed after {PATIENCE} s")
         for driver in self.drivers:
@@ -213,7 +213,7 @@ class World:
             self.ended = True
             self.context.destroy()
         message = self.context.lost.result(PATIENCE).message
-        # Both may happen: the first counts.
+        # Both may happen: the first one counts.
         known = ["destroy() was called"] * self.ended + ["injected"] * self.lost
         if not any(text in message for text in known):
             raise Failure(f"{self.context!r}: lost: {message}")
@@ -221,8 +221,8 @@ class World:
 
 
 def open_world(*, vulkan: bool, same: bool, force_cpu: bool) -> World:
-    """``same``: the context is made on the GPUDevice, and they have one timeline; else the device
-    is opened twice."""
+    """``same``: the context is created on the GPUDevice, and they share one timeline; otherwise the
+    device is opened twice."""
     forced = ("neg",) if force_cpu else ()
     if not vulkan:
         settings = Settings(device="cpu", force_cpu=forced)
@@ -247,7 +247,7 @@ def insistently(opened: Callable[[], Any]) -> Any:
 
 
 def open_device() -> Gpu:
-    """A GPUDevice on a driver of its own."""
+    """A GPUDevice on its own driver."""
     adapter, settings = request_adapter().result(PATIENCE), Settings.from_environment()
     found = insistently(lambda: open_found(adapter._physical, settings))
     driver = Faults(found.driver)

@@ -1,4 +1,4 @@
-"""The builder's own rules; operators' rules are tested with the operators."""
+"""The builder's own rules; the operators' rules are tested with the operators."""
 
 import contextlib
 import inspect
@@ -184,7 +184,7 @@ def test_constants_by_names_of_no_form(builder):
 
 
 def test_of_two_threads_that_build_one_is_refused(cpu_context, monkeypatch):
-    """One finds the graph built, whenever it comes."""
+    """One of the two finds the graph built, in either order."""
     builder = MLGraphBuilder(cpu_context)
     outputs = {"y": builder.relu(builder.input("a", F22))}
     graph_of, inside = builder._graph, threading.Barrier(2)
@@ -192,7 +192,7 @@ def test_of_two_threads_that_build_one_is_refused(cpu_context, monkeypatch):
     def slow(outputs):
         made = graph_of(outputs)
         with contextlib.suppress(threading.BrokenBarrierError):
-            inside.wait(0.5)  # both come here, unless one keeps the other out
+            inside.wait(0.5)  # both threads reach this point, unless one keeps the other out
         return made
 
     monkeypatch.setattr(builder, "_graph", slow)

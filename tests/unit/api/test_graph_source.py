@@ -21,7 +21,7 @@ def dispatches(graph):
 
 
 def test_a_graph_read_back_is_compiled_as_it_was_described(cpu_context, monkeypatch):
-    """That is why its weights matter: they are folded, and packed for kernels that read so."""
+    """Such a graph changes its weights: they are folded, and packed for kernels."""
     built = compiler.network(cpu_context).result()
     monkeypatch.setattr(MLGraphBuilder, "build", lambda builder, outputs: graph_of(outputs))
     described = compiler.network(cpu_context)

@@ -1,4 +1,4 @@
-"""Charts: what they say stands in them as text; without matplotlib there is one line."""
+"""Charts contain their labels as text; without matplotlib there is one line."""
 
 import sys
 from pathlib import Path

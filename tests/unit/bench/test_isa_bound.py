@@ -1,12 +1,12 @@
-"""The bound on a workload's time, from small listings: what a loop costs, and whose products they
-are."""
+"""The lower bound of a workload's time, from small listings: the cost of a loop, and which products
+it computes."""
 
 import pytest
 
 from bench.isa.bound import Chip, Cost, Dispatch, Layer, attributed, bound, cost, judged, winograd
 from webnn_vk.codegen.isa.listing import mix, parse
 
-#: A cycle of a unit: 4 lanes, 8 bytes of LDS, 2 bytes of memory.
+#: One cycle of a unit: 4 lanes, 8 bytes of LDS, 2 bytes of memory.
 CHIP = Chip(units=2, gigahertz=1.0, lanes=4, lds=8, memory=2)
 LOOP = """\
 BB0:
@@ -65,7 +65,7 @@ def test_a_multiply_add_costs_its_part_of_the_loop():
     assert found.looped and found.multiply_adds == 4
     assert found.per_fma == Cost(4 / 4 / 4, 16 / 8 / 4, 4 / 2 / 4)
     assert found.share == 3 / 6
-    # Each instruction once, those before and behind the loop too.
+    # Each instruction once, including those before and after the loop.
     assert found.once == Cost(5 / 4, 2, 4)
     assert found.repeated == ((Cost(1, 2, 2), 4),)
 
@@ -95,13 +95,13 @@ def test_other_kernels_run_once_for_each_invocation():
 def test_loops_turn_as_often_as_elements_take():
     once = bound([dispatch(PLAIN)], CHIP).all
     assert once == pytest.approx(8 * 2 / 2000)
-    # 100 elements are one turn for 8 and 92 more.
+    # 100 elements are one iteration for 8 and 92 more.
     assert bound([dispatch(PLAIN)], CHIP, elements=100).all == pytest.approx(100 * 2 / 2000)
     assert bound([dispatch(PLAIN)], CHIP, elements=4).all == once
 
 
 def test_layers_find_their_dispatches():
-    """In their order, and past those that have fewer invocations than there are sums."""
+    """In their order, skipping dispatches with fewer invocations than there are sums."""
     layers = [Layer(1000, 32), Layer(500, 8, frozenset({0}))]
     norm = dispatch(LOOP, local=(1, 1, 1))
     done = attributed(layers, [norm, dispatch(LOOP), dispatch(PLAIN), dispatch(LOOP)])
@@ -111,7 +111,7 @@ def test_layers_find_their_dispatches():
 
 
 def test_independent_layers_may_change_places():
-    """Of two that may come next a dispatch does the one that has as many sums as it has."""
+    """Of two possible next products, a dispatch computes the one with as many sums as it has."""
     layers = [Layer(100, 4), Layer(300, 32)]
     order = [dispatch(LOOP), dispatch(LOOP, local=(1, 1, 1))]
     assert [d.multiply_adds for d in attributed(layers, order)] == [300, 100]
@@ -120,13 +120,13 @@ def test_independent_layers_may_change_places():
 
 
 def test_without_a_loop_a_dispatch_multiplies_what_it_says():
-    """Half may be done in other ways."""
+    """Half of them may be computed in another way."""
     assert attributed([Layer(32, 1)], [dispatch(STRAIGHT)])[0].multiply_adds == 32
     assert attributed([Layer(33, 1)], [dispatch(STRAIGHT)]) is None
 
 
 def test_winograd_needs_fewer():
-    """Tiles of 4 × 4 and 6 × 6: as many products side by side tell which."""
+    """Tiles of 4 × 4 and 6 × 6: the number of products per tile tells which."""
     by_tiles = winograd(channels=2, outputs=3, height=8, width=5)
     assert by_tiles == ((4, 16 * 6 * 4 * 3), (6, 36 * 6 * 2 * 2), (8, 64 * 6 * 2 * 1))
     layer = Layer(9 * 6 * 40, 24, winograd=by_tiles)

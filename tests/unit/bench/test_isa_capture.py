@@ -1,4 +1,4 @@
-"""Reading what a capturing driver wrote: its log, and what modules bind."""
+"""Reads the files of a capturing driver: its log, and the bindings of modules."""
 
 import struct
 
@@ -42,7 +42,7 @@ LOCAL_SIZE = (16, 1, 17, 8, 4, 2)
 BUFFERS = (
     (71, 10, 34, 0), (71, 10, 33, 1),  # a storage buffer in set 0 at binding 1
     (71, 11, 34, 2), (71, 11, 33, 0),  # a uniform buffer in set 2
-    (71, 12, 34, 0), (71, 12, 33, 3),  # a storage buffer in the old way: uniform, BufferBlock
+    (71, 12, 34, 0), (71, 12, 33, 3),  # a storage buffer declared the old way: uniform, BufferBlock
     (71, 22, 3),
     (71, 13, 33, 5),                   # a texel buffer
     (30, 20), (30, 22),

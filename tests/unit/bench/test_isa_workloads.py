@@ -1,4 +1,4 @@
-"""The products of the workloads that peers are captured on."""
+"""The products in the workloads for which peers are captured."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def test_products_of_bert():
     found = layers(graph)
     assert sum(each.multiply_adds for each in found) == 2 * (12 * 768**2 * 128 + 2 * 768 * 128**2)
     assert len(found) == 16 and elements(graph) == 0
-    # The first's queries, keys and values need nothing; scores need two of them.
+    # The first node's queries, keys and values depend on nothing; scores depend on two of them.
     assert [each.needs for each in found[:4]] == [set(), set(), set(), {0, 1}]
     assert found[15].needs == set(range(15))
 
@@ -36,8 +36,8 @@ def test_workloads_without_products_read_elements():
 
 
 def test_dispatches_share_the_multiply_adds_of_a_workload():
-    """A convolution by Winograd's way has as many as that takes, edges of tiles left out; the
-    others divide what is left in proportion to their operations."""
+    """A Winograd convolution has as many products as that takes, without the edges of tiles; the
+    others share the rest in proportion to their operations."""
     graph = graphs.described(WORKLOADS["conv3x3_56x56_64_64"])
     products = layers(graph)
     program, _ = compile_program(graph, Target(stored_profile("amd_rdna3")))
@@ -55,7 +55,7 @@ def test_dispatches_share_the_multiply_adds_of_a_workload():
     assert multiply_adds([plain, ragged, other], [given[0], given[1]]) == [
         600, dict(smaller.winograd)[6], 200
     ]
-    # Of those that it could be, the largest.
+    # Of the possible ones, the largest.
     assert multiply_adds([ragged], given)[0] == count
     with pytest.raises(ValueError, match="4x4"):
         multiply_adds([ragged], given[:1])

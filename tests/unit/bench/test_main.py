@@ -1,4 +1,4 @@
-"""`python -m bench`: what can't be, or would be ignored, is refused before anything is measured."""
+"""`python -m bench`: impossible or ignored options are refused before anything is measured."""
 
 import sys
 
@@ -18,7 +18,7 @@ from bench import __main__ as command_line
 ])
 def test_what_is_refused(words, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["bench", *words.split()])
-    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")  # nothing is asked of a driver
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")  # no driver is used
     with pytest.raises(SystemExit) as ended:
         command_line.main()
     assert ended.value.code == 2 and message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Processes that are measured: whole ones, in an environment of their own."""
+"""Measured processes: whole ones, in a new environment."""
 
 import os
 import subprocess
@@ -53,11 +53,11 @@ def test_what_starts_processes_gives_them_that_environment(developers, monkeypat
 
 
 def test_the_whole_process_is_measured():
-    """Python's start and NumPy's import too, which come before the first line of ours."""
-    code = "import json, time\nfrom bench.cold import _Watch\nwatch = _Watch()\n" \
+    """Includes the start of Python and the import of NumPy, which come before our first line."""
+    code = "import json, time\nfrom bench.cold import _Stopwatch\nwatch = _Stopwatch()\n" \
            "watch.mark('import')\nprint(watch.times['clock']['import'], " \
            "watch.times['processor']['import'], time.process_time())"
-    before = time.perf_counter() - 100  # as if it had taken so long to get there
+    before = time.perf_counter() - 100  # as if it had taken that long to get there
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           cwd=ROOT, env=environment(**{BEGUN: str(before)}))
     clock, processor, later = map(float, done.stdout.split())
@@ -86,5 +86,5 @@ def test_our_own_steps_on_the_cpu_are_in_the_row(report, told):
     _, ((_, time_of_ours, *_),) = cells(table, "steady")
     assert time_of_ours == "4.5 + CPU" * bool(told) + "4.5" * (not told)
     assert remarks(table) == [f"ours, matmul 512³: on the CPU: {', '.join(told)}"] * bool(told)
-    # On the CPU device that is what was asked for.
+    # On the CPU device this was requested.
     assert read({**measured, "peer": "webnn_vk_cpu"}).on_host == ()

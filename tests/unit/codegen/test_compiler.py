@@ -24,7 +24,7 @@ from webnn_vk.codegen.compiler import (
     find_compiler,
 )
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
-from webnn_vk.codegen.slang_glslang import SlangLibrary, is_slangs
+from webnn_vk.codegen.glslang import SlangLibrary, binding_of
 
 GOOD = """#version 450
 layout(local_size_x = 64) in;
@@ -49,8 +49,8 @@ BROKEN = {
 
 
 def _slang() -> LibraryCompiler | None:
-    """The glslang of slangpy, where that is installed."""
-    paths = [path for path in compilers._libraries() if is_slangs(path)]
+    """The glslang of slangpy, if it is installed."""
+    paths = [path for path in compilers._libraries() if binding_of(path) is SlangLibrary]
     return LibraryCompiler(paths[0]) if paths else None
 
 
@@ -75,11 +75,11 @@ def test_batch_keeps_order_and_reports_each(compiler) -> None:
 
 
 def test_another_library_by_slangs_name_is_no_compiler(tmp_path: Path) -> None:
-    """One without its function, and what is no library."""
+    """A library without glslang's function, and a file that is not a library."""
     name = ctypes.util.find_library("m")
     if name is None:
         pytest.skip("no library of another kind on this machine")
-    with pytest.raises(CompilerUnavailable, match="glslang_compile_1_2"):
+    with pytest.raises(AttributeError, match="glslang_compile_1_2"):
         SlangLibrary(name)
     path = tmp_path / "libslang-glslang-2026.1.so"
     path.write_bytes(b"no library")
@@ -111,7 +111,7 @@ def test_errors_show_the_lines_around(compiler) -> None:
 
 
 def test_random_damage_does_not_crash() -> None:
-    """In a process of its own, so that a crash is seen as what it is."""
+    """In a new process, so that a crash can be observed."""
     damage = selection.chance("damaged GLSL")
     texts = []
     for _ in range(200):
@@ -186,7 +186,7 @@ def test_a_library_that_is_no_glslang_falls_back(tmp_path: Path) -> None:
         LibraryCompiler(str(other)).compile([Source(GOOD % "1.0")])
     both = FallbackCompiler([LibraryCompiler(str(other)), ProcessCompiler(str(program))])
     assert both.version == "glslangValidator: Fake 1.0"
-    # It is taken next, and is no compiler either: it prints this and writes nothing.
+    # It is tried next, and is not a compiler either: it prints this and writes nothing.
     with pytest.raises(CompilerUnavailable, match="wrote no SPIR-V.*Fake 1.0"):
         both.compile([Source(GOOD % "1.0", "x")])
     alone = FallbackCompiler([LibraryCompiler(str(other))])
@@ -198,7 +198,7 @@ def test_a_library_that_is_no_glslang_falls_back(tmp_path: Path) -> None:
 
 
 def test_library_of_libc_is_refused() -> None:
-    """A library without glslang's names, or of a version we do not know, is not called."""
+    """A library without glslang's names, or of an unknown version, is not called."""
     import ctypes.util
 
     libc = ctypes.util.find_library("c")
@@ -209,7 +209,7 @@ def test_library_of_libc_is_refused() -> None:
 
 
 # -- files
-#: How a file could be asked for; NAME stands for its name.
+#: Ways to request a file; NAME stands for its name.
 INCLUDES = {
     "quotes": '#include "NAME"',
     "angles": "#include <NAME>",
@@ -232,7 +232,8 @@ INCLUDES = {
 @pytest.mark.parametrize("form", INCLUDES)
 @pytest.mark.parametrize("name", ["/etc/passwd", "secret.glsl"])
 def test_no_compiler_gets_an_include(form: str, name: str) -> None:
-    """Before any of them sees it: in process, glslc and glslangValidator take a Source alone."""
+    """Checked before a compiler sees it: in process, glslc and glslangValidator get only a Source.
+    """
     text = f"#version 450\n{INCLUDES[form].replace('NAME', name)}\nvoid main() {{}}\n"
     with pytest.raises(ValueError, match="^mine: the GLSL has an #include; no file is read"):
         Source(text, "mine")
@@ -243,8 +244,8 @@ COMPILERS = ["in process", "glslc", "glslangValidator"]
 
 @pytest.mark.parametrize("which", COMPILERS)
 def test_no_file_is_opened_for_the_text(which: str, tmp_path: Path, monkeypatch) -> None:
-    """A named pipe stands where the text points to: whoever opened it to read would wait for ever,
-    and our writer would see the reader come."""
+    """A named pipe is at the path in the text: a compiler that opened it for reading would wait for
+    ever, and our writer would notice the reader."""
     if which == "in process":
         found = [c for c in compilers._found("auto") if isinstance(c, LibraryCompiler)]
     else:
@@ -262,7 +263,7 @@ def test_no_file_is_opened_for_the_text(which: str, tmp_path: Path, monkeypatch)
             text = text.replace("\n", f"\n{extension}{form.replace('NAME', str(name))}\n", 1)
             with pytest.raises(ValueError, match="#include"):
                 found[0].compile([Source(text)])
-    # What a line says of its place is no file to open.
+    # A #line directive doesn't name a file to open.
     line = GOOD % "1.0"
     line = line.replace("\n", f'\n#extension GL_GOOGLE_cpp_style_line_directive : enable\n'
                         f'#line 1 "{pipe}"\n', 1)
@@ -273,7 +274,7 @@ def test_no_file_is_opened_for_the_text(which: str, tmp_path: Path, monkeypatch)
 
 
 def test_the_compiler_would_have_read_it(tmp_path: Path) -> None:
-    """glslangValidator does follow an include: the check has something to prevent."""
+    """glslangValidator does follow an include: the check prevents something real."""
     program = shutil.which("glslangValidator")
     if program is None:
         pytest.skip("no glslangValidator on this machine")

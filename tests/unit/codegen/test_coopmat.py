@@ -1,5 +1,5 @@
 """The real form of products by cooperative matrices, which no driver here runs: it compiles, and a
-spirv-val that knows the extension finds no fault with it."""
+spirv-val that knows the extension accepts it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.compiler.kernels import MATRIX_FEATURES, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.tools import pack
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools import shader_archive
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile("nvidia_h200")
 
@@ -38,7 +38,7 @@ def _products(data_type: str) -> list[KernelSpec]:
 def test_every_variant_is_valid(data_type: str, addend: bool) -> None:
     program = validator()
     specs = [spec for spec in _products(data_type) if spec.option("addend") is addend]
-    # Without an addend there are those too whose sums in float32 are one of several parts.
+    # Without an addend there are also those whose float32 sums are one of several parts.
     assert len(specs) == (64 if data_type == "float16" and not addend else 32)
     for spec in specs:
         module = compile_spec(spec)
@@ -61,7 +61,7 @@ def test_the_validator_finds_what_is_wrong() -> None:
     program = validator()
     text = render(_products("float16")[0])
     assert "coopmat<float16_t, gl_ScopeSubgroup, FK, FN, gl_MatrixUseB>" in text
-    # In numbers: sizes that are specialised may still be anything.
+    # As numbers: specialised sizes may still have any value.
     text = text.replace("FM, FK, gl_MatrixUseA", "16, 16, gl_MatrixUseA").replace(
         "FK, FN, gl_MatrixUseB", "16, 16, gl_MatrixUseB").replace(
         "FM, FN, gl_MatrixUseAccumulator", "16, 16, gl_MatrixUseAccumulator")
@@ -89,9 +89,9 @@ def test_capabilities() -> None:
 
 
 def test_the_pack_has_them_where_the_compiler_knows_them(monkeypatch) -> None:
-    # Of all others those for one kind of device: to list all takes long.
-    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
-    with_matrices, without = set(pack.specs()), set(pack.specs(matrices=False))
+    # Of the others only those for one kind of device: listing all takes long.
+    monkeypatch.setattr(shader_archive, "FEATURES", (frozenset({"float16"}),))
+    with_matrices, without = set(shader_archive.specs()), set(shader_archive.specs(matrices=False))
     assert with_matrices - without == {*_products("float16"), *_products("float32")}
     for a, b in (((512, 256), (256, 384)), ((33, 256), (256, 383))):
         node, _ = node_of("matmul", *(MLOperandDescriptor("float16", s) for s in (a, b)))

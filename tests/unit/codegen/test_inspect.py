@@ -1,4 +1,4 @@
-"""What is inspected, as plain data, and what is shown of it; no driver is started."""
+"""The result of `inspect` as plain data, and its printed form; no driver is started."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_no_module():
 
 def test_what_is_shown():
     found = Compiled({"VGPRs": 32, "Instructions": 8, "Hash": 1}, LOOP)
-    assert text.figures(found) == [("vector registers", "32"), ("instructions", "8")]
+    assert text.statistics(found) == [("vector registers", "32"), ("instructions", "8")]
     whole, loop = (text.row(*part) for part in text.parts(LOOP))
     assert dict(zip(text.TITLES, whole, strict=True)) == {
         "part": "all", "instr": "8", "FMA": "2", "vector": "1", "LDS by bytes": "-",

@@ -1,4 +1,4 @@
-"""Reading AMD's assembly: blocks, branches, classes of instructions, widths, on GFX9 to GFX11."""
+"""Reads AMD's assembly: blocks, branches, classes of instructions, widths, on GFX9 to GFX11."""
 
 from collections import Counter
 
@@ -60,11 +60,16 @@ BB0:
 """
 
 
+def closes_loop(block):
+    """Whether a block branches to itself or backwards."""
+    return any(target <= block.number for target in block.targets)
+
+
 def test_blocks_and_branches():
     blocks = parse(GFX10)
     assert [(b.number, len(b.instructions)) for b in blocks] == [(0, 5), (1, 6), (2, 10), (3, 2)]
     assert [b.targets for b in blocks] == [(3,), (), (2,), ()]
-    assert [b.is_latch for b in blocks] == [False, False, True, False]
+    assert [closes_loop(b) for b in blocks] == [False, False, True, False]
 
 
 def test_classes_on_gfx10():
@@ -81,7 +86,7 @@ def test_classes_on_gfx10():
 
 
 def test_a_loop_alone():
-    loop = mix(block for block in parse(GFX10) if block.is_latch)
+    loop = mix(block for block in parse(GFX10) if closes_loop(block))
     assert (loop.instructions, loop.multiply_adds, loop.lds) == (10, 4, Counter({16: 1, 8: 1}))
 
 
@@ -154,7 +159,7 @@ def test_loops():
     assert fma_share(loop) == 3 / 6
     outer = parse(GFX10.replace("BB3:\n", "\ts_cbranch_scc1 BB1\nBB3:\n"))
     assert [[block.number for block in loop] for loop in loops(outer)] == [[1, 2], [2]]
-    # The inner one has as many.
+    # The inner one has the same number.
     assert [block.number for block in main_loop(outer)] == [2]
     assert main_loop(parse(GFX11)) == () and fma_share(mix(())) == 0
 

@@ -1,4 +1,4 @@
-"""Which functions of the library a kernel's text carries."""
+"""Which functions of the library a kernel's text contains."""
 
 import re
 
@@ -46,7 +46,7 @@ def test_reached_functions_only(expression: str, functions: set[str]) -> None:
 
 
 def test_comments_reach_nothing() -> None:
-    """A function named in another's comment does not come along."""
+    """A function that only a comment names is not included."""
     names = defined(text_of("w_to_half_float(3u) + load_a(i)"))
     assert names == {"w_to_half_float"} | ({"w_float_to_half"} & names)
 
@@ -68,7 +68,8 @@ def test_definitions_precede_uses() -> None:
 
 
 def test_precise_reaches_the_module() -> None:
-    """What must not be contracted is decorated so: a driver may not make one rounding of two."""
+    """Expressions that must not be contracted are decorated: a driver may not turn two roundings
+    into one."""
     spec = KernelSpec(
         "library.comp.j2", (Buffer("a", "float32"), Buffer("out", "float32", "w")),
         options=(("expression", "w_add(w_mul(load_a(i), load_a(i)), 1.0)"),),

@@ -62,7 +62,7 @@ def test_render_prints_what_the_module_renders(capsys: pytest.CaptureFixture) ->
         (["describe", "./nosuch.comp.j2"], "nosuch.comp.j2: there is no such file"),
         (["compile", "own.comp"], "own.comp: a template's name, or a path to NAME.comp.j2, is"),
         (["inspect", "own.txt"], "is expected, or .spv, or .comp, or .glsl"),
-        (["render", "copy"], "`describe copy` tells which --buffer, --param and --option it wants"),
+        (["render", "copy"], "`describe copy` shows which --buffer, --param and --option it takes"),
         (["pack", "nosuch.pack"], "nosuch.pack"),
         (["pack", "x.pack", "--specs", "nosuch"], "MODULE:FUNCTION is needed"),
         (["pack", "x.pack", "--specs", "nosuch_module:f"], "No module named 'nosuch_module'"),
@@ -97,7 +97,7 @@ def test_disassemble_without_spirv_dis(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNN_VK_GLSLANG", "auto")
-    monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     if find_compiler() is None:
         pytest.skip("no glslang library on this machine")
     assert command_line.main(["disassemble", *ARGUMENTS]) == 0

@@ -1,6 +1,6 @@
-"""GLSL's ``max``, ``min`` and ``clamp`` of floats may drop a NaN: with one operand a NaN, which one
-they give is undefined. The library's ``w_max`` and ``w_min`` keep it. What has no NaN, or doesn't
-depend on which operand comes out, is listed here with the reason."""
+"""GLSL's ``max``, ``min`` and ``clamp`` of floats may drop a NaN: if one operand is NaN, the result
+is undefined. The library's ``w_max`` and ``w_min`` keep it. Calls whose operands are never NaN, or
+for which the choice doesn't matter, are listed here with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 SHADERS = ROOT / "shaders"
 _CALL = re.compile(r"(?<![\w.])(?:min|max|clamp)\(|\bsubgroup(?:Min|Max)\(")
-#: Calls and numbers by which an operand looks like an integer.
+#: Calls and numbers that make an operand look like an integer.
 _INTEGER = re.compile(r"\b\d+u\b|\b0x[0-9a-f]+u?\b|\b(?:u?int|w_order|order_of|w_key)\(")
 _NAME = re.compile(r"\w*$")
 _SEEN_THROUGH = frozenset(
@@ -76,7 +76,7 @@ EXPLAINED = {
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the bracket at ``start`` is closed."""
+    """The position of the bracket that matches the one before ``start``."""
     depth = 0
     for end in range(start, len(text)):
         depth += (text[end] in "([") - (text[end] in ")]")
@@ -86,7 +86,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _operands(call: str) -> str:
-    """A call without indices, and without what other functions are called with."""
+    """A call without indices, and without the arguments of other functions."""
     shown, at = "", 0
     while at < len(call):
         name = _NAME.search(call[:at])

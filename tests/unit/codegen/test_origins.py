@@ -1,4 +1,4 @@
-"""Where the lines of rendered GLSL come from, and errors that say so."""
+"""Origins of the lines of rendered GLSL, and errors that name them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from webnn_vk.codegen.origins import origins
 from webnn_vk.codegen.render import SHADERS, RenderError, add_template_dir, own_templates, render
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
-#: A macro of a file of its own, a loop, and a condition, each with a mistake in turn.
+#: A macro in its own file, a loop, and a condition, each with a mistake in turn.
 MACROS = """{# Beside the template. #}
 {% macro twice(x) -%}
   float doubled = 2.0 * {{ x }};
@@ -63,7 +63,7 @@ def random_specs() -> list[KernelSpec]:
 
 
 def test_every_line_of_the_library_s_kernels_is_found() -> None:
-    """Where the line of the template has nothing to expand it is the line of the GLSL."""
+    """If the template's line has nothing to expand it equals the line of the GLSL."""
     texts: dict[str, list[str]] = {}
     literal = 0
     for spec in random_specs():
@@ -86,7 +86,7 @@ def test_every_line_of_the_library_s_kernels_is_found() -> None:
     ("MACRO", "own_macros.j2:5"), ("LOOP", "own.comp.j2:9"),
 ])
 def test_an_error_names_the_template_s_line(tmp_path, capsys, monkeypatch, mistake, place) -> None:
-    """In both command lines, with the compiler's line and the GLSL around it below."""
+    """In both command lines, followed by the compiler's line and the surrounding GLSL."""
     if find_compiler() is None:
         pytest.skip("no GLSL compiler")
     monkeypatch.chdir(tmp_path)
@@ -123,7 +123,7 @@ def test_a_template_elsewhere_is_named_by_its_path(tmp_path) -> None:
 
 
 def test_what_marks_would_change_has_no_origins() -> None:
-    """A template that looks at what another one wrote."""
+    """A template that uses variables set by another one."""
     text = "{% set note %}\n// 1\n{% endset %}\n// {{ note | length }}\nvoid main() {}\n"
     with templates(own=text):
         assert "// 5" in render(SPEC) and origins(SPEC) == []

@@ -1,4 +1,4 @@
-"""Compilers that crash, hang, flood, write garbage or refuse everything: as programs do."""
+"""Compilers that crash, hang, flood, write garbage or refuse everything, as processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnn_vk.codegen.process import ProcessCompiler
 GOOD = Source("#version 450\nlayout(local_size_x = 64) in;\nvoid main() {}\n", "good")
 BAD = Source("#version 450\nvoid main() { nosuch(); }\n", "bad")
 
-#: What fake compilers do, as shell scripts, and what is said of them.
+#: Fake compilers as shell scripts, and the messages about them.
 BROKEN = {
     "exits 1": ("echo 'error: licence expired'; exit 1", "refuses every shader: .*licence expired"),
     "exits 1 without a word": ("exit 1", "refuses every shader: without a message"),
@@ -112,7 +112,7 @@ SHORT = {
 
 @pytest.mark.parametrize("what", SHORT)
 def test_what_is_short_at_a_time_passes(what: str) -> None:
-    """The compiler is not given up: a later call finds it working."""
+    """The compiler is tried again: a later call finds it working."""
     if find_compiler("process") is None:
         pytest.skip("no GLSL compiler on this machine")
     limit, value = SHORT[what]

@@ -1,4 +1,4 @@
-"""Rendering: deterministic, strict, only what the features allow."""
+"""Rendering is deterministic and strict, and uses only what the features allow."""
 
 from __future__ import annotations
 

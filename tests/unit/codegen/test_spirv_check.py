@@ -1,5 +1,5 @@
-"""The structure of modules from caches and packs. No damaged module reaches a driver here: what
-must be refused is refused by the check alone."""
+"""The structure of modules from caches and archives. No damaged module reaches a driver here: the
+check alone has to refuse it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ void main() {
   if (i < P.n) store_out(i, sum);
 }
 """
-#: What the kernels of the library don't use, of what the table of instructions knows.
+#: Instructions in the table that the library's kernels don't use.
 WIDE = """#version 460
 #extension GL_KHR_shader_subgroup_arithmetic : enable
 #extension GL_KHR_shader_subgroup_shuffle : enable
@@ -67,7 +67,7 @@ def words_of(module: bytes) -> array:
 
 
 def instruction(module: bytes, wanted: int) -> tuple[int, int]:
-    """Place and end of the first instruction of an opcode."""
+    """Start and end of the first instruction with an opcode."""
     return next((place, end) for op, place, end in spirv.instructions(words_of(module))
                 if op == wanted)
 
@@ -119,8 +119,8 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: m[:-2], "are no SPIR-V module"),
     (lambda m: b"\x7fELF" + m[4:], "magic number"),
     (lambda m: struct.pack(f">{len(m) // 4}I", *struct.unpack(f"<{len(m) // 4}I", m)),
-     "another byte order"),
-    (lambda m: changed(m, 1, 0x20000), "version 0x20000 is not one we know"),
+     "wrong byte order"),
+    (lambda m: changed(m, 1, 0x20000), "version 0x20000 is unknown"),
     (lambda m: changed(m, 3, 0), "a bound of 0 ids"),
     (lambda m: changed(m, 3, 0xFFFFFFFF), "a bound of 4294967295 ids"),
     (lambda m: changed(m, 3, 7), "not below the bound of 7"),
@@ -128,27 +128,27 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: changed(m, 5, 17), "instruction 17 of 0 words at word 5"),
     (lambda m: changed(m, 5, 0xFFFF0011), "instruction 17 of 65535 words at word 5"),
     (lambda m: m[:-4], "the last function has no end"),
-    (lambda m: m + struct.pack("<I", 2 << 16 | 17) + struct.pack("<I", 1), "out of its place"),
-    (lambda m: changed(m, instruction(m, CAPABILITY)[0] + 1, 4444), "capability 4444 is not one"),
+    (lambda m: m + struct.pack("<I", 2 << 16 | 17) + struct.pack("<I", 1), "misplaced"),
+    (lambda m: changed(m, instruction(m, CAPABILITY)[0] + 1, 4444), "capability 4444 is not sup"),
     (lambda m: without(m, ENTRY_POINT), "no entry point"),
     (lambda m: twice(m, ENTRY_POINT), "a second entry point"),
-    (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 1, 4), "none of a compute shader"),
+    (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 1, 4), "not of a compute shader"),
     (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 2,
-                       words_of(m)[instruction(m, TYPE_FLOAT)[0] + 1]), "is no function"),
+                       words_of(m)[instruction(m, TYPE_FLOAT)[0] + 1]), "is not a function"),
     (lambda m: without(m, MEMORY_MODEL), "no memory model"),
     (lambda m: twice(m, MEMORY_MODEL), "a second memory model"),
-    (lambda m: moved_to_the_front(m, DECORATE), "out of its place"),
-    (lambda m: moved_to_the_front(m, ADD), "out of its place"),
-    (lambda m: without(m, TYPE_FLOAT), "is used as a type and is none"),
+    (lambda m: moved_to_the_front(m, DECORATE), "misplaced"),
+    (lambda m: moved_to_the_front(m, ADD), "misplaced"),
+    (lambda m: without(m, TYPE_FLOAT), "is used as a type, but is not one"),
     (lambda m: twice(m, TYPE_FLOAT), "an id is defined twice"),
-    (lambda m: without(m, FUNCTION), "out of its place"),
-    (lambda m: without(m, FUNCTION_END), "has no end|out of its place"),
-    (lambda m: without(m, LABEL), "out of its place"),
+    (lambda m: without(m, FUNCTION), "misplaced"),
+    (lambda m: without(m, FUNCTION_END), "has no end|misplaced"),
+    (lambda m: without(m, LABEL), "misplaced"),
     (lambda m: without(m, LOAD), "is used and not defined"),
-    (lambda m: without(m, BRANCH), "out of its place"),
+    (lambda m: without(m, BRANCH), "misplaced"),
     (lambda m: changed(m, instruction(m, ADD)[0] + 3, 0x7FFFFFFF), "%2147483647 is used and not"),
     (lambda m: changed(m, instruction(m, LOAD)[0] + 1,
-                       words_of(m)[instruction(m, LOAD)[0] + 2]), "as a type and is none"),
+                       words_of(m)[instruction(m, LOAD)[0] + 2]), "as a type, but is not one"),
 ])
 def test_what_is_refused(module: bytes, damage: object, message: str) -> None:
     with pytest.raises(spirv.SpirvError, match=message):
@@ -156,7 +156,7 @@ def test_what_is_refused(module: bytes, damage: object, message: str) -> None:
 
 
 def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
-    """Each bit of the header and of the first instructions, and random ones: refused with a reason
+    """Each bit of the header and of the first instructions, and random bits: refused with a reason,
     or still of a sound structure, which other readers of modules can rely on; in bounded time."""
     chance = selection.chance("flipped bits")
     flips = [*range(160 * 8), *(chance.randrange(len(module) * 8) for _ in range(4000))]
@@ -181,7 +181,7 @@ def test_flipped_bits_raise_nothing_else(module: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_words_and_splices(module: bytes, seed: int) -> None:
-    """Words changed, cut out, doubled and mixed up."""
+    """Words changed, removed, doubled and shuffled."""
     chance = selection.chance("splices", seed)
     for _ in range(500):
         words = words_of(module)
@@ -204,24 +204,24 @@ def test_random_words_and_splices(module: bytes, seed: int) -> None:
 
 
 def test_the_time_is_bounded_by_the_size() -> None:
-    """Headers that promise much, instructions of one word."""
+    """Headers that declare huge sizes, instructions of one word."""
     header = struct.pack("<5I", spirv.MAGIC, 0x10500, 0, 100, 0)
     for body in (struct.pack("<I", 1 << 16) * 500_000, struct.pack("<I", 1 << 16 | 253) * 500_000):
         begin = time.process_time()
         with pytest.raises(spirv.SpirvError):
             spirv_check.check(header + body)
         assert time.process_time() - begin < 10
-    with pytest.raises(spirv.SpirvError, match="more than a shader has"):
+    with pytest.raises(spirv.SpirvError, match="too many for a shader"):
         spirv_check.check(header + bytes(20 << 20))
 
 
 def test_a_forged_pack_is_not_used(module: bytes, spec: KernelSpec, tmp_path: Path) -> None:
-    """Its hashes are right: it was made so. The compiler's module comes in its place."""
+    """Its hashes are correct, by construction. The compiler's module replaces it."""
     forged = changed(module, instruction(module, ADD)[0] + 3, 0x7FFFFFFF)
     with templates(checked=KERNEL):
         write_pack({address(spec): forged}, tmp_path / "pack", {})
         store = ShaderStore(None, pack=tmp_path / "pack")
-        with pytest.warns(RuntimeWarning, match="a shader of the pack .* is not used: %2147483647"):
+        with pytest.warns(RuntimeWarning, match="shader of the archive .* not used: %2147483647"):
             assert store.get([spec]) == [module]
         assert store.origins == {"pack": 0, "cache": 0, "compiler": 1}
 
@@ -236,7 +236,7 @@ def test_a_forged_entry_of_the_cache_is_replaced(
             assert store.get([spec]) == [module]
             assert store.origins["compiler"] == 1
             (entry,) = (tmp_path / "spirv").iterdir()
-            if wrong:  # with the hash that it has to have
+            if wrong:  # with the hash that it needs
                 import hashlib
 
                 head = entry.read_bytes()[: -len(module) - 32]

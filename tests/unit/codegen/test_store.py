@@ -1,4 +1,4 @@
-"""The store: pack, cache, compiler; damaged and foreign files."""
+"""The store: shader archive, cache, compiler; damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from webnn_vk.codegen.store import (
     quick_name,
 )
 from webnn_vk.compiler.kernels import MATRIX_FEATURES
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 class Counting:
@@ -84,7 +84,8 @@ def test_one_batch_then_memory_then_cache(tmp_path: Path) -> None:
 
 
 def test_only_so_many_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those handed out last, however many are asked for at once; the others come from the cache."""
+    """The most recently used ones stay, however many are requested at once; the others come from
+    the cache."""
     monkeypatch.setattr(store_module, "MAX_REMEMBERED", 2)
     compiler = Counting()
     store = ShaderStore(tmp_path, pack=None, compiler=compiler)
@@ -98,7 +99,7 @@ def test_only_so_many_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_features_of_the_address() -> None:
-    """Float controls are no part of the text but of the module."""
+    """Float controls are not part of the text but of the module."""
     plain, preserving = _spec(), _spec("float32", "nan_preserve_f32")
     assert address(plain) != address(preserving)
     assert address(_spec("float32", "int8")) == address(plain)
@@ -160,7 +161,7 @@ def test_a_bad_entry_is_a_miss_and_is_replaced(tmp_path: Path, kind: str) -> Non
 
 
 def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
-    """Even with a right hash: whoever wrote it."""
+    """Even with a correct hash, whoever wrote it."""
     store = ShaderStore(tmp_path, pack=None, compiler=Counting())
     store._cache.put(address(SPECS[0]), "counting 1", b"\0" * 64)
     assert len(_entries(tmp_path)) == 1
@@ -269,7 +270,7 @@ def test_what_a_pack_has_is_not_rendered(
 
 
 def test_a_pack_of_other_templates_is_looked_up_by_text(tmp_path: Path) -> None:
-    """A changed text is not served what a pack was made with; an unchanged one still is."""
+    """A changed text is not served from an archive of the old text; an unchanged one still is."""
     build_pack(SPECS, tmp_path / "x.pack")
     expected = ShaderStore(None, pack=None).get(SPECS)
     names = set(map(quick_name, SPECS))
@@ -312,7 +313,7 @@ def test_damaged_packs(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(PackError, match="x.pack"):
             Pack(path)
-    with pytest.warns(RuntimeWarning, match="the pack of shaders is not used"):
+    with pytest.warns(RuntimeWarning, match="the shader archive is not used"):
         store = ShaderStore(None, pack=path, compiler=Counting())
     assert len(store.get(SPECS)) == 4
     with pytest.raises(PackError):
@@ -364,7 +365,7 @@ class KnowsNoMatrices(Counting):
 
 
 class KnowsNoIntrinsics(Counting):
-    """A compiler without instructions by their numbers."""
+    """A compiler without instructions by number."""
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         return [
@@ -398,7 +399,7 @@ def test_a_compiler_that_knows_no_cooperative_matrices_offers_no_kernel_with_the
     assert not old.available(by_matrices, compiling=False)
     if not new.available(by_matrices):
         pytest.skip("this machine's compiler knows no cooperative matrices either")
-    # From a pack they can be had all the same.
+    # From an archive they are available nevertheless.
     build_pack([by_matrices], tmp_path / "pack.bin", Counting())
     old = ShaderStore(None, pack=tmp_path / "pack.bin", compiler=KnowsNoMatrices())
     assert old.available(by_matrices) and len(old.get([by_matrices])) == 1

@@ -1,4 +1,4 @@
-"""docs/architecture.md tells what each pass does."""
+"""docs/architecture.md describes each pass."""
 
 import re
 

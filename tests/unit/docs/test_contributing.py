@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, CHANGELOG.md and the hooks before a commit name what is there."""
+"""CONTRIBUTING.md, CHANGELOG.md and the pre-commit hooks name existing things."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""docs/failures.md promises nothing without a test: every one that it names is there."""
+"""docs/failures.md promises nothing without a test: every test that it names exists."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
-# What stands in a comment is still to be completed.
+# Text in a comment is still to be completed.
 SHOWN = re.sub(r"<!--.*?-->", "", PAGE, flags=re.DOTALL)
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", SHOWN)))
 ROWS = [row for row in PAGE.splitlines() if row.startswith("| ") and not row.startswith("| ---")]

@@ -1,4 +1,4 @@
-"""docs/operators.md says what the records, the kernels and the conformance tests say."""
+"""docs/operators.md agrees with the records, the kernels and the conformance tests."""
 
 import pytest
 

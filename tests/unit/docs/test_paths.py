@@ -12,19 +12,19 @@ PAGES = sorted((ROOT / "docs").glob("*.md")) + [
 ]
 #: Paths start at the root of the clone, in the package, in its compiler, in tests, or in shaders.
 STARTS = ("", "webnn_vk", "webnn_vk/compiler", "tests", "shaders")
-#: What a reader creates, or what a run makes; beside the files that guides show.
+#: Paths that a reader creates, or that a run makes; besides the files that guides show.
 MADE = {"webnn_vk/compiler/ops/mish.py", "dist/", "folder/"}
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.[\w.]+)?|(?:[\w-]+/)+[\w-]+)(?:::\w+)?`")
 
 
 def named(text: str) -> list[str]:
-    """The paths in a page's text, without its blocks of code."""
+    """The paths in a page's text, without its code blocks."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return NAMED.findall(text)
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file, folder, or Python module named without its ending."""
+    """Whether there is such a file, folder, or Python module named without its suffix."""
     return any(
         (ROOT / start / name).exists() for start in STARTS for name in (path, f"{path}.py")
     )

@@ -1,4 +1,4 @@
-"""The example of docs/profiling.md runs, and names what there is."""
+"""The example of docs/profiling.md runs, and uses existing names."""
 
 import dataclasses
 import os

@@ -16,7 +16,7 @@ def test_every_variable_is_there():
     for folder in ("webnn_vk", "codegen"):
         for path in (ROOT / folder).rglob("*.py"):
             used |= set(re.findall(r"WEBNN_VK_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
-    # Instruments of the tests, not for users.
+    # Variables of the tests, not for users.
     assert used - {"WEBNN_VK_DUMP_SPIRV", "WEBNN_VK_VERIFY_PASSES"} == DOCUMENTED
 
 

@@ -1,4 +1,4 @@
-"""What docs/webnn-file.md shows is what is read."""
+"""The texts in docs/webnn-file.md can be read."""
 
 import re
 

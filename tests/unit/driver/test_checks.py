@@ -1,4 +1,4 @@
-"""What is refused before a driver calls anything, and how it says so."""
+"""Requests that are refused before a driver calls Vulkan, and their messages."""
 
 from __future__ import annotations
 

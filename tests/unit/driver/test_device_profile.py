@@ -14,7 +14,7 @@ def test_stored_profiles() -> None:
                              "nvidia_h200"}
     assert [name for name, profile in PROFILES.items() if profile.is_software] == ["llvmpipe"]
     for name, profile in PROFILES.items():
-        # A snapshot and an invention must not be taken for each other.
+        # A snapshot and an invented profile must be distinguishable.
         assert profile.note.startswith("snapshot" if name == "llvmpipe" else "hand-made")
         assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
         assert profile.compiles_by_size == (name == "llvmpipe")

@@ -1,4 +1,4 @@
-"""Images as upright RGB; the page's tests read them, these look at their pixels."""
+"""Images as upright RGB; the page's tests read them, these check their pixels."""
 
 import numpy as np
 import pytest

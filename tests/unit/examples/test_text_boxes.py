@@ -71,7 +71,7 @@ def test_the_smallest_box_is_the_one_that_was_drawn(degrees):
     found = smallest_box(runs)
     assert np.allclose([found.x, found.y], [box.x, box.y], atol=1.5)
     assert np.allclose([found.width, found.height], [box.width, box.height], atol=4)
-    # A line that runs up is as good as one that runs down: the networks tell.
+    # A line that runs up is as good as one that runs down: the networks decide.
     turned = math.remainder(found.angle - box.angle, math.pi)
     assert abs(turned) < 0.03
 
@@ -100,7 +100,7 @@ def test_reading_order():
     below = Box(60, 90, 100, 20, 0)
     boxes = [below, right, heading, left]
     assert reading_order(boxes) == [2, 3, 1, 0]
-    # The page upside down: what stands lowest is read first.
+    # The page upside down: the lowest line is read first.
     around = [Box(300 - b.x, 200 - b.y, b.width, b.height, math.pi) for b in boxes]
     assert reading_order(around) == [2, 3, 1, 0]
     assert reading_order([]) == []

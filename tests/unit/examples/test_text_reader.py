@@ -1,4 +1,4 @@
-"""What reading needs beside the networks: batches, strips of long lines, texts from scores."""
+"""The parts of reading besides the networks: batches, strips of long lines, texts from scores."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What our importer makes of ONNX's attention operators, and of exports' plain ones, becomes one
+"""The imported form of ONNX's attention operators, and of exporters' plain ones, becomes one
 `attention` on GPUs, with the same results."""
 
 import numpy as np
@@ -22,7 +22,8 @@ from webnn_vk.compiler.passes import (
 from webnn_vk.onnx.importing import build_operands
 
 F = "float32"
-# Operator, shapes of inputs (constants as arrays), attributes, what stands beside movements.
+# Operator, shapes of inputs (constants as arrays), attributes, remaining operators besides
+# movements.
 CASES = {
     "microsoft Attention": (
         "Attention", [(2, 3, 8), (8, 24), (24,)], {"num_heads": 2},

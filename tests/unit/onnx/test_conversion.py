@@ -1,4 +1,4 @@
-"""What becomes of a model's nodes, seen on a builder without a device."""
+"""The conversion of a model's nodes, recorded by a builder without a device."""
 
 import numpy as np
 import pytest

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from tests.support.onnx_models import info, model
+from tests.support.onnx_models import info, model, take
 from tests.support.onnx_nodes import runtime
-from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.onnx import InvalidModelError
-from webnn_vk.onnx.convert import Conversion
-from webnn_vk.onnx.importing import convert
-from webnn_vk.onnx.reading import read_model
 from webnn_vk.support import warnings as library_warnings
 
 node = helper.make_node
@@ -28,10 +23,6 @@ INT, LONG, SHORT = TensorProto.INT32, TensorProto.INT64, TensorProto.INT16
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_warnings, "_said", set())
-
-
-def take(proto: ModelProto) -> dict[str, Any]:
-    return convert(Conversion(read_model(proto), ShapeBuilder(), constant_of), {}, None)
 
 
 def chain(declared: int, inner: int = FLOAT) -> ModelProto:
@@ -74,7 +65,7 @@ def branches(declared: int) -> ModelProto:
     )
 
 
-#: Right ones and wrong ones; the wrong ones with what is said of them.
+#: Right ones and wrong ones; the wrong ones with their messages.
 CASES = {
     "right": (chain(FLOAT), None),
     "an output": (chain(LONG), "'y' is declared int64, and made by Abs 'second' as float32"),

@@ -1,4 +1,4 @@
-"""``webnn_vk.onnx.export``: what is exported, and to where."""
+"""``webnn_vk.onnx.export``: which objects can be exported, and to which targets."""
 
 import io
 
@@ -39,7 +39,7 @@ def test_a_model_with_its_weights(cpu_context, build):
     np.testing.assert_array_equal(weights(model)[4, 300], WEIGHT)
     np.testing.assert_array_equal(weights(model)[300,], np.ones(300))
     if not build:
-        # The builder stays as it was.
+        # The builder is unchanged.
         builder.build(outputs).result()
 
 

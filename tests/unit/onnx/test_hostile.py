@@ -1,5 +1,5 @@
-"""Hostile numbers in attributes, and in constants that say counts, lengths, axes and sizes: refused
-in one line that names the node, or taken, and never with much memory."""
+"""Hostile numbers in attributes, and in constants that are counts, lengths, axes and sizes: refused
+in one line that names the node, or accepted, never with much memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnn_vk.onnx.reading import read_model
 
 NUMBERS = [0, -1, -5, 10**9, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63)]
 FLOATS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30, 1e-30]
-#: What Python and NumPy say, who know nothing of the model.
+#: Messages of Python and NumPy, which don't know the model.
 RIDDLE = re.compile(
     r"^(integer |float )?(division|modulo)|^(list |tuple |pop )?index out|^zip\(\)|^cannot |"
     r"^negative |^math domain|^not enough|^too many values|^unsupported operand|"
@@ -45,7 +45,7 @@ def case(
 
 
 def body(copied: bool) -> Any:
-    """Of a loop, or of a scan."""
+    """For a loop, or for a scan."""
     if copied:
         return helper.make_graph(
             [node("Identity", ["c"], ["d"]), node("Neg", ["v"], ["w"])], "body",
@@ -188,7 +188,8 @@ WITH_FLOATS: dict[str, Callable[[float], Case]] = {
 
 
 def taken(given: Case) -> UnsupportedModelError | None:
-    """What is said of a model, if it is refused. Nothing made is large, and no error another."""
+    """The message about a model, if it is refused. No large array is made, and no other error
+    raised."""
     nodes, shapes, constants, opset, types = given
     outputs = [name for name in nodes[-1].output if name]
     proto = model(
@@ -231,7 +232,7 @@ def test_floats(name):
             refused_well(error)
 
 
-#: What is said of some of them.
+#: Messages about some of them.
 SAID = {
     "Split": (10**9, "Split 'y': num_outputs is 1000000000, the node has 2 outputs"),
     "Split of one": (10**9, "num_outputs is 1000000000, the node has 1 outputs"),

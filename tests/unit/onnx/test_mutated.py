@@ -1,5 +1,5 @@
-"""ONNX's own node cases with what they hold changed at random: attributes, inputs, types, shapes,
-domains, opsets. What can't be taken is one of the importer's two errors, whatever is wrong."""
+"""ONNX's own node cases with random changes: attributes, inputs, types, shapes, domains, opsets.
+Whatever is wrong, a refusal is one of the importer's two errors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def port(rng: random.Random, model: ModelProto, names: list[str]) -> None:
 
 
 def value(rng: random.Random, model: ModelProto, names: list[str]) -> None:
-    """An input becomes a constant of odd numbers, maybe of other dimensions than it has bytes."""
+    """An input becomes a constant of odd numbers, sometimes with dimensions that don't fit its
+    bytes."""
     if not model.graph.input:
         return
     chosen = rng.choice(model.graph.input)
@@ -120,7 +121,7 @@ def test_mutated_models():
     @given(st.integers(0, 2**64))
     def check(seed: int) -> None:
         rng = random.Random(seed)
-        # Several to a seed: each takes a few milliseconds.
+        # Several per seed: each takes a few milliseconds.
         for _ in range(10):
             model = copy.deepcopy(rng.choice(seeds))
             for _ in range(rng.randint(1, 3)):

@@ -1,4 +1,4 @@
-"""The table of ONNX operators against ONNX's own descriptions of them."""
+"""The table of ONNX operators compared with ONNX's own definitions."""
 
 import inspect
 
@@ -7,12 +7,13 @@ import pytest
 from onnx.defs import OpSchema
 
 import webnn_vk.onnx  # noqa: F401  (fills the table)
+from tests.support.onnx_table import all_records
 from webnn_vk.onnx.reading import OLDEST_OPSET
-from webnn_vk.onnx.records import MICROSOFT, NEWEST, all_records, find, onnx_operator
+from webnn_vk.onnx.records import MICROSOFT, NEWEST, find, onnx_operator
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 RECORDS = [r for r in all_records() if r.domain in ("", "ai.onnx.ml")]
-#: Attributes that ask for what inference has not, or that no version from opset 7 on has.
+#: Attributes that inference doesn't need, or that no version from opset 7 on has.
 LEFT_OUT = {("BatchNormalization", "is_test"), ("Optional", "type")}
 
 
@@ -60,7 +61,7 @@ def test_every_later_opset_has_a_record_too(record):
 
 
 def test_every_operator_of_inference_has_a_record_or_a_body():
-    """What is missing is what WebNN can't express; a new ONNX release shows up here."""
+    """Missing operators can't be expressed in WebNN; a new ONNX release shows up here."""
     missing = {
         s.name
         for s in onnx.defs.get_all_schemas()

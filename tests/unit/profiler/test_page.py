@@ -1,5 +1,5 @@
-"""The page of a profile in a browser: search, sort, hover, zoom and theme, driven by a script; what
-it looks like at two widths."""
+"""The page of a profile in a browser: search, sort, hover, zoom and colour scheme, driven by a
+script; its appearance at two widths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.profiler.test_report import made_up  # noqa: F401 - a fixture
 from webnn_vk.profiler.page import page
 from webnn_vk.profiler.report import report_of
 
-#: Runs after the page's own script, and tells the page around it what it found.
+#: Runs after the page's own script, and reports its findings to the surrounding page.
 DRIVER = """
 <script>
 {
@@ -157,7 +157,7 @@ def test_the_page_needs_nothing_else(made_up):  # noqa: F811
     text = page(made_up, report_of(made_up))
     assert "default-src 'none'" in text
     assert not re.search(r'(?:src|href)\s*=\s*"|@import|url\(|fetch\(|XMLHttpRequest', text)
-    # What users named can't end the script.
+    # Users' names can't end the script.
     made_up.lines[0] = tuple(
         line.__class__(("</script><b>",), line.device, line.kernel) for line in made_up.lines[0]
     )

@@ -1,4 +1,4 @@
-"""The report, the trace and the page of a profile on the CPU device, and of made-up times."""
+"""The report, the trace and the page of a profile on the CPU device, and of synthetic times."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from webnn_vk.compiler.program import (
     Program,
     Range,
     ReportLine,
-    Slot,
 )
-from webnn_vk.compiler.program.program import CpuTensor
+from webnn_vk.compiler.program.program import CpuTensor, Slot
 from webnn_vk.profiler import Roofline
 from webnn_vk.profiler.collect import BatchTimes, Run
 from webnn_vk.profiler.report import GraphMemory, MemoryBlock, Recorded, Slice, report_of, title_of
 from webnn_vk.profiler.trace import trace
 
-#: What each phase of Chrome's Trace Event Format must have, and may have.
+#: Required and optional fields of each phase in Chrome's Trace Event Format.
 REQUIRED = {
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
     "M": {"name", "ph", "pid", "args"},
@@ -41,8 +40,7 @@ METADATA = {"process_name", "thread_name", "thread_sort_index"}
 
 
 def check_format(text: str) -> list[dict]:
-    """The events of a trace, which follows the format; slices of a row lie one in the other or
-    apart."""
+    """The events of a trace, which follows the format; slices of a row are nested or disjoint."""
     read = json.loads(text)
     assert read["displayTimeUnit"] in ("ms", "ns")
     rows: dict[tuple, list] = {}
@@ -218,7 +216,7 @@ def test_one_profile_at_a_time(context):
     with context.profile() as profile:
         with pytest.raises(webnn_vk.InvalidStateError, match="profiled already"):
             context.profile().__enter__()
-        with pytest.raises(webnn_vk.InvalidStateError, match="when the with statement is over"):
+        with pytest.raises(webnn_vk.InvalidStateError, match="after the with statement"):
             _ = profile.report
     with pytest.raises(webnn_vk.InvalidStateError, match="entered once"):
         profile.__enter__()

@@ -8,7 +8,7 @@ from webnn_vk.profiler.sampling import FIRST, LEAST, SHARE, Sampler
 
 
 def simulate(sampler, runs, seconds, stamps, kind=0):
-    """So many runs that take so long without timestamps; which of them were chosen."""
+    """This many runs with this duration without timestamps; returns the chosen ones."""
     chosen = []
     for number in range(runs):
         if sampler.chooses(kind, stamps):
@@ -36,7 +36,7 @@ def test_the_first_and_then_as_many_as_cost_little():
     assert chosen[:FIRST] == list(range(FIRST))
     assert len(chosen) == pytest.approx(1000 * 4e-4 * SHARE / 2e-4, abs=1)
     assert sampler.overhead(0.4 + len(chosen) * 2e-4) <= SHARE * (1 + 1e-9)
-    # The first ones are paid back before there are more, and those are spread evenly.
+    # The cost of the first ones is made up for before there are more, which are spread evenly.
     gaps = [after - before for before, after in zip(chosen[FIRST:], chosen[FIRST + 1:],
                                                     strict=False)]
     assert set(gaps) <= {12, 13} and chosen[FIRST] == pytest.approx(FIRST * 12.5 + 12.5, abs=1)
@@ -64,7 +64,7 @@ def test_what_the_host_spends_counts():
 
 
 def test_a_batch_is_chosen_from_before_it_is_over():
-    """Of many runs that are put together at once not all are chosen before one is known."""
+    """Of many runs queued at once, not all are chosen before the cost of one is known."""
     sampler = Sampler(None, 50e-6)
     chosen = [sampler.chooses(0, 4) for _ in range(100)]
     assert sum(chosen) == FIRST

@@ -1,4 +1,4 @@
-"""The CPU device: what works leave in memory, and whose error a result has."""
+"""The CPU device: the contents of memory after its jobs, and which error a result has."""
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def test_what_failed_inputs_make_has_their_error():
     run(device, RunGraph(executable, {"x": x}, {"y": y}))
     error = read(y, device)
     assert isinstance(error, OperationError) and str(error) == "the first one failed"
-    # Writing all of it mends the tensor, writing a part does not.
+    # Writing all of it repairs the tensor, writing a part does not.
     run(device, Write(x, np.zeros(4, np.uint8), part=(0, 4)))
     assert isinstance(read(x, device), OperationError)
     run(device, Write(x, np.array([3, 4], np.float32).view(np.uint8)))

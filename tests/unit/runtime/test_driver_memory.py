@@ -1,4 +1,4 @@
-"""What a profile says of tensors' memory."""
+"""Properties of tensors' memory that follow from a profile."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STAGING = (1, ("host_visible", "host_coherent"))
     ("types", "expected"),
     [
         ((CACHED,), True),
-        ((HIDDEN, STAGING), True),  # never asked: the host sees none of it
+        ((HIDDEN, STAGING), True),  # never called: the host can't access the memory
         ((HIDDEN, COMBINED, STAGING), False),  # write-combined: reads crawl
-        ((CACHED, COMBINED), False),  # a tensor may lie in either
+        ((CACHED, COMBINED), False),  # a tensor may be in either
     ],
 )
 def test_only_memory_that_the_host_caches_is_read_in_place(types, expected):

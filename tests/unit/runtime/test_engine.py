@@ -1,4 +1,4 @@
-"""CPU steps on ONNX Runtime: who computes what, in whose memory, and what errors say."""
+"""CPU steps on ONNX Runtime: which engine computes a step, in which memory, and error messages."""
 
 import sys
 import threading
@@ -26,7 +26,7 @@ def built(context, describe, **inputs):
 
 
 def dispatched(context, graph, x, times=1):
-    """The outputs by way of tensors."""
+    """The outputs through tensors."""
     source = context.create_tensor(
         {"data_type": "float32", "shape": x.shape, "writable": True}
     ).result()
@@ -105,8 +105,9 @@ def test_weights_are_not_copied(engine_context):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_results_are_the_callers_own(known):
-    """No result shares memory with inputs, other results or weights, and each outlives all else."""
-    size = 70_000  # more than what one thread computes without an arena
+    """No result shares memory with inputs, other results or weights, and each outlives all others.
+    """
+    size = 70_000  # more than one thread computes without an arena
     x = np.linspace(-1, 1, size, dtype=np.float32)
     kept = x.copy()
     with open_context("cpu", cpu_engine="onnxruntime") as context:
@@ -116,7 +117,7 @@ def test_results_are_the_callers_own(known):
             "one": b.reduce_max(b.cast(b.relu(x), "int32")),
             **({"known": b.relu(b.constant(kept))} if known else {}),
         }, x=x)
-        # What is known when it is built is copied: by a step of our own.
+        # A result known at build time is copied, by a step of our own.
         assert (graph._executable._whole is None) == known
         results = [context.compute(graph, {"x": x}) for _ in range(2)]
         for result in results:
@@ -205,7 +206,7 @@ def test_errors_name_the_operator(engine_context, monkeypatch):
 
 
 def test_no_memory_for_a_session(engine_context, monkeypatch):
-    """It is no reason to leave an operator to NumPy, now or later."""
+    """This is not a reason to leave an operator to NumPy, now or later."""
     import onnxruntime
 
     def fails(*arguments, **options):

@@ -1,4 +1,5 @@
-"""What stays on NumPy is wrong in ONNX Runtime, in some release, each for the reason given."""
+"""Operators that stay on NumPy are wrong in ONNX Runtime, in some release, each for the given
+reason."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from webnn_vk.compiler.ir.onnx import fragment_of, model_of
 from webnn_vk.runtime.engine_limits import HALVES_COMPARED, NUMPY_ONLY
 
 HALVES = np.array([[-2, 2**32 - 1, 2**31, 7, -(2**32) - 7], [-(2**33) + 1, 3, 2**33, 5, 2**32]])
-#: The releases since which it is right; of those from NEWEST on nothing is known.
+#: The releases since which it is right; about those from NEWEST on nothing is known.
 MENDED_IN = {HALVES_COMPARED: (1, 32)}
 NEWEST = (1, 33)
 NAN = np.array([np.nan, 2, -1, 5, 0.5])
@@ -108,7 +109,7 @@ def test_it_is_wrong(case):
 
 
 def test_scatter_nd_promises_no_order():
-    """ONNX says so itself: with several updates of one place the output is not defined."""
+    """ONNX itself says: with several updates of one place the output is undefined."""
     pytest.importorskip("onnx")
     said = " ".join(onnx.defs.get_schema("ScatterND", 21).doc.split())
     assert "should not have duplicate entries" in said

@@ -1,12 +1,11 @@
-"""The registry of packed constants: what is shared, for how long, and with whom not."""
+"""The registry of packed constants: what is shared, for how long, and what is not."""
 
 import gc
-from pathlib import Path
 
 import numpy as np
 
 from webnn_vk import OperationError
-from webnn_vk.compiler.program import FileRange
+from webnn_vk.compiler.program.constants import FileRange, MappedFile
 from webnn_vk.runtime import Storage
 from webnn_vk.runtime.packed import PackedForms
 
@@ -30,16 +29,21 @@ def test_forms_are_found_by_identity_and_packing():
     assert forms.find(ORDER, array, "a") is first and forms.find(ORDER, array, "b") is second
     assert forms.find(ORDER, array, "c") is None and forms.find(ORDER, np.zeros(4), "a") is None
     assert forms.bytes == 48
-    # Nothing orders what is queued elsewhere.
+    # Nothing orders work that is queued elsewhere.
     assert forms.find(Order(), array, "a") is None
 
 
-def test_a_range_of_a_file_is_known_by_value():
+def test_a_range_of_a_file_is_known_by_value(tmp_path):
     forms, kept = PackedForms(), storage()
-    forms.add(ORDER, (FileRange(Path("x"), 0, 4), 17), "a", kept)
-    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 17), "a") is kept
-    assert forms.find(ORDER, (FileRange(Path("x"), 4, 4), 17), "a") is None
-    assert forms.find(ORDER, (FileRange(Path("x"), 0, 4), 18), "a") is None
+    (tmp_path / "x").write_bytes(bytes(8))
+
+    def part(offset):
+        return FileRange(tmp_path / "x", offset, 4, MappedFile(tmp_path / "x"))
+
+    forms.add(ORDER, (part(0), 17), "a", kept)
+    assert forms.find(ORDER, (part(0), 17), "a") is kept
+    assert forms.find(ORDER, (part(4), 17), "a") is None
+    assert forms.find(ORDER, (part(0), 18), "a") is None
 
 
 def test_forms_go_with_their_last_user_and_failed_ones_are_not_offered():

@@ -34,7 +34,7 @@ def test_all_of_it_is_one_part():
 
 
 def test_what_can_wait_joins_a_later_part():
-    """exp needs nothing of pow: it goes with the first part, though it stands behind it."""
+    """exp doesn't depend on pow: it goes with the first part, though it comes after pow."""
     made = parts(
         step("add", [0, 0], 1), step("pow", [1, 1], 2), step("exp", [0], 3),
         step("mul", [2, 3], 4, [0, 1, 2, 3, 4]), memory={0, 4},

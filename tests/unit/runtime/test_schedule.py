@@ -1,4 +1,4 @@
-"""Which work goes next: several streams on one device, without threads."""
+"""Which job runs next: several streams on one device, without threads."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ def run():
 
 
 def graph(seconds=0.0, on_host=False):
-    """One that was measured; None: one that was not."""
+    """A job with a measured duration; None: not measured yet."""
     cost = Cost(seconds=seconds)
     return RunGraph(SimpleNamespace(cost=cost, on_host=on_host), {}, {})
 
@@ -64,7 +64,7 @@ def test_work_on_the_host_stops_its_own_lane_only():
     assert schedule.next() is None
     for batch in (first, free):
         schedule.over(batch)
-    # b is done with all but what a holds back; a is where its work on the host is.
+    # b is finished except for the part that a holds back; a's host work is running.
     assert (schedule.completed(a), schedule.completed(b)) == (1, 4)
     assert not schedule.at_rest
     schedule.host_done(host)
@@ -137,7 +137,7 @@ def test_two_lanes_on_the_host_at_once():
 
 
 def sizes(schedule):
-    """Of the batches, each started when the one before is over."""
+    """The batches, each started when the previous one has ended."""
     found = []
     while (batch := schedule.next()) is not None:
         found.append(len(batch.works))
@@ -149,7 +149,7 @@ def test_bounds_of_a_batch():
     schedule, (a,) = streams(1)
     fifth = BATCH_SECONDS / 5
     schedule.append(a, [graph(n * fifth) for n in (2, 2, 2, 11, 1)])
-    # One that takes more than a batch may goes alone.
+    # A job that takes more than a batch may goes alone.
     assert sizes(schedule) == [2, 1, 1, 1]
     schedule.append(a, [run()] * (MAX_BATCH_WORKS + 1))
     assert len(schedule.next().works) == MAX_BATCH_WORKS
@@ -169,7 +169,7 @@ def test_no_more_than_the_device_takes():
 
 
 def started(schedule):
-    """All batches that the device takes at present."""
+    """All batches that the device accepts at present."""
     return list(iter(schedule.next, None))
 
 
@@ -182,7 +182,7 @@ def test_what_waits_on_the_device_is_bounded_in_time():
     assert len(others) == 2
     schedule.over(first)
     (last,) = started(schedule)
-    # It turns out to take longer than was thought: what is there has to end first.
+    # It takes longer than estimated: the current work has to end first.
     schedule.over(others[0], Duration(10))
     assert started(schedule) == []
     schedule.over(others[1])
@@ -197,7 +197,7 @@ def test_nothing_waits_behind_a_long_one():
     schedule.append(a, [long, works := run(), long, after := run()])
     (first,) = started(schedule)
     assert first.works == [long, works]
-    # What takes no time to speak of would go, were it in front.
+    # A job of negligible duration would go, if it were first.
     schedule.append(a, [run(), run()])
     assert started(schedule) == []
     schedule.over(first)
@@ -214,7 +214,7 @@ def test_a_graph_that_never_ran_goes_once_until_it_was_measured():
     schedule.over(first, Duration(BATCH_SECONDS / 10))
     batch = schedule.next()
     assert len(batch.works) == 10
-    # It says nothing of itself where it failed: it is known by now.
+    # It doesn't report its own failure: that is known by now.
     schedule.over(batch)
     assert len(schedule.next().works) == 10
 
@@ -225,7 +225,7 @@ def test_on_a_new_device_one_graph_is_measured_first():
     (first,) = started(schedule)
     assert len(first.works) == 1
     schedule.over(first, Duration(0.001))
-    # The others then go together: what is known of the device has to do for them.
+    # The others then go together: the device's known rate has to do for them.
     assert sum(len(batch.works) for batch in started(schedule)) == 9
 
 
@@ -307,6 +307,6 @@ def test_what_is_lent_is_its_holder_s_alone():
     assert all(isinstance(work, Refuse) for work in refused)
     for work in refused:
         work.fail(ValueError("lent"))
-    # Not the holder's affair; who reads the other output learns of it.
+    # Not the holder's error; the reader of the other output gets it.
     assert lent.error is None and isinstance(other.error, OperationError)
     assert [str(error) for error in errors] == ["ValueError: lent"] * 2

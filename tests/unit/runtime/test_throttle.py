@@ -1,4 +1,4 @@
-"""Submits are bounded in time: by what was measured, before that by the kind of device."""
+"""Submits are bounded in time: by measurements, and before that by the kind of device."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_every_type_of_device_has_a_rate():
 def test_before_anything_was_measured(name, rate):
     throttle = throttle_of(name and stored_profile(name))
     assert throttle.seconds(Cost(rate)) == pytest.approx(1 + UNKNOWN_SECONDS)
-    # What has no operations takes time all the same.
+    # A job without operations takes time nevertheless.
     assert throttle.seconds(Cost(0)) == UNKNOWN_SECONDS
 
 
@@ -32,7 +32,7 @@ def test_what_was_measured_counts():
     throttle.learn({cost: 4}, Duration(10))
     assert throttle.seconds(cost) == pytest.approx(2.5)
     assert throttle.total({cost: 3}) == pytest.approx(7.5)
-    # Half of the way each time: another process may have had the device.
+    # Half of the difference each time: another process may have used the device.
     throttle.learn({cost: 1}, Duration(0.5))
     assert throttle.seconds(cost) == pytest.approx(1.5)
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_nothing_divides_by_zero():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on when the test says so."""
+    """A clock that advances when the test says so."""
     now = [100.0]
     monkeypatch.setattr("webnn_vk.runtime.throttle.time.monotonic", lambda: now[0])
 

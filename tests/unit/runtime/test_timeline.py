@@ -1,4 +1,4 @@
-"""The timeline's order, bounds and ends, on a device that does what the test says."""
+"""The timeline's order, limits and end, on a device that the test controls."""
 
 import gc
 import threading
@@ -138,12 +138,12 @@ def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, stream):
     stream.enqueue(*[dispatch(third)] * 7, dispatch(10 * third), dispatch(third))
     device.gate.set()
     assert stream.fence().wait(10)
-    # One that costs more than a batch may goes alone.
+    # A job that costs more than a batch may goes alone.
     assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
 
 
 def test_an_end_waits_for_little_of_what_takes_long(device):
-    """However much too low the estimate of the work is."""
+    """However far the estimate of the work is too low."""
     taken = []
 
     def wait(batch):
@@ -158,7 +158,7 @@ def test_an_end_waits_for_little_of_what_takes_long(device):
     while len(taken) < 3:
         time.sleep(0.01)
     timeline.close()
-    # What ran, one behind it, and one more that the first made room for while we looked.
+    # The one that ran, one behind it, and one more that the first made room for meanwhile.
     assert taken == [1] * len(taken) and len(taken) <= 6
     assert device.closed
 

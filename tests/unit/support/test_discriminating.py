@@ -25,7 +25,7 @@ def test_each_wrong_result_is_tried() -> None:
     apart = np.array([100.0, 104.0] * 8)
     with pytest.raises(AssertionError, match="in another order"):
         np.testing.assert_allclose(apart, apart, rtol=0.05)
-    # By units in the last place, as far from zeros as from anything.
+    # By units in the last place, equally far from zeros and from anything else.
     with pytest.raises(AssertionError, match="twice"):
         assert_close([NUMBERS], [NUMBERS], 1 << 23)
     small = np.where(np.arange(16) < 12, 1e-7, 1.0) * (1 + np.arange(16))
@@ -40,7 +40,7 @@ def test_units_in_the_last_place() -> None:
 
 
 def test_what_shows_nothing_needs_no_excuse() -> None:
-    """Zeros, constants, infinities and NaN; a wrong result still fails as ever."""
+    """Zeros, constants, infinities and NaN; a wrong result still fails as before."""
     for expected in (
         np.zeros(8), np.full(8, 3.0), np.array([np.inf, np.nan]), np.array([]), np.float64(2),
         [1.0, 2.0], np.arange(5),
@@ -53,7 +53,8 @@ def test_what_shows_nothing_needs_no_excuse() -> None:
 
 
 def test_random_examples_are_judged_together() -> None:
-    """One that shows nothing is fine beside others; all that show nothing are not."""
+    """One comparison that shows nothing is fine among others; if all show nothing it is an error.
+    """
 
     def compare(*factors: float) -> None:
         drawn = iter(factors)

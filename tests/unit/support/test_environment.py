@@ -30,7 +30,7 @@ def test_unknown_variables_are_mistakes():
 
 
 class Recorder(dict):
-    """An environment without variables that keeps the names it is asked for."""
+    """An empty environment that records the names that are read."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Errors and the text that they carry."""
+"""Errors and their text."""
 
 import pytest
 

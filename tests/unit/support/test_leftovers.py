@@ -1,4 +1,4 @@
-"""What a test leaves in its process is seen."""
+"""Changes that a test leaves in its process are detected."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Room in memory is asked for before what crashes or hangs where it finds none."""
+"""Memory is probed before code that crashes or hangs when it is exhausted."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ except RuntimeError as error:
 
 @pytest.fixture
 def full(monkeypatch):
-    """Memory without room, for this thread."""
+    """This thread runs out of memory."""
     caller, real = threading.get_ident(), memory_probe.require
 
     def require(size):
@@ -53,7 +53,7 @@ def test_a_limit_of_address_space():
 
 
 def test_a_thread_that_could_not_begin_is_not_started(full):
-    """CPython waits for one that found no memory to begin until the end of days."""
+    """CPython waits for ever for a thread that found no memory to start."""
     thread = background.TimelineThread(target=lambda: None)
     with pytest.raises(RuntimeError, match="can't start new thread: no room"):
         thread.start()
@@ -87,7 +87,7 @@ def test_a_model_without_room_is_not_begun(full):
 
 
 def test_waiting_needs_no_lock(monkeypatch):
-    """Where the system has no memory for a lock, the gate is looked at now and then."""
+    """If the system has no memory for a lock, the flag is polled."""
     def refuse():
         raise RuntimeError("can't allocate lock")
 

@@ -1,4 +1,4 @@
-"""Arrays in pages of their own: contents, layout, and where their memory goes."""
+"""Arrays in separate pages: contents, layout, and how their memory is freed."""
 
 import gc
 import weakref
@@ -29,7 +29,7 @@ def test_copies(dtype, rows):
 
 
 def test_pages_go_with_the_last_view(monkeypatch):
-    """Nothing keeps the mapping once no array of it is left."""
+    """The mapping is freed with the last array that uses it."""
     made = []
 
     class Watched(mmap_array.mmap.mmap):

@@ -1,4 +1,4 @@
-"""Extras are complete, and a feature names all packages that it lacks at once."""
+"""Extras are complete, and a feature names all of its missing packages at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webnn_vk.support import packages
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
-#: Which features' packages the files of a folder, or a file, may import beside the dependencies.
+#: Which features' packages the files of a folder, or a file, may import besides the dependencies.
 USES = {
     "webnn_vk/onnx": ("onnx",),
     "webnn_vk/onnx_backend.py": ("onnx",),
@@ -32,17 +32,17 @@ USES = {
     "examples/sentence_encoder.py": ("search",),
     "examples": ("reading",),
 }
-#: What a file imports that no extra has: its first lines say so, or it goes on without.
+#: Imports that no extra has: the file's first lines say so, or it works without them.
 BESIDE = {
     "examples/service.py": {"fastapi", "pydantic"},
     "webnn_vk/driver/kompute/binding.py": {"kp"},  # built by scripts/install-kompute
-    "webnn_vk/onnx/reading.py": {"google"},  # protobuf, which onnx brings
+    "webnn_vk/onnx/reading.py": {"google"},  # protobuf, a dependency of onnx
 }
 DEPENDENCIES = {Requirement(text).name for text in PROJECT["dependencies"]}
 
 
 def names(requirements: list[str]) -> set[str]:
-    """What a list brings, extras of our own and what packages themselves need included."""
+    """The packages of a list, including our own extras and the packages' requirements."""
     found: set[str] = set()
     for requirement in map(Requirement, requirements):
         if requirement.name == "webnn_vk":
@@ -83,7 +83,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 
 def foreign(path: Path) -> set[str]:
-    """The packages that a file imports, wherever in it, but Python's own and this one."""
+    """The packages that a file imports anywhere, except Python's own and this one."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -106,7 +106,7 @@ def test_what_is_imported_is_declared():
     files = dict(sources())
     wrong = {name: foreign(path) - declared(name) for path, name in files.items()}
     assert {name: modules for name, modules in wrong.items() if modules} == {}
-    # No line of the tables has outlived what it was for.
+    # Every line of the tables is still used.
     used = {p for name in files.values() for p in (name, *map(str, Path(name).parents))}
     assert USES.keys() | BESIDE.keys() <= used
     assert all(foreign(ROOT / name) >= modules for name, modules in BESIDE.items())

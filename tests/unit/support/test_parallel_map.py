@@ -1,4 +1,4 @@
-"""One function on many things, with as many threads as there are."""
+"""One function on many items, with as many threads as can be started."""
 
 import threading
 

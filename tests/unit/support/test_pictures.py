@@ -1,4 +1,4 @@
-"""What the pictures of the documentation are drawn from; that they are current: test_generated."""
+"""The data behind the documentation's pictures. (That they are current: test_generated.)"""
 
 import re
 from xml.etree import ElementTree
@@ -37,7 +37,7 @@ def test_every_folder_is_drawn_above_what_it_imports():
 
 
 def test_every_pass_is_shown():
-    """In the order in which they are declared, each with something to do that is told of below."""
+    """In the order of declaration; each pass has an effect that is described below."""
     lists, program = compiler.passes()
     first, _, kernels = ([name for name, _ in entries[1:]] for entries in lists)
     assert first == [step.name for step in DEVICE_PASSES]

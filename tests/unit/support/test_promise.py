@@ -116,7 +116,8 @@ def test_futures_wait_and_as_completed():
 
 
 def test_a_future_s_lock_left_locked_holds_up_nobody():
-    """What an interrupt in the main thread's ``concurrent.futures.wait`` leaves behind."""
+    """The state that an interrupt in the main thread's ``concurrent.futures.wait`` leaves behind.
+    """
     promise, seen = MLPromise(), threading.Event()
     promise._condition.acquire()
     promise.add_done_callback(lambda done: seen.set())
@@ -177,7 +178,7 @@ def test_an_await_left_in_a_closed_loop_disturbs_nobody(caplog):
     assert promise.resolve(5)
     assert seen == [5] and promise.result() == 5
     assert caplog.records == []
-    left._log_destroy_pending = False  # this test's own neglect
+    left._log_destroy_pending = False  # this test's own omission
 
 
 def test_awaiting_in_a_forked_child_is_refused():
@@ -243,7 +244,7 @@ def test_awaiting_does_not_block_the_loop():
 
 
 def test_an_error_keeps_nobodys_frames():
-    """What who waited had in hand goes with the error, not only when the collector comes."""
+    """The waiter's objects are freed with the error, not only when the collector runs."""
     class Thing:
         pass
 

@@ -1,4 +1,4 @@
-"""Tests that need the machine to themselves run last, with nothing beside them."""
+"""Tests that need the machine to themselves run last, with no test beside them."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ FILES = {"tests/a/test_a.py": 4, "tests/system/stress/test_s.py": 2, "tests/z/te
 
 
 class Node:
-    """A worker process that runs what it was sent when told to; like xdist's it holds the last test
-    back until it knows what follows."""
+    """A worker process that runs the tests it was sent when told to. Like xdist's it keeps the last
+    test back until it knows the next one."""
 
     def __init__(self, name):
         self.gateway = SimpleNamespace(id=name)
@@ -28,8 +28,8 @@ class Node:
 
 
 def run(count, pace):
-    """(what ran in which process, in the order in which it began), all processes at once and the
-    i-th ``pace[i]`` times as slow."""
+    """(what ran in which process, by start time), with all processes at once and the i-th
+    ``pace[i]`` times as slow."""
     collection = [f"{file}::test_{i}" for file, n in FILES.items() for i in range(n)]
     config = SimpleNamespace(
         option=SimpleNamespace(loadscopereorder=True),
@@ -64,5 +64,5 @@ def test_alone_and_last():
         alone = [(name, busy) for name, busy in order if name.startswith("tests/system/")]
         assert [name for name, _ in alone] == names[-5:]
         assert not any(busy for _, busy in alone)
-        # Otherwise there was nothing to keep apart.
+        # Otherwise there was nothing to separate.
         assert count == 1 or any(busy for _, busy in order)

@@ -1,4 +1,4 @@
-"""Which tests run: what needs a device is seen, and samples change by the seed alone."""
+"""Which tests run: use of a device is detected, and samples depend on the seed alone."""
 
 import datetime
 import os
@@ -69,7 +69,7 @@ def test_drawn():
 
 
 def test_random_examples_are_of_the_seed(tmp_path):
-    """In CI, where hypothesis by itself draws always the same; the seed is printed."""
+    """In CI, where hypothesis alone would always draw the same; the seed is printed."""
     test = tmp_path / "test_drawn.py"
     test.write_text(DRAWN)
     drawn = []
@@ -122,7 +122,7 @@ def test_the_seed_is_of_the_day_and_of_the_commit(monkeypatch):
 
 
 def test_the_seed_of_random_examples(request, monkeypatch):
-    """They are not derandomized, as hypothesis has it in CI by default."""
+    """They are not derandomized, which would be hypothesis' default in CI."""
     assert not hypothesis.settings.default.derandomize
     given = []
     for seed in ("1", "1", "2"):

@@ -1,4 +1,4 @@
-"""Settings as users give them."""
+"""Settings as users write them."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which ends of a child without memory are not ours."""
+"""Which ends of a child without memory are not caused by our code."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_where_it_crashed_decides(path, others):
 
 
 def test_a_thread_of_the_driver_is_none_of_ours():
-    """It has no Python, and faulthandler names none as the current one then."""
+    """The thread runs no Python, and faulthandler names no thread as the current one then."""
     assert ended_by_others(CRASH.replace("Current thread", "Thread").format("/source/a.py"))
 
 

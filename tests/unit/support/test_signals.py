@@ -1,4 +1,4 @@
-"""What a run of the tests sets for itself, whatever started it."""
+"""The signal handlers that a test run sets for itself, whatever started it."""
 
 import signal
 import subprocess
@@ -14,7 +14,8 @@ INTERRUPTED = "tests/unit/tools/test_cli.py::TestOutside::test_ctrl_c"
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_interrupts_work_where_they_were_ignored_at_the_start(processes):
-    """As in `nohup scripts/test`, or `scripts/test &` of a script: Python keeps them ignored."""
+    """As with `nohup scripts/test`, or `scripts/test &` in a script: Python keeps the signals
+    ignored."""
     done = subprocess.run(
         [sys.executable, "-c", "import os, signal, sys\n"
          "signal.signal(signal.SIGINT, signal.SIG_IGN)\nos.execv(sys.executable, sys.argv[1:])",

@@ -44,7 +44,7 @@ def test_valid_module_is_counted(tmp_path):
 def test_invalid_module_fails_the_run(tmp_path):
     compiled(tmp_path, "aa")
     broken = compiled(tmp_path, "bb").read_bytes()
-    # A truncated module ends in the middle of a function.
+    # A truncated module ends inside a function.
     (tmp_path / "bb.spv").write_bytes(broken[: len(broken) // 8 * 4])
     result = spirv_count.count(tmp_path)
     assert (result.pipelines, result.valid, result.failed) == (2, 1, True)

@@ -1,4 +1,4 @@
-"""The last lines of a run: what was skipped, by reason, and of the tests collected those run."""
+"""The last lines of a run: skipped tests by reason, and how many of the collected tests ran."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_skipped_test_is_counted_by_its_reason():
 
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_a_run_ends_with_them(processes):
-    """From several processes as from one; the test that is skipped is one of this file."""
+    """From several processes as from one; the skipped test is one of this file."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", processes, __file__,
          "-k", "counted or skips"],

@@ -1,4 +1,4 @@
-"""`webnn-vk`: every command's help, and what is said of wrong use and of what isn't there."""
+"""`webnn-vk`: every command's help, and the messages for wrong use and for missing files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from webnn_vk.tools import cli
 
 
 def commands():
-    """Path → the command, groups too."""
+    """Path → the command, including groups."""
     root = typer.main.get_command(cli.app)
     found, waiting = {}, [((), root)]
     while waiting:
@@ -63,7 +63,7 @@ def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
     while words and words[0] in getattr(found, "commands", {}):
         found = found.commands[words.pop(0)]
     known = {option for parameter in found.params for option in parameter.opts}
-    # What a command does not know it hands on to the generator.
+    # Unknown arguments of a command are passed on to the code generator.
     if not found.context_settings.get("ignore_unknown_options"):
         assert {word for word in words if word.startswith("-")} <= known
 
@@ -71,7 +71,7 @@ def test_help_fits_on_a_screen_and_shows_an_example(command, path, monkeypatch):
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_commands_that_print_take_json(path):
     leaf = not getattr(COMMANDS[path], "commands", None)
-    # The generator's own, tested in `test_commands.py`.
+    # The code generator's own, tested in `test_commands.py`.
     handed_on = COMMANDS[path].context_settings.get("ignore_unknown_options")
     if leaf and not handed_on:
         assert "--json" in {o for parameter in COMMANDS[path].params for o in parameter.opts}
@@ -112,7 +112,7 @@ WRONG_USE = [
     ("export MODEL", "Missing argument 'FILE'"),
     ("cache clear --only models", "'--only'.*models"),
     ("demo ocr a.png --top 2", "--top is for the sentences"),
-    ("demo one two", "the second argument, two, is for ocr alone"),
+    ("demo one two", "the second argument, two, is only for ocr"),
 ]
 
 
@@ -163,7 +163,7 @@ FAILURES = [
     ("run model.onnx --device cpu --input x=nowhere.png", "no such file: nowhere.png"),
     ("run model.onnx --device cpu --input x=broken.npy", "cannot read the input broken.npy"),
     ("run model.onnx --device cpu --input x=broken.png", "broken.png is not an image"),
-    ("run model.onnx --device cpu --input x=blue", "--input 'blue' is none of: random, a number"),
+    ("run model.onnx --device cpu --input x=blue", "'blue' is not one of: random, a number"),
     ("run model.onnx --device cpu --input z=1", "there is no input 'z'; inputs: x"),
     ("run model.onnx --device cpu --input 1 --input 2", "the model has 1 inputs, more are given"),
     ("run model.onnx --device cpu --shape z=1", "there is no input 'z'; inputs: x"),
@@ -171,7 +171,7 @@ FAILURES = [
     ("run model.onnx --device cpu --output y.txt", "a .npz file"),
     ("run model.onnx --device cpu --output no/y.npz", "cannot write no/y.npz"),
     ("export model.onnx model.tflite", "a model is written as .onnx, .webnn or cache:KEY"),
-    ("export model.onnx model.webnn --opset 21", "--opset is for .onnx files alone"),
+    ("export model.onnx model.webnn --opset 21", "--opset is only for .onnx files"),
     ("export model.onnx no/model.onnx --device cpu", "cannot write no/model.onnx"),
     ("profile model.onnx --device cpu --html no/page.html", "cannot write no/page.html"),
     ("profile model.onnx --device cpu --trace no/trace.json", "cannot write no/trace.json"),
@@ -180,15 +180,15 @@ FAILURES = [
     ("graph model.onnx --device cpu --svg graph.png", "graph.png: what is written is .svg"),
     ("profile model.onnx --device cpu --html p.pdf", "p.pdf: what is written is .html or .htm"),
     ("profile model.onnx --device cpu --trace trace.txt", "trace.txt: what is written is .json"),
-    ("graph model.onnx --device cpu --svg y.svg --pass fuze", "no pass is called so.*fuse"),
+    ("graph model.onnx --device cpu --svg y.svg --pass fuze", "there is no such pass.*fuse"),
     ("graph model.onnx --device cpu --svg y.svg --pass fuse",
-     "it changed nothing in model.onnx; those that did: place"),
+     "it changed nothing in model.onnx; passes that did: place"),
     ("graph nowhere.onnx", "no such file: nowhere.onnx"),
     ("bench nowhere.onnx", "no such file: nowhere.onnx"),
     ("profile nowhere.onnx", "no such file: nowhere.onnx"),
     ("shader list nowhere.onnx", "no such file: nowhere.onnx"),
     ("shader show model.onnx --device cpu", "the CPU device has no kernels"),
-    ("shader show model.onnx --form isa --device cpu", "for which --chip"),
+    ("shader show model.onnx --form isa --device cpu", "needs a --chip"),
     ("shader operator conv3d --chip NAVI21", "no operator is called conv3d; did you mean conv2d"),
     ("shader operator matmul --shape a=2,3 --constant c", "--constant c: no --shape names it"),
     ("shader inspect nothing", "no template 'nothing"),
@@ -202,12 +202,12 @@ FAILURES = [
 ]
 
 
-#: A file on it can be opened, and nothing be written.
+#: A file there can be opened, but not written.
 FULL = Path("/dev/full")
 
 
 def odd_files(folder: Path) -> None:
-    """Files that are not what their names say, or not what a model takes."""
+    """Files whose contents don't match their names, or don't fit a model."""
     (folder / "folder.onnx").mkdir()
     for name in ("empty.onnx", "empty.webnn", "empty.npy", "empty.npz", "empty.png"):
         (folder / name).touch()
@@ -242,7 +242,7 @@ def test_failures(command, tmp_path, monkeypatch, words, message):
 
 
 def test_every_command_is_in_the_tables():
-    """With each of the options that a file or a name can spoil."""
+    """With each of the options that a file or a name can make fail."""
     tried = [words.split() for words, _ in (*WRONG_USE, *FAILURES)]
     for path, command in COMMANDS.items():
         if not getattr(command, "commands", None):
@@ -254,7 +254,7 @@ def test_every_command_is_in_the_tables():
 
 @pytest.mark.skipif(os.name != "posix", reason="of signals and pipes")
 class TestOutside:
-    """What happens to a command from outside, in a process of its own."""
+    """External events during a command, in a new process."""
 
     @staticmethod
     def start(*words: str, **pipes: Any) -> subprocess.Popen[str]:
@@ -286,14 +286,14 @@ class TestOutside:
         ("OSError('lost')", 1, "webnn-vk: lost\n"),
     ])
     def test_what_no_command_handles(self, end, status, said):
-        """Neither an exit with a status nor an error of another file is stdout's."""
+        """Neither an exit with a status nor an error of another file is attributed to stdout."""
         code = f"import sys\nfrom webnn_vk.tools import check, cli\ndef work(options):\n" \
                f"    raise {end}\ncheck.check = work\nsys.exit(cli.main(['check', 'cache:x']))"
         done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
 
     def test_ctrl_c(self):
-        """While a command is at work."""
+        """While a command is running."""
         code = "import sys, threading\nfrom webnn_vk.tools import check, cli\n" \
                "def work(options):\n    print('works', flush=True)\n" \
                "    threading.Event().wait()\n" \

@@ -1,4 +1,4 @@
-"""What the commands on models and caches do, on the CPU device; `test_cli` has their manners."""
+"""The commands on models and caches, on the CPU device. (Their errors: `test_cli`.)"""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_shapes_that_nobody_gives(command, model):
     (["d"] * 5, [1, 1, 1, 1, 1], False),
 ])
 def test_unknown_dimensions_are_small_or_of_images(command, tmp_path, declared, taken, told):
-    """What is assumed of others than images is said, on stderr, as the option that changes it."""
+    """Assumptions about inputs that aren't images are printed on stderr, as the option that changes
+    them."""
     path = write_model(tmp_path / "m.onnx", [helper.make_node("Neg", ["x"], ["y"])],
                        {"x": declared}, {"y": declared}, {})
     status, out, err = command("run", path, "--json")
@@ -112,7 +113,7 @@ def test_run_on_an_image(command, tmp_path, shape, layout):
                  "--std", "0.5", "--output", tmp_path / "y.npy")
     written = np.load(tmp_path / "y.npy")
     channels = np.moveaxis(written.reshape(fixed), fixed.index(3), -1)
-    # (1, 0, 0.2) less the mean, by the standard deviation; twice that and one.
+    # (1, 0, 0.2) minus the mean, divided by the standard deviation; twice that and one.
     expected = 2 * np.array([2, 0, -0.6], np.float32) + 1
     np.testing.assert_allclose(channels, np.broadcast_to(expected, channels.shape), rtol=1e-6)
 
@@ -131,7 +132,7 @@ def test_values_that_decide_shapes_are_asked_for(command, tmp_path):
         {"x": [6], "s": [2]}, {"y": ["a", "b"]}, {}, {"s": TensorProto.INT64},
     )
     status, _, err = command("run", path)
-    assert status == 1 and "input 's' decides shapes or branches: give it, as --input s=" in err
+    assert status == 1 and "input 's' determines shapes or branches: give it as --input s=" in err
     done = command.json("run", path, "--input", "s=2,3", "--input", "x=1,2,3,4,5,6")
     assert done["outputs"][0]["shape"] == [2, 3] and done["outputs"][0]["mean"] == 3.5
     bench = command.json("bench", path, "--input", "s=3,2", "--runs", "2", "--compare",
@@ -178,7 +179,7 @@ def test_check_lists_what_is_not_supported(command, tmp_path):
     (problem,) = done["problems"]
     assert problem["operator"] == "NonZero" and problem["reason"]
     status, out, err = command("check", path)
-    assert (status, err) == (1, "") and "can't be taken, for 1 reason" in out
+    assert (status, err) == (1, "") and "is not supported, for 1 reason" in out
     status, out, err = command("run", path)
     assert (status, out) == (1, "") and "NonZero" in err and len(err.splitlines()) == 1
 
@@ -324,7 +325,7 @@ def test_shader_list_and_describe(command):
 
 
 def test_shader_describe_takes_a_path(command, tmp_path, monkeypatch):
-    """As compile does, and says the same of what is none."""
+    """Like compile, with the same message for files that are not models."""
     (tmp_path / "own.comp.j2").write_text(
         '{# Of my own. #}\n{% include "lib/prelude.glsl.j2" %}\n'
         "void main() { store_y(0u, load_x(P.first)); }\n"

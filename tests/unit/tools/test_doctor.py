@@ -91,7 +91,7 @@ def test_advice(given, words):
     ("NumPy 2", [device(None, gpu=False)], None, False),
 ])
 def test_software_vulkan_is_advised_where_numpy_would_compute(engine, devices, default, advised):
-    """It is what the README's limits say: with ONNX Runtime the CPU device is the faster one."""
+    """The same as in the README's limits: with ONNX Runtime the CPU device is the faster one."""
     given = {"index": default, "name": "", "reason": ""}
     said = doctor.advice(findings(cpu_engine=engine, devices=devices, default=given))
     line = "WEBNN_VK_DEVICE=3 takes device 3: software Vulkan, too, is faster than NumPy"
@@ -161,7 +161,7 @@ def test_json_is_alone_on_stdout(tmp_path):
 
 @pytest.mark.parametrize("system", ["linux", "win32", "darwin"])
 def test_without_a_driver_the_reason_says_what_to_install(system):
-    # The loader is there; it is the driver that is missing.
+    # The loader exists; the driver is missing.
     code = f"import sys, numpy; import webnn_vk.driver.vulkan.binding; sys.platform = {system!r}\n"
     code += "import webnn_vk.tools.devices as devices; print(devices.vulkan_problem())"
     environment = {**os.environ, **NO_VULKAN}
@@ -219,7 +219,7 @@ def test_the_warning_names_the_users_line(tmp_path):
 
 @pytest.mark.parametrize("device", ["", "cpu", "voodoo 5"])
 def test_the_devices_infos_mark_the_default(device, monkeypatch):
-    """Of the list, and of a context: on the default, and on another one."""
+    """For the list, and for a context: on the default device, and on another one."""
     monkeypatch.setenv("WEBNN_VK_DEVICE", device)
     listed = webnn_vk.devices()
     assert sum(info.default for info in listed) == (device != "voodoo 5")

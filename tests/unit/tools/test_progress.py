@@ -1,8 +1,9 @@
-"""The progress bar: drawn on a terminal, silent elsewhere, gone at the end."""
+"""The progress bar: drawn on a terminal, silent elsewhere, removed at the end."""
 
 import io
+import sys
 
-from webnn_vk.tools.progress import Progress
+from webnn_vk.tools.output import working
 
 
 class Terminal(io.StringIO):
@@ -10,22 +11,30 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_silent_without_a_terminal():
+def test_silent_without_a_terminal(monkeypatch):
     stream = io.StringIO()
-    with Progress(2, stream) as bar:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with working("build", 2) as bar:
         bar.step("build")
-    assert stream.getvalue() == "" and bar.done == 1
+        assert bar._progress.tasks[0].completed == 1
+    assert stream.getvalue() == ""
 
 
-def test_fills_up_and_disappears():
+def test_fills_up_and_disappears(monkeypatch):
     stream = Terminal()
-    with Progress(2, stream) as bar:
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with working("load", 2) as bar:
         bar.step("build")
-        assert stream.getvalue().count("█") == Progress.WIDTH // 2
+        bar._progress.refresh()
+        # Half of the line has the colour of finished work.
+        done, left = stream.getvalue().rsplit("build ", 1)[1].split("╺")
+        assert done.count("━") == 20 and left.count("━") == 19
         bar.step("encode")
+        bar._progress.refresh()
         bar.step("one too many")
-    assert "build" in stream.getvalue() and "encode" in stream.getvalue()
-    assert bar.done == 2
-    assert stream.getvalue().endswith("\r")
-    last = stream.getvalue().split("\r")[-2]
-    assert last.strip() == ""
+        assert bar._progress.tasks[0].finished
+    shown = stream.getvalue()
+    assert "build" in shown and "encode" in shown and "one too many" in shown
+    # One line up, erased, and nothing after it.
+    assert shown.endswith("\x1b[1A\x1b[2K")

@@ -1,4 +1,4 @@
-"""What type checkers accept; checked, not run."""
+"""Programs that type checkers accept; checked, not run."""
 
 from __future__ import annotations
 

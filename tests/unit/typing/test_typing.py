@@ -1,4 +1,4 @@
-"""mypy --strict and pyright refuse wrong programs where they are wrong, and accept right ones."""
+"""mypy --strict and pyright refuse wrong programs at the wrong lines, and accept right ones."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def mypy(tmp_path_factory, programs):
 
 @pytest.fixture(scope="module")
 def pyright(programs):
-    """File name → lines with errors. Its package fetches the program itself where npm can."""
+    """File name → lines with errors. Its package downloads the program itself if npm can."""
     pytest.importorskip("pyright")
     if shutil.which("node") is None:
         pytest.skip("pyright needs node")

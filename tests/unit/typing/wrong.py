@@ -1,4 +1,4 @@
-"""Programs that type checkers refuse, each in the line that is marked; checked, never run."""
+"""Programs that type checkers refuse, each in the marked line; checked, never run."""
 
 from __future__ import annotations
 

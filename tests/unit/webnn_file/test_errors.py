@@ -1,4 +1,4 @@
-"""Files that can't be taken: what is said, and in which line."""
+"""Invalid files: the messages, and the lines that they name."""
 
 import os
 import struct
@@ -271,7 +271,7 @@ def test_long_texts_take_time_that_grows_with_them(text):
     start = time.process_time()
     with pytest.raises(GraphFileError):
         parse(text)
-    # A second would be a microsecond for each character; what grows with the square takes hours.
+    # One second would be a microsecond per character; quadratic algorithms take hours.
     assert time.process_time() - start < 20
 
 

@@ -1,4 +1,4 @@
-"""Damaged files, thousands of them: an error that says so, or a graph; nothing else, and soon."""
+"""Thousands of damaged files: an error that says so, or a graph; nothing else, and quickly."""
 
 import random
 import shutil
@@ -26,7 +26,7 @@ webnn_graph "g" v2 @quantized {
 
 
 def seeds(folder):
-    """Pairs of text and weights that hold every construct."""
+    """Pairs of text and weights that contain every construct."""
     rng = np.random.default_rng(3)
 
     def constant(*shape):
@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 
 def attempt(folder, text, archive) -> bool:
-    """Whether the files make a graph; anything but a GraphFileError is a failure."""
+    """Whether the files make a graph; any error except GraphFileError is a failure."""
     (folder / "g.webnn").write_bytes(text)
     (folder / "g.safetensors").write_bytes(archive)
     start = time.process_time()
@@ -77,7 +77,7 @@ def attempt(folder, text, archive) -> bool:
         assert time.process_time() - start < 20
 
 
-#: What a text is made of.
+#: Building blocks of a text.
 TOKENS = [
     b"{", b"}", b"[", b"]", b"(", b")", b",", b";", b"=", b":", b'"', b"\\", b"#", b"\n", b"@",
     b"-", b".", b"e9", b"0", b"4294967296", b"99999999999999999999", b"1e400", b"null",
@@ -117,7 +117,7 @@ def test_damaged_texts_and_weights(seed, folder, request):
     taken = 0
     count = 24_000 if request.config.option.long else 800
     for i in range(count):
-        # The header of the weights is where damage matters.
+        # Only damage to the header of the weights matters.
         end = 8 + int.from_bytes(archive[:8], "little")
         if i % 3:
             taken += attempt(folder, damaged(text, rng), archive)

@@ -1,4 +1,4 @@
-"""What is saved loads as the same graph: every operator with all its options, random graphs."""
+"""A saved graph loads as the same graph: every operator with all its options, random graphs."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def read_back(graph: Graph, folder, **options) -> Graph:
 
 
 def live(graph: Graph) -> Graph:
-    """Without the nodes and inputs that no output needs, which a builder leaves out."""
+    """Without the nodes and inputs that no output needs, which a builder omits."""
     values = set(graph.outputs.values())
     nodes = []
     for node in reversed(graph.nodes):
@@ -111,7 +111,7 @@ def test_numbers_keep_their_bits(value, shape, folder):
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**24 + 1, 7])
 def test_large_integers_are_exact_for_readers_with_floats(value, folder):
-    """rustnn takes the number of a scalar through float32."""
+    """rustnn converts the number of a scalar through float32."""
     emit = Emitter()
     array = np.full((3,), value, np.int64)
     graph = graph_of(emit, {"y": emit.neg(emit.constant(array))})

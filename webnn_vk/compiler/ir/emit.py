@@ -119,13 +119,14 @@ def bind_call(
     call = OperatorCall({}, {}, label)
     for p in operator.parameters:
         value, what = bound.arguments[p.name], f"{call.where(operator)}: {p.name}"
-        if p.is_operand and not (value is None and p.default is None):
-            call.operands[p.name] = convert_operand(value, p.argument is Operands, what)
-        elif value is None and p.default is None:
-            (call.operands if p.is_operand else call.arguments)[p.name] = None
+        if p.is_operand:
+            absent = value is None and p.default is None
+            call.operands[p.name] = None if absent else convert_operand(
+                value, p.argument is Operands, what
+            )
         else:
             try:
-                call.arguments[p.name] = p.argument.convert(value, what)
+                call.arguments[p.name] = p.convert(value, what)
             except TypeError as error:
                 hint = negative_hint(operator.name, p.name, value, call.operands)
                 raise TypeError(f"{error}{hint}") from None

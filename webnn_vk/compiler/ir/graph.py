@@ -16,7 +16,6 @@ import numpy as np
 from webnn_vk.support.cached_property import cached_property
 
 from ..ops import Operator
-from ..ops.arguments import Operands
 from ..ops.record import prefix
 from ..types.data_types import MLOperandDescriptor
 from .literals import argument_text, constant_text, input_text, label_text, name_text
@@ -110,14 +109,7 @@ class Node:
     def gather(self, lookup: Any) -> dict[str, Any]:
         """The operator's operands as ``evaluate``/``validate`` take them, each value mapped by
         ``lookup``: None for an absent operand, a list for a sequence."""
-        result: dict[str, Any] = {}
-        for p in self.operator.operands:
-            if p.argument is Operands:
-                result[p.name] = [lookup(v) for v in self.sequence(p.name)]
-            else:
-                value = self.operands.get(p.name)
-                result[p.name] = None if value is None else lookup(value)
-        return result
+        return self.operator.grouped({name: lookup(v) for name, v in self.operands.items()})
 
     def evaluate(self, lookup: Any) -> list[np.ndarray]:
         """The NumPy reference on the arrays that ``lookup`` returns for the operands."""

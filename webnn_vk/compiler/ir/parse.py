@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,8 @@ _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./-]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\'\\]*\'')
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")
 _NUMBER = re.compile(r"[+-]?(?:inf|nan(?:\(0x[0-9a-f]+\))?|[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)")
-_HELD = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
+_DIMENSION = re.compile(r"[0-9]{1,10}")
+_STORED = re.compile(r"(data|tensor|random)\(([A-Za-z0-9_-]+)\)")
 
 
 class GraphTextError(ValueError):
@@ -128,6 +129,18 @@ class _Line:
     def name(self, what: str) -> str:
         return self.string(what) if self.follows('"') else self.match(PLAIN_NAME, what)
 
+    def items(self, closing: str, read: Callable[[], Any], trailing: bool = False) -> list[Any]:
+        """What ``read`` reads, separated by commas, up to ``closing``, the last one with a comma
+        after it if ``trailing``."""
+        items: list[Any] = []
+        while not self.accept(closing):
+            if items:
+                self.expect(",")
+                if trailing and self.accept(closing):
+                    break
+            items.append(read())
+        return items
+
     def end(self) -> None:
         if not self.ended:
             raise self.fail("the end of the line is expected")
@@ -137,7 +150,7 @@ class _Reader:
     """The values, nodes and names of the lines read so far."""
 
     def __init__(self, constants: dict[str, Any]) -> None:
-        self.held = constants
+        self.stored = constants
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
@@ -180,28 +193,25 @@ class _Reader:
 
     def _elements(self, line: _Line, descriptor: MLOperandDescriptor) -> Value:
         at = line.at
-        held = _HELD.match(line.text, line.at)
-        if held is not None:
-            line.match(_HELD, "elements")
-            kind, key = held.groups()
+        reference = _STORED.match(line.text, line.at)
+        if reference is not None:
+            line.match(_STORED, "elements")
+            kind, key = reference.groups()
             if kind == "tensor":
-                source = self.held.setdefault(held.group(), TensorStandIn(key))
+                source = self.stored.setdefault(reference.group(), TensorStandIn(key))
                 return Value(descriptor, source=source)
             if kind == "random":
                 return Value(descriptor, data=random_elements(descriptor, key))
-            if key not in self.held:
-                raise line.fail(f"the elements of {held.group()} are not among those given", at)
-            array = np.array(self.held[key])
+            if key not in self.stored:
+                message = f"the elements of {reference.group()} are not among those given"
+                raise line.fail(message, at)
+            array = np.array(self.stored[key])
             if (array.dtype, array.shape) != (descriptor.numpy_dtype, descriptor.shape):
                 raise line.fail(
-                    f"{held.group()} is {array.dtype}{list(array.shape)}, not {descriptor}", at
+                    f"{reference.group()} is {array.dtype}{list(array.shape)}, not {descriptor}", at
                 )
         elif line.accept("["):
-            items = []
-            while not line.accept("]"):
-                if items:
-                    line.expect(",")
-                items.append(_element(line, descriptor.numpy_dtype))
+            items = line.items("]", lambda: _element(line, descriptor.numpy_dtype))
             if len(items) != descriptor.size:
                 message = f"{len(items)} elements are given; {descriptor} has {descriptor.size}"
                 raise line.fail(message, at)
@@ -272,10 +282,8 @@ class _Reader:
         in_order = iter([p.name for p in operator.operands])
         operands: dict[str, Any] = {}
         arguments: dict[str, Any] = {}
-        line.expect("(")
-        while not line.accept(")"):
-            if operands or arguments:
-                line.expect(",")
+
+        def read() -> None:
             at = line.at
             key = _KEY.match(line.text, line.at)
             if key is not None:
@@ -292,30 +300,21 @@ class _Reader:
                 raise line.fail(f"{name} is given twice", at)
             p = parameters[name]
             if p.argument is Operands:
-                operands[name] = self._values(line)
+                line.expect("[")
+                operands[name] = line.items("]", lambda: self._value(line))
             elif p.is_operand:
                 operands[name] = self._value(line)
             else:
                 at = line.at
                 value = _literal(line)
                 try:
-                    arguments[name] = (
-                        None
-                        if value is None and p.default is None
-                        else p.argument.convert(value, f"{operator.name}: {name}")
-                    )
+                    arguments[name] = p.convert(value, f"{operator.name}: {name}")
                 except TypeError as error:
                     raise line.fail(str(error), at) from None
-        return operands, arguments
 
-    def _values(self, line: _Line) -> list[Value]:
-        line.expect("[")
-        values: list[Value] = []
-        while not line.accept("]"):
-            if values:
-                line.expect(",")
-            values.append(self._value(line))
-        return values
+        line.expect("(")
+        line.items(")", read)
+        return operands, arguments
 
 
 def _completed(
@@ -326,11 +325,7 @@ def _completed(
         if p.name not in (operands if p.is_operand else arguments) and not p.optional:
             raise line.fail(f"{operator.name} needs {p.name}", at)
     return {
-        p.name: arguments[p.name]
-        if p.name in arguments
-        else None
-        if p.default is None
-        else p.argument.convert(p.default, p.name)
+        p.name: arguments[p.name] if p.name in arguments else p.convert(p.default, p.name)
         for p in operator.arguments
     }
 
@@ -355,11 +350,7 @@ def _descriptor(line: _Line) -> MLOperandDescriptor:
     if data_type not in DATA_TYPES:
         raise line.fail(f"{data_type} is no data type; one of {', '.join(DATA_TYPES)}", at)
     line.expect("[")
-    shape: list[int] = []
-    while not line.accept("]"):
-        if shape:
-            line.expect(",")
-        shape.append(int(line.match(re.compile("[0-9]{1,10}"), "a dimension")))
+    shape = line.items("]", lambda: int(line.match(_DIMENSION, "a dimension")))
     try:
         descriptor = MLOperandDescriptor(data_type, tuple(shape))
     except TypeError as error:
@@ -395,14 +386,7 @@ def _literal(line: _Line) -> Any:
         return line.string("a string")
     for opening, closing in (("(", ")"), ("[", "]")):
         if line.accept(opening):
-            items: list[Any] = []
-            while not line.accept(closing):
-                if items:
-                    line.expect(",")
-                    if line.accept(closing):
-                        break
-                items.append(_literal(line))
-            return tuple(items)
+            return tuple(line.items(closing, lambda: _literal(line), trailing=True))
     at = line.at
     text = line.match(_NUMBER, "a number, a string, True, False, None or a list of them")
     try:

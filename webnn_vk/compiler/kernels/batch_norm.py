@@ -15,7 +15,7 @@ from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
 from .expression import used_features
 from .family import Family
-from .indexing import Positions
+from .indexing import Positions, of_positions
 from .multi_binding import Bound, bound, dispatch, unread
 from .node import KernelNode
 from .schedule import Schedule
@@ -44,16 +44,14 @@ class BatchNorm(Family):
         factors = Scratch(3 * 4 * problem.middle)
         operands = [
             bound("x", x, profile),
-            bound("factors", factors, profile, data_type="float32"),
+            bound("factors", factors, profile),
             bound("out", node.output, profile, "w"),
         ]
         epilogue = build(node)
         spec = _batch_spec(_buffers(operands), epilogue, profile.features)
-        work = indexing.work(problem, schedule)
-        size, groups = rows.launch(work.invocations, 1, profile)
-        apply = dispatch(
-            node, spec, operands, epilogue, groups, work.params, {"LX": size} | work.constants,
-            profile, kernel="norm", variant="batch", flops=3 * x.size,
+        apply = of_positions(
+            node, spec, operands, epilogue, problem, schedule, profile, kernel="norm",
+            variant="batch", flops=3 * x.size,
         )
         return [_factors(node, factors, problem.middle, profile), apply]
 
@@ -74,7 +72,7 @@ def _factors(
         bound("variance", node.operands["variance"], profile),
         optional("scale"),
         optional("bias"),
-        bound("out", factors, profile, "w", "float32"),
+        bound("out", factors, profile, "w"),
     ]
     size, groups = rows.launch(channels, 1, profile)
     params = {
@@ -103,8 +101,6 @@ def _factors_spec(buffers: tuple[Buffer, ...], features: frozenset[str]) -> Kern
 def _batch_spec(
     buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "batch_norm.comp.j2", buffers, indexing.PARAMS + epilogue.params, indexing.CONSTANTS,
-        options=epilogue.options, features=used_features(features, buffers, epilogue.int64),
+    return epilogue.spec(
+        "batch_norm.comp.j2", buffers, indexing.PARAMS, features, indexing.CONSTANTS
     )

@@ -18,9 +18,11 @@ from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 
 @dataclass(frozen=True, eq=False)
 class Scratch:
-    """Temporary memory of one node, in bytes; dead after the node's last dispatch."""
+    """Temporary memory of one node, in bytes; dead after the node's last dispatch. ``data_type``:
+    of its elements."""
 
     size: int
+    data_type: str = "float32"
 
 
 class Packing(Protocol):

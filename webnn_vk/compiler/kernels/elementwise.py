@@ -7,29 +7,34 @@ larger than one binding are computed in slices of the output's elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded, round_up
+from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
 from ..ops.lowering import Elementwise
-from ..types.access import Access, collapse
+from ..types.access import Access, collapse, span, strides
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
-from .addressing import ALIGNMENT, Mode, Operand, Part, layouts_of, slices, width
+from .addressing import Mode, Operand, laid_out, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import check_bindings
 from .node import KernelNode, Step
+from .parts import Reach, bind, bind_range, block_shape, blocks, byte_length, ranges
 from .schedule import Schedule
 
 # A part of a tensor can lie in place where it begins at a multiple of so many bytes, mostly.
 _PLACED = 256
+# Slices begin at multiples of this many elements: 256 bytes or more in every data type.
+_ALIGNMENT = 256
 
 
 def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
@@ -87,10 +92,8 @@ def _spec(
     features: frozenset[str],
     load: str = "storage",
     extra_outputs: Sequence[tuple[int, str]] = (),
-    by_strides: Sequence[str] = (),
 ) -> KernelSpec:
-    """``extra_outputs``: statements whose results are stored too, and their data types.
-    ``by_strides``: the operands that are addressed by strides."""
+    """``extra_outputs``: statements whose results are stored too, and their data types."""
     types = {o.name: o.access.data_type for o in operands}
     buffers = [
         Buffer(name, kind, width=width(kind), load=load if kind == "float32" else "storage")
@@ -106,6 +109,7 @@ def _spec(
     if _in_vectors(out, *(kind for _, kind in extra_outputs)):
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
+    by_strides = tuple(o.name for o in operands if o.by_strides)
     if broadcasting:
         params += [Param("first"), *(Param(f"o_{name}") for name in broadcasting)]
         params += [Param(name, count=capacity) for name in ("dims", "reciprocals")]
@@ -121,7 +125,7 @@ def _spec(
         stored = enumerate(place for place, _ in extra_outputs)
         options.append(("taps", tuple((f"s{i}", place) for i, place in stored)))
     if by_strides:
-        options.append(("by_strides", tuple(by_strides)))
+        options.append(("by_strides", by_strides))
     if int64:
         options.append(("int64", True))
     return KernelSpec(
@@ -179,8 +183,8 @@ class ElementwiseFamily(Family):
 
     def problem(self, node: KernelNode) -> Pointwise:
         chain, operands = _structure(node)
-        _, layouts = layouts_of(operands, node.output.shape)
-        modes = tuple(layout.mode for layout in layouts)
+        _, operands = laid_out(operands, node.output.shape)
+        modes = tuple(o.mode for o in operands)
         values = [o.access.value for o in operands]
         longest = max((padded(v.descriptor.byte_length) for v in values
                        if v.data_type == "float32"), default=0)
@@ -200,27 +204,22 @@ class ElementwiseFamily(Family):
         """One dispatch per slice."""
         chain, operands = _structure(node)
         out = MLOperandDescriptor(node.out_type, node.output.shape)
-        dims, layouts = layouts_of(operands, out.shape)
+        dims, operands = laid_out(operands, out.shape)
         capacity = next(c for c in _capacities(operands) if c == 0 or c >= len(dims))
-        strided = [
-            o.name for o, layout in zip(operands, layouts, strict=True) if layout.by_strides
-        ]
         spec = _spec(
             chain, operands, out.data_type, capacity, profile.features, schedule.load,
-            [(steps, access.data_type) for steps, access in node.extra_outputs.items()], strided,
+            [(steps, access.data_type) for steps, access in node.extra_outputs.items()],
         )
         check_bindings(spec.binding_count, node.title, profile)
         broadcasting = [o for o in operands if o.broadcasts]
-        layout_of = {o.name: layout for o, layout in zip(operands, layouts, strict=True)}
         constants: dict[str, int | float] = dict(schedule.numbers)
         variant = "flat"
         if broadcasting:
             constants["RANK"] = len(dims)
             for o in broadcasting:
-                steps = layout_of[o.name].strides
-                constants[f"M_{o.name}"] = int(layout_of[o.name].mode)
-                constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(steps) if s)
-            variant = "+".join(layout.mode.name.lower() for layout in layouts)
+                constants[f"M_{o.name}"] = int(o.mode)
+                constants[f"B_{o.name}"] = sum(1 << d for d, s in enumerate(o.strides) if s)
+            variant = "+".join(o.mode.name.lower() for o in operands)
         if spec.texels:
             variant += " texels"
         padding = (0,) * (capacity - len(dims))
@@ -229,8 +228,8 @@ class ElementwiseFamily(Family):
         limit = profile.max_storage_buffer_range
         if node.extra_outputs and any(v.descriptor.byte_length > limit for v in node.writes):
             raise Unsupported("several results that are larger than a binding")
-        for start, stop, parts in slices(operands, out, dims, layouts, limit):
-            begin = start // ALIGNMENT * ALIGNMENT
+        for start, stop, places in _slices(operands, dims, out, profile):
+            begin = start // _ALIGNMENT * _ALIGNMENT
             count = stop - begin
             last = stop == out.size
             if _in_vectors(*(value.data_type for value in node.writes)):
@@ -245,16 +244,13 @@ class ElementwiseFamily(Family):
                 params["first"] = begin
                 params["dims"] = dims + padding
                 params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
-                for o, part in zip(operands, parts, strict=True):
-                    if o.broadcasts:
-                        layout = layout_of[o.name]
-                        base = part.base if layout.strides else 0
-                        params[f"o_{o.name}"] = (base - layout.offset) % 2**32
-                for name in strided:
-                    params[f"s_{name}"] = layout_of[name].strides + padding
-            bindings = [_binding(o.access.value, w) for o, w in zip(operands, parts, strict=True)]
-            for stored in (node.output, *node.extra_outputs.values()):
-                bindings.append(_binding(stored.value, Part(begin, None if last else stop)))
+                for o in broadcasting:
+                    params[f"o_{o.name}"] = (places[o][1] - o.access.offset) % 2**32
+                    if o.by_strides:
+                        params[f"s_{o.name}"] = o.strides + padding
+            bindings = [places[o][0] for o in operands]
+            for value in node.writes:
+                bindings.append(_in_order(value, range(begin, stop), out.size, profile))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             groups = grid(ceil_divide(count, per_group), profile)
@@ -267,10 +263,39 @@ class ElementwiseFamily(Family):
         return dispatches
 
 
-def _binding(value: Value, part: Part) -> Binding:
-    size = DATA_TYPES[value.data_type].size
-    if part.stop is None or part.stop >= value.descriptor.size:
-        return Binding(value, part.base * size)
-    # Whole vectors: a slice may end within one.
-    length = round_up((part.stop - part.base) * size, VECTOR_BYTES)
-    return Binding(value, part.base * size, length)
+def _slices(
+    operands: Sequence[Operand], dims: tuple[int, ...], out: MLOperandDescriptor,
+    profile: DeviceProfile,
+) -> Iterator[tuple[int, int, dict[Operand, tuple[Binding, int]]]]:
+    """(start, stop) of the slices of the output, and for each operand what a slice binds and the
+    first element in it."""
+    flat = [o for o in operands if o.mode is Mode.FLAT]
+    size = max([DATA_TYPES[out.data_type].size, *(o.size for o in flat)])
+    step = len(next(ranges(out.size, size, profile, _ALIGNMENT)))
+    large = {
+        o: Reach(o.strides, o.size, o.access.offset) for o in operands
+        if o.strides and byte_length(o.access.value) > profile.max_storage_buffer_range
+    }
+    block = block_shape(dims, [*large.values()], profile, in_order=True)
+    for corner, shape in blocks(dims, block):
+        places = {o: (Binding(o.access.value), 0) for o in operands}
+        for o, reach in large.items():
+            first = reach.start + sum(map(mul, corner, reach.strides))
+            low, high = (n * reach.size for n in span(shape, reach.strides, first))
+            binding, base = bind(o.access.value, profile, low, high)
+            places[o] = binding, base // reach.size
+        first = sum(map(mul, corner, strides(dims)))
+        last = first + math.prod(shape)
+        for begin in range(first // step * step, last, step):
+            start, stop = max(first, begin), min(last, begin + step)
+            part = range(start // _ALIGNMENT * _ALIGNMENT, stop)
+            for o in flat:
+                places[o] = _in_order(o.access.value, part, out.size, profile), 0
+            yield start, stop, places
+
+
+def _in_order(value: Value, part: range, total: int, profile: DeviceProfile) -> Binding:
+    """A binding with a part of a tensor's elements; with all of it where that is all of them."""
+    if len(part) == total:
+        return Binding(value)
+    return bind_range(value, profile, part, DATA_TYPES[value.data_type].size)

@@ -12,13 +12,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webnn_vk.codegen.spec import Buffer, Param
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.support.integers import padded
 
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding
-from .expression import Chain, lowering, needs_int64, reciprocal
+from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .node import KernelNode
 
 
@@ -40,6 +40,18 @@ class Epilogue:
     int64: bool
     flops: int
     bytes: int
+
+    def spec(
+        self, template: str, buffers: tuple[Buffer, ...], params: tuple[Param, ...],
+        features: frozenset[str], constants: tuple[Constant, ...] = (),
+        options: tuple[tuple[str, Any], ...] = (),
+    ) -> KernelSpec:
+        """A kernel with this epilogue, of the kernel's own buffers, parameters and options."""
+        buffers += self.buffers
+        return KernelSpec(
+            template, buffers, params + self.params, constants, options + self.options,
+            used_features(features, buffers, self.int64),
+        )
 
 
 def nothing(data_type: str) -> Epilogue:

@@ -9,21 +9,22 @@ indices and input, which writes the elements whose index and source lie in those
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides
 from ..types.data_types import MAX_RANK
 from . import raw_copy
-from .dispatch import Dispatch, grid, workgroup
+from .dispatch import Dispatch, workgroup
 from .expression import reciprocal
 from .family import Family
 from .node import KernelNode
+from .parts import bind_range, ranges
 from .schedule import Schedule
 
 #: Parameters by which a form finds its places; the same for scatter.
@@ -126,32 +127,32 @@ class GatherFamily(Family):
         per_row = numbers.get("coordinates", 1)
         index_size = raw_copy.item_size(indices)
         spec = gather_spec(p.width, p.form, p.index_type, profile.features)
-        dispatches = []
-        for out in raw_copy.ranges(p.count, p.width, profile):
-            for read in raw_copy.ranges(p.indices, index_size, profile, per_row):
-                for part in raw_copy.ranges(p.sources, p.width, profile):
-                    bindings = tuple(
-                        raw_copy.bind_range(value, span, size)
-                        for value, span, size in (
-                            (source, part, p.width), (indices, read, index_size),
-                            (target, out, p.width),
-                        )
-                    )
-                    params = numbers | {
-                        "first": out.start, "count": len(out),
-                        "index_first": read.start, "index_count": len(read),
-                        "src_first": part.start, "src_count": len(part),
-                        "run_reciprocal": reciprocal(numbers["run"]),
-                        "rows_reciprocal": reciprocal(numbers.get("rows", 1)),
-                    }
-                    dispatches.append(Dispatch(
-                        spec,
-                        bindings,
-                        grid(ceil_divide(len(out), schedule["LX"]), profile),
-                        params,
-                        dict(schedule.numbers),
-                        kernel="gather",
-                        variant=f"{p.form} {p.index_type} {8 * p.width} bit",
-                        bytes=2 * p.width * len(out) + index_size * len(read),
-                    ))
-        return dispatches
+        numbers |= {
+            "run_reciprocal": reciprocal(numbers["run"]),
+            "rows_reciprocal": reciprocal(numbers.get("rows", 1)),
+        }
+        return [
+            raw_copy.by_element(
+                spec,
+                (
+                    bind_range(source, profile, part, p.width),
+                    bind_range(indices, profile, read, index_size),
+                    bind_range(target, profile, out, p.width),
+                ),
+                numbers | {
+                    "first": out.start, "count": len(out),
+                    "index_first": read.start, "index_count": len(read),
+                    "src_first": part.start, "src_count": len(part),
+                },
+                schedule["LX"],
+                profile,
+                kernel="gather",
+                variant=f"{p.form} {p.index_type} {8 * p.width} bit",
+                bytes=2 * p.width * len(out) + index_size * len(read),
+            )
+            for out, read, part in itertools.product(
+                ranges(p.count, p.width, profile),
+                ranges(p.indices, index_size, profile, per_row),
+                ranges(p.sources, p.width, profile),
+            )
+        ]

@@ -20,7 +20,8 @@ from ..types.access import Access, collapse
 from .copy import sources
 from .family import is_whole
 from .node import KernelGraph, KernelNode, Part, reads
-from .raw_copy import alignment, item_size
+from .parts import alignment
+from .raw_copy import item_size
 
 
 def lie_in_place(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:

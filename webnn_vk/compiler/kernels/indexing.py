@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from webnn_vk.codegen.spec import Constant, Param
+from webnn_vk.codegen.spec import Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
+from .dispatch import Dispatch
+from .epilogue import Epilogue
 from .heuristics import device_class
-from .rows import check_iterations, loop_budget
+from .multi_binding import Bound, dispatch
+from .node import KernelNode
+from .rows import check_iterations, launch, loop_budget
 from .schedule import Schedule
 
 #: What `lib/positions.glsl.j2` reads.
@@ -39,15 +44,6 @@ class Positions:
     iterations: int = 1
 
 
-@dataclass(frozen=True)
-class Work:
-    """Values of `PARAMS` and `CONSTANTS`, and the number of invocations needed."""
-
-    params: Mapping[str, int]
-    constants: Mapping[str, int]
-    invocations: int
-
-
 def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
     """The one schedule there is: several elements per invocation, fewer where that would leave too
     few invocations to fill the device. Unsupported where one element takes too many iterations."""
@@ -59,9 +55,13 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
     return [Schedule("positions", (("items", max(1, items)),))]
 
 
-def work(p: Positions, schedule: Schedule) -> Work:
-    """The kernel's numbers for a schedule: an invocation's elements lie along the outer or the
-    inner dimension, whichever is longer."""
+def of_positions(
+    node: KernelNode, spec: KernelSpec, operands: Sequence[Bound], epilogue: Epilogue,
+    p: Positions, schedule: Schedule, profile: DeviceProfile,
+    params: Mapping[str, Any] | None = None, **reported: Any,
+) -> Dispatch:
+    """The dispatch of a schedule: an invocation's elements lie along the outer or the inner
+    dimension, whichever is longer. ``params`` are added to `PARAMS`."""
     items = schedule["items"]
     along_outer = p.outer >= p.inner
     if along_outer:
@@ -69,8 +69,12 @@ def work(p: Positions, schedule: Schedule) -> Work:
     else:
         lead, blocks = ceil_divide(p.inner, items), p.outer
     invocations = lead * p.middle * blocks
-    params = {
+    size, groups = launch(invocations, 1, profile)
+    numbers = {
         "outer": p.outer, "middle": p.middle, "inner": p.inner, "lead": lead, "items": items,
         "invocations": invocations,
     }
-    return Work(params, {"OUTER": int(along_outer)}, invocations)
+    return dispatch(
+        node, spec, operands, epilogue, groups, {**numbers, **(params or {})},
+        {"LX": size, "OUTER": int(along_outer)}, profile, **reported,
+    )

@@ -14,12 +14,12 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
 
-from ..ir import Value
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
 from .epilogue import Epilogue
 from .node import KernelNode
+from .parts import bind_range, byte_length, memory, ranges
 
 
 @dataclass(frozen=True)
@@ -40,32 +40,26 @@ def bound(
     width: int = 1,
     texels: int = 0,
 ) -> Bound:
-    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type`` is
-    that of the elements in the shader where it differs from the tensor's, and always for scratch
-    memory. ``width``: elements that the shader loads and stores at once.
+    """All of a tensor as the kernel's buffer ``name``, in portions where needed. ``data_type``: of
+    the elements in the shader where it differs from the tensor's. ``width``: elements that the
+    shader loads and stores at once.
     ``texels``: up to how many bytes it is read as texels where it can be (``loads.texel_bytes``).
 
     Unsupported when a tensor needs more portions than a kernel can have.
     """
-    if isinstance(target, Scratch):
-        value, size = target, padded(target.size)
-    else:
-        value, size = target.value, padded(target.value.descriptor.byte_length)
-        data_type = data_type or target.data_type
-    assert data_type is not None
+    data_type = data_type or target.data_type
+    value = memory(target)
+    size = padded(byte_length(value))
     if access == "r" and data_type == "float32" and size <= texels:
         return Bound(Buffer(name, data_type, width=4, load="texel"), (Binding(value),), {})
-    if size <= profile.max_storage_buffer_range:
-        return Bound(Buffer(name, data_type, access, width), (Binding(value),), {})
-    step = profile.max_storage_buffer_range
-    step -= step % max(256, profile.min_storage_buffer_offset_alignment)
-    starts = range(0, size, step)
-    if len(starts) > 64:
+    portions = [*ranges(size, 1, profile, 256)]
+    step = len(portions[0])
+    if len(portions) > 64:
         raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(
-        Buffer(name, data_type, access, width, len(starts)),
-        tuple(Binding(value, start, min(step, size - start)) for start in starts),
-        {f"PORTION_{name}": step // DATA_TYPES[data_type].size},
+        Buffer(name, data_type, access, width, len(portions)),
+        tuple(bind_range(value, profile, portion, 1) for portion in portions),
+        {f"PORTION_{name}": step // DATA_TYPES[data_type].size} if len(portions) > 1 else {},
     )
 
 
@@ -74,12 +68,11 @@ def unread(
 ) -> Bound:
     """A buffer that the kernel declares but does not read this time. Something has to be bound to
     it: the first bytes of ``other``. ``width`` and ``texels`` as for ``bound``."""
-    value = other if isinstance(other, Scratch) else other.value
     if texels and data_type == "float32":
         buffer = Buffer(name, data_type, width=4, load="texel")
     else:
         buffer = Buffer(name, data_type, width=width)
-    return Bound(buffer, (Binding(value, 0, 16),), {})
+    return Bound(buffer, (Binding(memory(other), 0, 16),), {})
 
 
 def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
@@ -91,8 +84,7 @@ def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:
 
 def total_bytes(bindings: Iterable[Binding]) -> int:
     """Bytes of the tensors bound, each counted once: what a kernel moves at least."""
-    values = {b.value: None for b in bindings}
-    return sum(v.descriptor.byte_length if isinstance(v, Value) else v.size for v in values)
+    return sum(map(byte_length, {b.value: None for b in bindings}))
 
 
 def dispatch(

@@ -4,7 +4,7 @@ the root mean square alone."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
@@ -15,7 +15,6 @@ from ..types.access import strides
 from . import rows
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build
-from .expression import used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch, unread
@@ -191,17 +190,12 @@ def _norm_spec(
     epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "norm.comp.j2", buffers,
-        _NORM + (_PERMUTED if permuted else _PLAIN) + epilogue.params,
-        _NORM_CONSTANTS,
-        options=(
-            ("group", group), ("vectors", vectors.way), ("by_element", by_element),
-            ("permuted", permuted), *epilogue.options,
-        ),
-        features=used_features(features, buffers, epilogue.int64),
+    params = _NORM + (_PERMUTED if permuted else _PLAIN)
+    options = (
+        ("group", group), ("vectors", vectors.way), ("by_element", by_element),
+        ("permuted", permuted),
     )
+    return epilogue.spec("norm.comp.j2", buffers, params, features, _NORM_CONSTANTS, options)
 
 
 def _kept_spec(
@@ -211,11 +205,6 @@ def _kept_spec(
     epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "norm_kept.comp.j2", buffers, _KEPT + epilogue.params, _KEPT_CONSTANTS,
-        options=(("by_element", by_element), ("subgroups", subgroups), *epilogue.options),
-        features=used_features(features, buffers, epilogue.int64) | (
-            SUBGROUPS if subgroups else frozenset()
-        ),
-    )
+    options = ("by_element", by_element), ("subgroups", subgroups)
+    spec = epilogue.spec("norm_kept.comp.j2", buffers, _KEPT, features, _KEPT_CONSTANTS, options)
+    return replace(spec, features=spec.features | SUBGROUPS) if subgroups else spec

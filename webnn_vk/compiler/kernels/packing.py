@@ -18,9 +18,8 @@ from webnn_vk.support.integers import round_up
 from ..ir import Value
 from ..types.access import Access, strides
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
-from .copy import move
 from .dispatch import Dispatch, Packed
-from .strided_copy import Box
+from .raw_copy import Box, move
 from .winograd_tiles import WinogradFilter
 
 # Below this many bytes a constant stays as it is: packing costs a dispatch at set-up, and reading

@@ -3,37 +3,20 @@ that copies."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import strides
-from . import raw_copy, strided_copy
-from .copy import move
+from . import raw_copy
 from .dispatch import Dispatch
 from .family import Family
 from .node import KernelNode
+from .raw_copy import Box, move
 from .schedule import Schedule
-from .strided_copy import Box
-
-RANKS = (2, 3, 4, 8)
-
-
-@functools.cache
-def pad_spec(width: int, rank: int, mode: str, features: frozenset[str]) -> KernelSpec:
-    """Padding of ``rank`` dimensions."""
-    value = (Param("value", count=4),) if mode == "constant" else ()
-    return strided_copy.box_spec(
-        width, features, mode, rank,
-        *(Param(name, count=rank) for name in strided_copy.PARAMS),
-        Param("begin", "int", rank), Param("size", count=rank),
-        Param("src_offset"), Param("dst_offset"), Param("count"), *value,
-    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +38,8 @@ class Pad(Family):
         box = _pad_box(
             source.shape, node.output.shape, arguments["beginning_padding"], arguments["mode"]
         )
+        if box.shape == box.size:
+            box = Box((source.size,), (1,), (1,))
         return Padding(box, raw_copy.item_size(node.output.value))
 
     def candidates(self, problem: Padding, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -64,22 +49,12 @@ class Pad(Family):
         self, node: KernelNode, problem: Padding, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         """One dispatch, more above the binding limit; a copy where nothing is added."""
-        source, target, box = node.operands["input"].value, node.output.value, problem.box
-        if all(b == 0 for b in box.begin) and box.shape == box.size:
-            return move(source, target, Box((target.descriptor.size,), (1,), (1,)), profile)
-        width, box = strided_copy.widened(box, problem.itemsize)
-        dispatches = []
-        for part in strided_copy.halved(source, target, width, box, profile):
-            bindings, params = strided_copy.bound_box(source, target, width, part, profile)
-            rank, numbers = strided_copy.box_numbers(part, RANKS)
-            params |= numbers
-            if box.mode == "constant":
-                value = np.array(node.arguments["value"]).astype(target.descriptor.numpy_dtype)
-                words = np.frombuffer(value.tobytes() * (16 // value.itemsize), "<u4")
-                params["value"] = tuple(words.tolist())
-            spec = pad_spec(width, rank, box.mode, profile.features)
-            dispatches.append(strided_copy.box_dispatch(spec, bindings, params, width, profile))
-        return dispatches
+        source, target = node.operands["input"].value, node.output.value
+        value: tuple[int, ...] = ()
+        if problem.box.mode == "constant":
+            number = np.array(node.arguments["value"]).astype(target.descriptor.numpy_dtype)
+            value = tuple(np.frombuffer(number.tobytes() * (16 // number.itemsize), "<u4").tolist())
+        return move(source, target, problem.box, profile, value=value)
 
 
 def _pad_box(

@@ -13,10 +13,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from . import indexing, rows
 from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build
-from .expression import used_features
 from .family import Family
-from .indexing import Positions
-from .multi_binding import bound, dispatch
+from .indexing import Positions, of_positions
+from .multi_binding import bound
 from .node import KernelNode
 from .reduce import Reduction
 from .schedule import Schedule
@@ -88,16 +87,14 @@ class PoolFamily(Family):
         operands = bound("x", x, profile), bound("out", node.output, profile, "w")
         epilogue = build(node)
         spec = _spec(p.kind, tuple(o.buffer for o in operands), epilogue, profile.features)
-        work = indexing.work(p.positions, schedule)
-        size, groups = rows.launch(work.invocations, 1, profile)
         params = {
             "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
             "dilation": p.dilation, "before": p.before,
         }
         return [
-            dispatch(
-                node, spec, operands, epilogue, groups, work.params | params,
-                {"LX": size} | work.constants, profile, kernel="pool", variant=p.kind,
+            of_positions(
+                node, spec, operands, epilogue, p.positions, schedule, profile, params,
+                kernel="pool", variant=p.kind,
                 flops=node.results[0].size * p.window[0] * p.window[1],
             )
         ]
@@ -106,9 +103,6 @@ class PoolFamily(Family):
 def _spec(
     kind: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "pool.comp.j2", buffers, _PARAMS + epilogue.params, indexing.CONSTANTS,
-        options=(("op", kind), *epilogue.options),
-        features=used_features(features, buffers, epilogue.int64),
+    return epilogue.spec(
+        "pool.comp.j2", buffers, _PARAMS, features, indexing.CONSTANTS, (("op", kind),)
     )

@@ -6,15 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any
 
 from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import ceil_divide, round_up
 
-from ..types.access import Access
+from ..types.access import Access, span
 from ..types.data_types import DATA_TYPES
-from .raw_copy import alignment
+from .parts import Reach, block_shape, blocks
 from .rows import loop_budget
 
 #: Batch dimensions that a kernel addresses.
@@ -144,82 +144,54 @@ def parameters(p: Product, bases: Sequence[int]) -> dict[str, Any]:
     }
 
 
-# -- slicing
-
-
+# -- parts ----------------------------------------------------------------------------------------
 def pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[Piece]]:
-    """The parts of a product, grouped by output: the parts of one group are to be added up.
-
-    Halves the dimension that spans most of whichever operand exceeds a binding, until all fit.
-    """
-    row = (p.lda, 1)[:: -1 if p.a_transposed else 1]
-    inner = (p.ldb, 1)[:: -1 if p.b_transposed else 1]
-    sizes = [*p.batch, p.m, p.n, p.k]
-    rank = len(p.batch)
-    a = [*p.a_batch, row[0], 0, row[1]]
-    b = [*p.b_batch, 0, inner[1], inner[0]]
-    c = [0] * rank + [*p.c_strides, 0]
-    out = [*p.out_batch, p.ldo, 1, 0]
-    # A binding may begin up to one alignment earlier; outputs may be float32 sums.
-    limit = profile.max_storage_buffer_range - alignment(profile)
-    block = list(sizes)
-    if rank > BATCH_RANK:
-        block[: rank - BATCH_RANK] = [1] * (rank - BATCH_RANK)
-    for steps, size in ((a, itemsize), (b, itemsize), (out, 4), (c, 4)):
-        while True:
-            spans = [(n - 1) * s for n, s in zip(block, steps, strict=True)]
-            if (sum(spans) + 1) * size <= limit:
-                break
-            axis = max(range(len(spans)), key=spans.__getitem__)
-            half = ceil_divide(block[axis], 2)
-            # Multiples of 4 keep vector loads aligned.
-            block[axis] = round_up(half, 4) if half > 4 else half
-    budget = loop_budget(profile)
+    """The parts of a product, grouped by output: the parts of one group are to be added up."""
+    dims, steps = _dims(p)
+    rank, reaches, budget = len(p.batch), _reaches(p, itemsize), loop_budget(profile)
+    largest = [*dims]
+    largest[: -3 - BATCH_RANK] = [1] * (rank - BATCH_RANK)
     if budget is not None:
-        block[-1] = min(block[-1], budget // 4 * 4)
+        largest[-1] = min(p.k, budget // 4 * 4)
+    block = block_shape(dims, reaches, profile, largest)
     if block[-1] < p.k:
         # Sums of parts are added through c, which has no batch dimension.
-        block[:rank] = [1] * rank
-    starts = [range(0, n, step) for n, step in zip(sizes, block, strict=True)]
-    for corner in itertools.product(*starts[:-1]):
-        group = []
-        for k in starts[-1]:
-            at = (*corner, k)
-            lengths = [min(s, n - i) for s, n, i in zip(block, sizes, at, strict=True)]
-            part = replace(
-                p, m=lengths[-3], n=lengths[-2], k=lengths[-1], batch=tuple(lengths[:rank])
-            )
-            group.append(Piece(part, *(
-                start + sum(i * s for i, s in zip(at, steps, strict=True))
-                for start, steps in zip(p.starts, (a, b, c, out), strict=True)
-            )))
-        yield group
+        block = block_shape(dims, reaches, profile, [*[1] * rank, *largest[rank:]])
+    for _, group in itertools.groupby(blocks(dims, block), lambda part: part[0][:-1]):
+        yield [
+            Piece(replace(p, m=shape[-3], n=shape[-2], k=shape[-1], batch=shape[:rank]), *(
+                first + sum(map(mul, start, strides))
+                for first, strides in zip(p.starts, steps, strict=True)
+            ))
+            for start, shape in group
+        ]
 
 
 def fits_bindings(p: Product, profile: DeviceProfile) -> bool:
     """Whether every operand fits a binding, so that nothing of the product is cut."""
-    limit = profile.max_storage_buffer_range - alignment(profile)
-    size = DATA_TYPES[p.data_type].size
-    return all(
-        n * bytes_each <= limit for n, bytes_each in zip(spans(p), (size, size, 4, 4), strict=True)
-    )
+    dims, _ = _dims(p)
+    return block_shape(dims, _reaches(p, DATA_TYPES[p.data_type].size), profile) == dims
 
 
-def spans(p: Product) -> tuple[int, int, int, int]:
+def spans(p: Product) -> tuple[int, ...]:
     """Elements from the first to the last one touched, in a, b, c and out."""
+    dims, steps = _dims(p)
+    return tuple(span(dims, strides)[1] for strides in steps)
 
-    def reach(*terms: tuple[int, int]) -> int:
-        return sum((n - 1) * s for n, s in terms) + 1
 
-    a = (p.k, p.lda), (p.m, 1)
-    b = (p.n, p.ldb), (p.k, 1)
-    if not p.a_transposed:
-        a = (p.m, p.lda), (p.k, 1)
-    if not p.b_transposed:
-        b = (p.k, p.ldb), (p.n, 1)
-    return (
-        reach(*a, *zip(p.batch, p.a_batch, strict=True)),
-        reach(*b, *zip(p.batch, p.b_batch, strict=True)),
-        reach((p.m, p.c_strides[0]), (p.n, p.c_strides[1])),
-        reach((p.m, p.ldo), (p.n, 1), *zip(p.batch, p.out_batch, strict=True)),
+def _dims(p: Product) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+    """The dimensions of a product (batch, m, n, k), and the strides of a, b, c and out by them."""
+    row, a_inner = (1, p.lda) if p.a_transposed else (p.lda, 1)
+    b_inner, column = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
+    return [*p.batch, p.m, p.n, p.k], (
+        (*p.a_batch, row, 0, a_inner),
+        (*p.b_batch, 0, column, b_inner),
+        (*(0 for _ in p.batch), *p.c_strides, 0),
+        (*p.out_batch, p.ldo, 1, 0),
     )
+
+
+def _reaches(p: Product, itemsize: int) -> list[Reach]:
+    """``itemsize``: bytes of an element of a and b; outputs may be float32 sums."""
+    sizes = itemsize, itemsize, 4, 4
+    return [Reach(*reach) for reach in zip(_dims(p)[1], sizes, p.starts, strict=True)]

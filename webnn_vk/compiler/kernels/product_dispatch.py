@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
+from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
@@ -18,8 +18,8 @@ from .expression import used_features
 from .heuristics import device_class
 from .loads import as_texels
 from .node import KernelNode
+from .parts import bind, byte_length, memory
 from .product import PARAMS, Piece, Product, parameters, spans
-from .raw_copy import alignment
 from .schedule import Schedule
 
 _ZERO_POINT = (Param("zero_point", "float"),)
@@ -37,13 +37,11 @@ def _bind(
 ) -> tuple[Binding, int]:
     """A binding that covers ``elements`` from ``start`` on, and the position of the first of them
     in it; all of the target where it may be ``whole``."""
-    value, itemsize = target if isinstance(target, Scratch) else target.value, _itemsize(target)
-    if whole or _bytes(target) <= profile.max_storage_buffer_range:
+    value, itemsize = memory(target), _itemsize(target)
+    if whole or byte_length(value) <= profile.max_storage_buffer_range:
         return Binding(value), start
-    offset = start * itemsize
-    offset -= offset % alignment(profile)
-    length = (start + elements) * itemsize - offset
-    return Binding(value, offset, round_up(length, VECTOR_BYTES)), start - offset // itemsize
+    binding, base = bind(value, profile, start * itemsize, (start + elements) * itemsize)
+    return binding, start - base // itemsize
 
 
 def _type_of(target: Access | Scratch) -> str:
@@ -52,10 +50,6 @@ def _type_of(target: Access | Scratch) -> str:
 
 def _itemsize(target: Access | Scratch) -> int:
     return DATA_TYPES[_type_of(target)].size
-
-
-def _bytes(target: Access | Scratch) -> int:
-    return target.size if isinstance(target, Scratch) else target.value.descriptor.byte_length
 
 
 def tile_bytes(
@@ -161,7 +155,7 @@ def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
     most = profile.max_storage_buffer_range
     room = {"float32": 4 * profile.max_texel_buffer_elements}
     return all(
-        _bytes(target) <= room.get(_type_of(target), most)
+        byte_length(memory(target)) <= room.get(_type_of(target), most)
         for target in (t.a, t.b, t.c) if target is not None
     )
 

@@ -1,21 +1,32 @@
-"""Elements as bytes, 1, 2, 4, 8 or 16 wide, for kernels that move them and compute nothing.
+"""Copies of elements as bytes, 1, 2, 4, 8 or 16 wide, by kernels that compute nothing.
 
 Such a kernel need not know the data type: types of one size share it, several neighbouring elements
-move as one wider element, and NaNs keep their payload because no float is ever loaded.
+move as one wider element, and NaNs keep their payload because no float is ever loaded. Copies and
+padding move a strided ``Box`` of elements from one tensor to another. Its dimensions are merged
+where strides allow it, and where a tensor exceeds a binding it moves in blocks (``parts``).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from operator import mul, sub
+from typing import Any
 
-from webnn_vk.codegen.spec import Buffer
+from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import padded
+from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
+from ..types.access import collapse, span
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding
+from .dispatch import Binding, Dispatch, grid, workgroup
+from .expression import reciprocal
+from .parts import Reach, bind, block_shape, blocks
 
+# -- elements -------------------------------------------------------------------------------------
 #: Widths of an element in bytes.
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -51,46 +62,292 @@ def widest(size: int, numbers: Iterable[int]) -> int:
     )
 
 
-def bind(value: Value, profile: DeviceProfile, start: int, end: int) -> tuple[Binding, int]:
-    """A binding with the bytes start … end of the value, and the byte it begins at. It is as small
-    as alignment allows, since dispatches that write different ranges need no barrier in between;
-    all of the value where the driver binds at no offset."""
-    whole = padded(value.descriptor.byte_length)
-    if profile.whole_bindings:
-        return Binding(value), 0
-    first = start - start % alignment(profile)
-    size = min(padded(end - first), whole - first)
-    return Binding(value) if size == whole else Binding(value, first, size), first
+# -- boxes ----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Box:
+    """A box of ``shape`` elements with the strides and offsets, in elements, by which it lies in
+    the source and in the destination. Padding: ``begin`` and ``size`` say where the source's
+    elements are along each dimension; source strides and offset refer to its first element."""
+
+    shape: tuple[int, ...]
+    src_strides: tuple[int, ...]
+    dst_strides: tuple[int, ...]
+    src_offset: int = 0
+    dst_offset: int = 0
+    begin: tuple[int, ...] = ()
+    size: tuple[int, ...] = ()
+    mode: str = "strided"
+
+    def src_span(self) -> tuple[int, int]:
+        """The range of elements read, in the source: first, and last + 1."""
+        if self.mode == "strided":
+            return span(self.shape, self.src_strides, self.src_offset)
+        low = high = self.src_offset
+        for n, stride, begin, size in zip(
+            self.shape, self.src_strides, self.begin, self.size, strict=True
+        ):
+            first, last = _source_range(self.mode, -begin, n - 1 - begin, size)
+            low, high = low + first * stride, high + last * stride
+        return low, high + 1
+
+    def block(self, start: tuple[int, ...], shape: tuple[int, ...]) -> Box:
+        """The block of ``shape`` elements from the coordinates ``start`` on."""
+        dst_offset = self.dst_offset + sum(map(mul, start, self.dst_strides))
+        block = replace(self, shape=shape, dst_offset=dst_offset)
+        if self.mode == "strided":
+            src_offset = self.src_offset + sum(map(mul, start, self.src_strides))
+            return replace(block, src_offset=src_offset)
+        return replace(block, begin=tuple(map(sub, self.begin, start)))
 
 
-def alignment(profile: DeviceProfile) -> int:
-    """The alignment of a binding's offset in bytes."""
-    return max(16, profile.min_storage_buffer_offset_alignment)
+def _source_range(mode: str, first: int, last: int, size: int) -> tuple[int, int]:
+    """Source coordinates that padded ones first … last lead to. With a constant there may be none;
+    the nearest one is taken then."""
+    if mode != "reflection":
+        return min(max(first, 0), size - 1), min(max(last, 0), size - 1)
+    # Mirrored: an end inside the source is one of the range's, else the mirrored coordinates are.
+    turned = [min(abs(x), 2 * (size - 1) - abs(x)) for x in (first, last)]
+    low = 0 if first <= 0 <= last else min(turned)
+    high = size - 1 if first <= size - 1 <= last else max(turned)
+    return low, high
 
 
-def fits(value: Value, profile: DeviceProfile, start: int, end: int) -> bool:
-    """Whether one binding can hold the bytes start … end of the value."""
-    binding, first = bind(value, profile, start, end)
-    size = padded(value.descriptor.byte_length) if binding.size is None else padded(end - first)
-    return size <= profile.max_storage_buffer_range
+def merged(box: Box) -> Box:
+    """The box with dimensions merged where they lie behind each other on both sides."""
+    shape, (src, dst) = collapse(box.shape, box.src_strides, box.dst_strides)
+    if shape == (1,):
+        src = dst = (1,)
+    return replace(box, shape=shape, src_strides=src, dst_strides=dst)
 
 
-def bind_range(value: Value, part: range, size: int) -> Binding:
-    """A binding with just those items of ``size`` bytes of the value."""
-    whole = padded(value.descriptor.byte_length)
-    first = part.start * size
-    end = min(padded(part.stop * size), whole)
-    return Binding(value) if (first, end) == (0, whole) else Binding(value, first, end - first)
+def turns(box: Box) -> bool:
+    """Whether tiles in shared memory are worth it: elements side by side in the source lie apart in
+    the destination, and the other way round, in rows and columns that fill half a tile."""
+    if not 2 <= len(box.shape) <= 4 or min(*box.src_strides, *box.dst_strides) < 1:
+        return False
+    if box.dst_strides[-1] != 1 or 1 not in box.src_strides[:-1]:
+        return False
+    return min(box.shape[-1], box.shape[box.src_strides.index(1)]) >= _TILE // 2
 
 
-def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[range]:
-    """``count`` items of ``size`` bytes, divided into ranges that fit in one binding. Each range
-    begins at a multiple of ``multiple`` items and of the alignment of bindings."""
-    limit = profile.max_storage_buffer_range
-    if padded(count * size) <= limit:
-        yield range(count)
-        return
-    step = multiple * alignment(profile)
-    step *= max(1, limit // (step * size))
-    for first in range(0, count, step):
-        yield range(first, min(first + step, count))
+# -- kernels --------------------------------------------------------------------------------------
+_PADDED = (2, 3, 4, 8)
+#: Dimensions of the boxes that kernels exist for, by mode. tile makes two of each of 8 dimensions.
+RANKS = {
+    "strided": (1, 2, 3, 4, 6, 16), "constant": _PADDED, "edge": _PADDED, "reflection": _PADDED
+}
+
+
+def copy_spec(
+    width: int, features: frozenset[str], mode: str, rank: int, params: Iterable[Param]
+) -> KernelSpec:
+    """The template that copies, elements ``width`` bytes wide."""
+    return KernelSpec(
+        "copy.comp.j2",
+        (buffer("src", width), buffer("dst", width, "w")),
+        tuple(params),
+        options=(("mode", mode), ("rank", rank)),
+        features=storage_features(width, features),
+    )
+
+
+@functools.cache
+def box_spec(width: int, features: frozenset[str], mode: str, rank: int) -> KernelSpec:
+    """Copy between boxes of ``rank`` dimensions."""
+    params = [
+        Param(name, count=rank) for name in ("dims", "reciprocals", "src_strides", "dst_strides")
+    ]
+    if mode != "strided":
+        params += [Param("begin", "int", rank), Param("size", count=rank)]
+    params += map(Param, ("src_offset", "dst_offset", "count"))
+    if mode == "constant":
+        params.append(Param("value", count=4))
+    return copy_spec(width, features, mode, rank, params)
+
+
+
+#: Elements along each side of a tile, and rows of them that a workgroup moves at once.
+_TILE, _ROWS = 32, 8
+_TRANSPOSE_PARAMS = (
+    *(Param(name) for name in (
+        "across", "down", "src_offset", "dst_offset", "src_stride", "dst_stride"
+    )),
+    *(Param(name, count=2) for name in ("batches", "src_batch", "dst_batch")),
+)
+
+
+@functools.cache
+def transpose_spec() -> KernelSpec:
+    """Transposes of 32-bit elements by tiles."""
+    return KernelSpec(
+        "transpose.comp.j2",
+        (buffer("src", 4), buffer("dst", 4, "w")), _TRANSPOSE_PARAMS,
+    )
+
+
+def has_tiles(profile: DeviceProfile) -> bool:
+    """Whether a device can transpose by tiles."""
+    return (
+        profile.max_workgroup_invocations >= _TILE * _ROWS
+        and profile.max_workgroup_size[0] >= _TILE and profile.max_workgroup_size[1] >= _ROWS
+        and profile.max_shared_memory >= 4 * _TILE * (_TILE + 1)
+    )
+
+
+# -- dispatches -----------------------------------------------------------------------------------
+def move(
+    source: Value, target: Value, box: Box, profile: DeviceProfile, *, tiled: bool = False,
+    value: tuple[int, ...] = (),
+) -> list[Dispatch]:
+    """The dispatches that copy a box, numbers in elements of the two values. ``tiled``: by tiles in
+    shared memory where they are worth it. ``value``: the words that pad with a constant."""
+    size = item_size(target)
+    if box.mode == "strided":
+        box = merged(box)
+        whole = source.descriptor.size
+        in_order = box.src_strides == box.dst_strides == (1,)
+        if in_order and box.shape == (whole,) and whole == target.descriptor.size:
+            # Values are padded to 16 bytes, so all of one may be copied with its padding.
+            box = replace(box, shape=(ceil_divide(whole * size, 16) * (16 // size),))
+    width, box = _widened(box, size)
+    return [
+        _transposed(source, target, part, profile) if tiled and width == 4 and turns(part)
+        else _copied(source, target, width, part, profile, value)
+        for part in _blocks(source, target, width, box, profile)
+    ]
+
+
+def _transposed(
+    source: Value, target: Value, box: Box, profile: DeviceProfile
+) -> Dispatch:
+    bindings, numbers = _bound(source, target, 4, box, profile)
+    side, last = box.src_strides.index(1), len(box.shape) - 1
+    rest = [axis for axis in range(last) if axis != side]
+    missing = 2 - len(rest)
+    batches = (1,) * missing + tuple(box.shape[axis] for axis in rest)
+    across, down = box.shape[side], box.shape[last]
+    params = {
+        "across": across, "down": down,
+        "src_offset": numbers["src_offset"], "dst_offset": numbers["dst_offset"],
+        "src_stride": box.src_strides[last], "dst_stride": box.dst_strides[side],
+        "batches": batches,
+        "src_batch": (0,) * missing + tuple(box.src_strides[axis] for axis in rest),
+        "dst_batch": (0,) * missing + tuple(box.dst_strides[axis] for axis in rest),
+    }
+    groups = ceil_divide(across, _TILE) * ceil_divide(down, _TILE) * prod(batches)
+    return Dispatch(
+        transpose_spec(), bindings, grid(groups, profile), params, {"LX": _TILE, "LY": _ROWS},
+        kernel="transpose", variant=f"{_TILE}x{_TILE} 32 bit", bytes=8 * numbers["count"],
+    )
+
+
+def _widened(box: Box, size: int) -> tuple[int, Box]:
+    """The box in the widest elements its innermost runs allow, and their width in bytes."""
+    width = size
+    if box.src_strides[-1] == box.dst_strides[-1] == 1:
+        numbers = [box.shape[-1], box.src_offset, box.dst_offset]
+        numbers += [*box.src_strides[:-1], *box.dst_strides[:-1]]
+        if box.mode != "strided":
+            numbers += [box.begin[-1], box.size[-1]]
+        # Only an unpadded innermost dimension has whole elements at the edges.
+        if box.mode in ("strided", "constant") or box.shape[-1] == box.size[-1]:
+            width = widest(size, numbers)
+    n = width // size
+    if n == 1:
+        return width, box
+
+    def inner(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return (*numbers[:-1], numbers[-1] // n) if numbers else ()
+
+    def outer(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return (*(s // n for s in numbers[:-1]), 1)
+
+    box = replace(
+        box,
+        shape=inner(box.shape), begin=inner(box.begin), size=inner(box.size),
+        src_strides=outer(box.src_strides), dst_strides=outer(box.dst_strides),
+        src_offset=box.src_offset // n, dst_offset=box.dst_offset // n,
+    )
+    if box.mode == "strided":
+        shape, (src, dst) = collapse(box.shape, box.src_strides, box.dst_strides)
+        box = replace(box, shape=shape, src_strides=src, dst_strides=dst)
+    return width, box
+
+
+def _blocks(
+    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
+) -> Iterator[Box]:
+    """The box in blocks of which each reads and writes what a binding holds."""
+    # Padding reads the source from any element on.
+    src_start = box.src_offset if box.mode == "strided" else 1
+    reaches = [
+        Reach(strides, width, start)
+        for value, strides, start in (
+            (source, box.src_strides, src_start), (target, box.dst_strides, box.dst_offset)
+        )
+        if padded(value.descriptor.byte_length) > profile.max_storage_buffer_range
+    ]
+    for start, shape in blocks(box.shape, block_shape(box.shape, reaches, profile)):
+        yield box.block(start, shape)
+
+
+def _bound(
+    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
+) -> tuple[tuple[Binding, Binding], dict[str, int]]:
+    """Bindings for a box, and its offsets from where they begin."""
+    first, last = box.src_span()
+    low, high = span(box.shape, box.dst_strides, box.dst_offset)
+    src, src_base = bind(source, profile, first * width, last * width)
+    dst, dst_base = bind(target, profile, low * width, high * width)
+    return (src, dst), {
+        "src_offset": (box.src_offset - src_base // width) % 2**32,
+        "dst_offset": box.dst_offset - dst_base // width,
+        "count": prod(box.shape),
+    }
+
+
+def _copied(
+    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile,
+    value: tuple[int, ...],
+) -> Dispatch:
+    """The dispatch for a box that fits bindings, by the kernel of the smallest rank that holds it:
+    dimensions of size 1 are added in front."""
+    bindings, offsets = _bound(source, target, width, box, profile)
+    rank = next(r for r in RANKS[box.mode] if r >= len(box.shape))
+    missing = rank - len(box.shape)
+    dims = (1,) * missing + box.shape
+    lists = {
+        "dims": dims,
+        "reciprocals": tuple(reciprocal(n) for n in dims),
+        "src_strides": (0,) * missing + tuple(s % 2**32 for s in box.src_strides),
+        "dst_strides": (0,) * missing + tuple(s % 2**32 for s in box.dst_strides),
+    }
+    if box.mode != "strided":
+        lists |= {"begin": (0,) * missing + box.begin, "size": (1,) * missing + box.size}
+    if value:
+        lists["value"] = value
+    params = {name: n[0] if rank == 1 else n for name, n in lists.items()}
+    spec = box_spec(width, profile.features, box.mode, rank)
+    return copy_dispatch(spec, bindings, params | offsets, width, profile)
+
+
+def copy_dispatch(
+    spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, width: int,
+    profile: DeviceProfile,
+) -> Dispatch:
+    """A dispatch of the template that copies."""
+    mode, rank = spec.option("mode"), spec.option("rank")
+    return by_element(
+        spec, bindings, params, workgroup(profile), profile, kernel="copy",
+        variant=f"{mode}{f' {rank}d' if rank else ''} {8 * width} bit",
+        bytes=2 * width * params["count"],
+    )
+
+
+def by_element(
+    spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, invocations: int,
+    profile: DeviceProfile, **reported: Any,
+) -> Dispatch:
+    """A dispatch with an invocation for each of ``params["count"]`` elements."""
+    groups = grid(ceil_divide(params["count"], invocations), profile)
+    return Dispatch(spec, bindings, groups, params, {"LX": invocations}, **reported)

@@ -7,7 +7,7 @@ chunks first, whose results are reduced again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -18,7 +18,6 @@ from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
-from .expression import used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch
@@ -86,60 +85,52 @@ class ReduceFamily(Family):
         self, node: KernelNode, problem: Reduction, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         """Two dispatches where rows are cut into chunks."""
-        texels = texel_bytes(profile, schedule.load)
-        x, op, finish = node.operands["input"], problem.accumulate, problem.finish
+        p, x, texels = problem, node.operands["input"], texel_bytes(profile, schedule.load)
         chunks, lanes = schedule["chunks"], schedule["lanes"]
         if chunks == 1:
-            return [
-                _dispatch(
-                    node, x, node.output, op, finish, problem.split, lanes, profile,
-                    build(node, texels), texels=texels,
-                )
-            ]
+            epilogue = build(node, texels)
+            return [_dispatch(node, x, node.output, p, lanes, profile, epilogue, texels=texels)]
         # Chunks are summed in float32; their extremes fit in the input's own type.
-        kind = DATA_TYPES[x.data_type]
-        inner = "float32" if kind.kind == "f" and op != "order" else x.data_type
-        partial = Scratch(problem.split.rows * chunks * DATA_TYPES[inner].size)
-        again = Reduction(_AGAIN[op], finish, split((problem.split.rows, chunks), (1,)))
-        first = _dispatch(
-            node, x, partial, op, "reversed" if finish == "reversed" else "", problem.split, lanes,
-            profile, nothing(inner), chunks=chunks, out_type=inner, texels=texels,
-        )
-        second = _dispatch(
-            node, partial, node.output, again.accumulate, finish, again.split,
-            rows.lanes(again.rows(), profile), profile, build(node), in_type=inner,
-            divisor=problem.split.length,
-        )
-        return [first, second]
+        floats = DATA_TYPES[x.data_type].kind == "f" and p.accumulate != "order"
+        inner = "float32" if floats else x.data_type
+        partial = Scratch(p.split.rows * chunks * DATA_TYPES[inner].size, inner)
+        of_chunks = replace(p, finish="reversed" if p.finish == "reversed" else "")
+        again = Reduction(_AGAIN[p.accumulate], p.finish, split((p.split.rows, chunks), (1,)))
+        few = rows.lanes(again.rows(), profile)
+        return [
+            _dispatch(
+                node, x, partial, of_chunks, lanes, profile, nothing(inner), chunks=chunks,
+                texels=texels,
+            ),
+            _dispatch(
+                node, partial, node.output, again, few, profile, build(node),
+                divisor=p.split.length,
+            ),
+        ]
 
 
 def _dispatch(
     node: KernelNode,
     x: Access | Scratch,
     out: Access | Scratch,
-    op: str,
-    finish: str,
-    split: Split,
+    p: Reduction,
     lanes: int,
     profile: DeviceProfile,
     epilogue: Epilogue,
     *,
     chunks: int = 1,
-    in_type: str | None = None,
-    out_type: str | None = None,
     divisor: int | None = None,
     texels: int = 0,
 ) -> Dispatch:
-    if op == "arg" and not node.epilogue:
-        out_type = "uint32"
+    op, split = p.accumulate, p.split
     chunk = ceil_divide(split.length, chunks)
-    loaded = in_type or x.data_type if isinstance(x, Access) else in_type
-    wide = split.contiguous and split.length % 4 == 0 and loaded in FLOAT_TYPES
+    wide = split.contiguous and split.length % 4 == 0 and x.data_type in FLOAT_TYPES
     if wide:
         chunk = round_up(chunk, 4)
+    index = "uint32" if op == "arg" and not node.epilogue else None
     operands = [
-        bound("x", x, profile, data_type=in_type, width=4 if wide else 1, texels=texels),
-        bound("out", out, profile, "w", data_type=out_type),
+        bound("x", x, profile, width=4 if wide else 1, texels=texels),
+        bound("out", out, profile, "w", data_type=index),
     ]
     outputs = split.rows * chunks
     spec = _spec(
@@ -151,8 +142,8 @@ def _dispatch(
         "outputs": outputs,
         "chunk": chunk,
         "chunks": chunks,
-        "flip": 0xFFFFFFFF if finish == "reversed" else 0,
-        "finish": _FINISH.get(finish, 0),
+        "flip": 0xFFFFFFFF if p.finish == "reversed" else 0,
+        "finish": _FINISH.get(p.finish, 0),
         "divisor": float(divisor or split.length),
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
@@ -174,13 +165,10 @@ def _spec(
 ) -> KernelSpec:
     # An index may be stored without knowing its type, unless it goes through an epilogue.
     plain_index = op == "arg" and not epilogue.options[0][1]
-    buffers += epilogue.buffers
-    vectors = "read" if wide else ""
     options = (
-        ("op", op), ("group", group), ("vectors", vectors), ("plain_index", plain_index)
+        ("op", op), ("group", group), ("vectors", "read" if wide else ""),
+        ("plain_index", plain_index),
     )
-    return KernelSpec(
-        "reduce.comp.j2", buffers, _PARAMS + epilogue.params, rows.CONSTANTS,
-        options=options + (() if plain_index else epilogue.options),
-        features=used_features(features, buffers, epilogue.int64),
-    )
+    if plain_index:
+        epilogue = replace(epilogue, options=())
+    return epilogue.spec("reduce.comp.j2", buffers, _PARAMS, features, rows.CONSTANTS, options)

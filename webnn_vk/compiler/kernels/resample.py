@@ -10,13 +10,12 @@ from math import prod
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from . import indexing, rows
+from . import indexing
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build
-from .expression import used_features
 from .family import Family
-from .indexing import Positions
-from .multi_binding import bound, dispatch
+from .indexing import Positions, of_positions
+from .multi_binding import bound
 from .node import KernelNode
 from .schedule import Schedule
 
@@ -68,13 +67,11 @@ class ResampleFamily(Family):
         )
         epilogue = build(node)
         spec = _spec(p.mode, tuple(o.buffer for o in operands), epilogue, profile.features)
-        work = indexing.work(p.positions, schedule)
-        size, groups = rows.launch(work.invocations, 1, profile)
         params = {"between": p.between, "size": p.size, "new_size": p.new_size}
         return [
-            dispatch(
-                node, spec, operands, epilogue, groups, work.params | params,
-                {"LX": size} | work.constants, profile, kernel="resample", variant=p.mode,
+            of_positions(
+                node, spec, operands, epilogue, p.positions, schedule, profile, params,
+                kernel="resample", variant=p.mode,
                 flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
             )
         ]
@@ -83,9 +80,6 @@ class ResampleFamily(Family):
 def _spec(
     mode: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "resample.comp.j2", buffers, _PARAMS + epilogue.params, indexing.CONSTANTS,
-        options=(("mode", mode), *epilogue.options),
-        features=used_features(features, buffers, epilogue.int64),
+    return epilogue.spec(
+        "resample.comp.j2", buffers, _PARAMS, features, indexing.CONSTANTS, (("mode", mode),)
     )

@@ -57,8 +57,9 @@ class Scan(Family):
         }
         if chunks == 1:
             return [_dispatch(node, x, None, node.output, row, lanes, profile)]
-        size = problem.rows * chunks * DATA_TYPES[_sum_type(x.data_type)].size
-        totals, carries = Scratch(size), Scratch(size)
+        sum_type = _sum_type(x.data_type)
+        size = problem.rows * chunks * DATA_TYPES[sum_type].size
+        totals, carries = Scratch(size, sum_type), Scratch(size, sum_type)
         of_totals = {
             "rows": problem.rows, "len": chunks, "inner": 1, "chunks": 1, "reversed": 0,
             "exclusive": 1,
@@ -87,14 +88,11 @@ def _dispatch(
     stage: str = "",
 ) -> Dispatch:
     data_type = node.results[0].data_type
-    sum_type = _sum_type(data_type)
     stage = stage or ("group" if lanes > 1 else "invocation")
-    # A scratch tensor holds sums; without a carry something is bound that is never read.
     operands = [
-        bound("x", x, profile, data_type=sum_type if isinstance(x, Scratch) else data_type),
-        bound("carry", carry, profile, data_type=sum_type) if carry
-        else unread("carry", sum_type, x),
-        bound("out", out, profile, "w", sum_type if isinstance(out, Scratch) else data_type),
+        bound("x", x, profile),
+        bound("carry", carry, profile) if carry else unread("carry", _sum_type(data_type), x),
+        bound("out", out, profile, "w"),
     ]
     spec = _spec(tuple(o.buffer for o in operands), stage, profile.features)
     size, groups = rows.launch(row["rows"] * row["chunks"], lanes, profile)

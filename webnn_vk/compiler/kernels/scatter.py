@@ -15,10 +15,11 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from . import raw_copy
-from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
+from .dispatch import Binding, Dispatch, Scratch, workgroup
 from .family import Family
 from .gather import place_numbers, place_params
 from .node import KernelNode
+from .parts import bind_range, ranges
 from .schedule import Schedule
 
 
@@ -98,7 +99,7 @@ class ScatterFamily(Family):
         # Ranges are bounded so that the words of their places, cut ones included, fit a binding
         # too.
         per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
-        outs = list(raw_copy.ranges(p.count, per_element, profile))
+        outs = list(ranges(p.count, per_element, profile))
         places = [range(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
         slots = Scratch(4 * max(map(len, places)))
         dispatches = []
@@ -110,12 +111,10 @@ class ScatterFamily(Family):
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
-    vectors = ceil_divide(slots.size, 16)
-    invocations = workgroup(profile)
-    return Dispatch(
-        clear_spec(), (Binding(slots),), grid(ceil_divide(vectors, invocations), profile),
-        {"count": vectors}, {"LX": invocations},
-        kernel="scatter", variant="clear", bytes=slots.size,
+    count = {"count": ceil_divide(slots.size, 16)}
+    return raw_copy.by_element(
+        clear_spec(), (Binding(slots),), count, workgroup(profile), profile, kernel="scatter",
+        variant="clear", bytes=slots.size,
     )
 
 
@@ -126,19 +125,15 @@ def _claims(
     numbers = place_numbers(node, form, raw_copy.item_size(node.operands["input"].value))
     per_update = numbers.get("coordinates", 1)
     size = raw_copy.item_size(indices) * per_update
-    invocations = workgroup(profile)
-    for part in raw_copy.ranges(indices.descriptor.size // per_update, size, profile):
-        yield Dispatch(
+    for part in ranges(indices.descriptor.size // per_update, size, profile):
+        params = numbers | {
+            "first": part.start, "count": len(part),
+            "slot_first": places.start, "slot_count": len(places),
+        }
+        yield raw_copy.by_element(
             claim_spec(form, indices.data_type),
-            (raw_copy.bind_range(indices, part, size), Binding(slots)),
-            grid(ceil_divide(len(part), invocations), profile),
-            numbers | {
-                "first": part.start, "count": len(part),
-                "slot_first": places.start, "slot_count": len(places),
-            },
-            {"LX": invocations},
-            kernel="scatter",
-            variant=f"claim {form} {indices.data_type}",
+            (bind_range(indices, profile, part, size), Binding(slots)), params, workgroup(profile),
+            profile, kernel="scatter", variant=f"claim {form} {indices.data_type}",
             bytes=(size + 4) * len(part),
         )
 
@@ -150,24 +145,17 @@ def _selects(
         access.value for access in (node.operands["input"], node.operands["updates"], node.output)
     )
     scale = width // raw_copy.item_size(target)
-    invocations = workgroup(profile)
-    for part in raw_copy.ranges(updates.descriptor.size // scale, width, profile):
-        yield Dispatch(
-            select_spec(width, profile.features),
-            (
-                raw_copy.bind_range(source, out, width),
-                raw_copy.bind_range(updates, part, width),
-                Binding(slots),
-                raw_copy.bind_range(target, out, width),
-            ),
-            grid(ceil_divide(len(out), invocations), profile),
-            {
-                "first": out.start, "count": len(out), "run": run,
-                "slot_first": out.start // run,
-                "update_first": part.start, "update_count": len(part),
-            },
-            {"LX": invocations},
-            kernel="scatter",
-            variant=f"select {8 * width} bit",
+    for part in ranges(updates.descriptor.size // scale, width, profile):
+        bindings = (
+            bind_range(source, profile, out, width), bind_range(updates, profile, part, width),
+            Binding(slots), bind_range(target, profile, out, width),
+        )
+        params = {
+            "first": out.start, "count": len(out), "run": run, "slot_first": out.start // run,
+            "update_first": part.start, "update_count": len(part),
+        }
+        yield raw_copy.by_element(
+            select_spec(width, profile.features), bindings, params, workgroup(profile), profile,
+            kernel="scatter", variant=f"select {8 * width} bit",
             bytes=2 * width * len(out) + 4 * len(out) // run,
         )

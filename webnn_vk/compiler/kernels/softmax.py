@@ -11,7 +11,6 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from . import rows
 from .dispatch import Dispatch
 from .epilogue import Epilogue, build
-from .expression import used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch
@@ -73,9 +72,5 @@ def _spec(
     epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
-    buffers += epilogue.buffers
-    return KernelSpec(
-        "softmax.comp.j2", buffers, _PARAMS + epilogue.params, vectors.constants,
-        options=(("group", group), ("vectors", vectors.way), *epilogue.options),
-        features=used_features(features, buffers, epilogue.int64),
-    )
+    options = ("group", group), ("vectors", vectors.way)
+    return epilogue.spec("softmax.comp.j2", buffers, _PARAMS, features, vectors.constants, options)

@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from . import raw_copy, strided_copy
+from . import raw_copy
 from .dispatch import Dispatch
 from .family import Family
 from .node import KernelNode
+from .parts import bind_range, ranges
 from .schedule import Schedule
 
 
 @functools.cache
 def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
     """Matrices masked by a diagonal."""
-    return strided_copy.box_spec(
-        width, features, "triangular", 0,
-        Param("first"), Param("count"), Param("rows"), Param("columns"), Param("upper"),
-        Param("diagonal", "int"),
-    )
+    params = [*map(Param, ("first", "count", "rows", "columns", "upper")), Param("diagonal", "int")]
+    return raw_copy.copy_spec(width, features, "triangular", 0, params)
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,14 @@ class Triangular(Family):
         p, width = problem, problem.itemsize
         spec = triangular_spec(width, profile.features)
         dispatches = []
-        for part in raw_copy.ranges(p.size, width, profile):
+        for part in ranges(p.size, width, profile):
             bindings = tuple(
-                raw_copy.bind_range(access.value, part, width)
+                bind_range(access.value, profile, part, width)
                 for access in (node.operands["input"], node.output)
             )
             params = {
                 "first": part.start, "count": len(part), "rows": p.rows, "columns": p.columns,
                 "upper": int(p.upper), "diagonal": p.diagonal,
             }
-            dispatches.append(strided_copy.box_dispatch(spec, bindings, params, width, profile))
+            dispatches.append(raw_copy.copy_dispatch(spec, bindings, params, width, profile))
         return dispatches

@@ -11,7 +11,7 @@ from .arguments import Double, Number, Operand
 from .lowering import Elementwise
 from .record import Check, Inferred, Like, Limits, operator
 from .special import gelu as numpy_gelu
-from .unary import SIGNED_TYPES, unary
+from .unary import SIGNED_TYPES, elementwise, float_function
 
 _FLOAT = Limits(FLOAT_TYPES)
 
@@ -30,7 +30,7 @@ def clamp(
     high = _bound(max_value, input.data_type, upper=True)
     # spec: clamp, step 7
     check.that(low <= high, f"min_value {shown(min_value)} is above max_value {shown(max_value)}")
-    return Inferred((check.same_as(input),), {"min_value": low, "max_value": high})
+    return Inferred.like(input, min_value=low, max_value=high)
 
 
 def _bound(value: int | float | None, data_type: str, *, upper: bool) -> int | float:
@@ -58,10 +58,16 @@ def _(
     return np.minimum(np.maximum(input, _scalar(input, min_value)), _scalar(input, max_value))
 
 
+def _with_numbers(input: MLOperandDescriptor, **numbers: float) -> Inferred:
+    """An output like the input, and the numbers cast to its data type."""
+    cast = {name: cast_number(number, input.data_type) for name, number in numbers.items()}
+    return Inferred.like(input, **cast)
+
+
 @operator("§8.9.18", input=_FLOAT, output=Like("input"))
 def elu(check: Check, input: Operand, *, alpha: Double = 1.0) -> Inferred:
     """Exponential linear unit: x for x > 0, alpha (e^x - 1) otherwise."""
-    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+    return _with_numbers(input, alpha=alpha)
 
 
 elu.lowers_to(
@@ -74,13 +80,8 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
     return np.where(input > 0, input, _scalar(input, alpha) * np.expm1(input))
 
 
-gelu = unary(
-    "§8.9.23",
-    "gelu",
-    "Gaussian error linear unit: x/2 (1 + erf(x / sqrt 2)).",
-    FLOAT_TYPES,
-    Elementwise("w_gelu({input})", flops=20),
-    numpy_gelu,
+gelu = float_function(
+    "gelu", "Gaussian error linear unit: x/2 (1 + erf(x / sqrt 2)).", numpy_gelu, 20, "§8.9.23"
 )
 
 
@@ -89,15 +90,7 @@ def hard_sigmoid(
     check: Check, input: Operand, *, alpha: Double = 0.2, beta: Double = 0.5
 ) -> Inferred:
     """max(min(alpha x + beta, 1), 0)."""
-    return _linear_arguments(check, input, alpha, beta)
-
-
-def _linear_arguments(
-    check: Check, input: MLOperandDescriptor, alpha: float, beta: float
-) -> Inferred:
-    numbers = {name: cast_number(v, input.data_type) for name, v in
-               (("alpha", alpha), ("beta", beta))}
-    return Inferred((check.same_as(input),), numbers)
+    return _with_numbers(input, alpha=alpha, beta=beta)
 
 
 hard_sigmoid.lowers_to(
@@ -116,7 +109,7 @@ def _hard_swish(x: np.ndarray) -> np.ndarray:
     return x * (bounded / _scalar(x, 6))
 
 
-hard_swish = unary(
+hard_swish = elementwise(
     "§8.9.28",
     "hard_swish",
     "x max(0, min(6, x + 3)) / 6.",
@@ -131,7 +124,7 @@ hard_swish = unary(
 @operator("§8.9.31", input=_FLOAT, output=Like("input"))
 def leaky_relu(check: Check, input: Operand, *, alpha: Double = 0.01) -> Inferred:
     """x for x ≥ 0, alpha x below."""
-    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+    return _with_numbers(input, alpha=alpha)
 
 
 leaky_relu.lowers_to(
@@ -147,7 +140,7 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float) -> np.ndarray:
 @operator("§8.9.32", input=_FLOAT, output=Like("input"))
 def linear(check: Check, input: Operand, *, alpha: Double = 1.0, beta: Double = 0.0) -> Inferred:
     """alpha x + beta."""
-    return _linear_arguments(check, input, alpha, beta)
+    return _with_numbers(input, alpha=alpha, beta=beta)
 
 
 linear.lowers_to(Elementwise("w_add(w_mul({input}, {alpha}), {beta})", flops=2))
@@ -158,26 +151,18 @@ def _(out: MLOperandDescriptor, input: np.ndarray, alpha: float, beta: float) ->
     return input * _scalar(input, alpha) + _scalar(input, beta)
 
 
-@operator("§8.9.38", input=Limits(SIGNED_TYPES), slope=Like("input"), output=Like("input"))
-def prelu(check: Check, input: Operand, slope: Operand) -> MLOperandDescriptor:
-    """x for x ≥ 0, slope x below; the operands broadcast to each other."""
-    check.same_type(input=input, slope=slope)
-    return MLOperandDescriptor(input.data_type, check.broadcast(input=input, slope=slope))
-
-
-prelu.lowers_to(
+prelu = elementwise(
+    "§8.9.38",
+    "prelu",
+    "x for x ≥ 0, slope x below; the operands broadcast to each other.",
+    SIGNED_TYPES,
     Elementwise(
         "(w_lt({input}, w_literal({input}, 0)) ? w_mul({slope}, {input}) : {input})", flops=2
-    )
+    ),
+    lambda x, slope: np.where(x < 0, slope * x, x),
+    ("input", "slope"),
 )
-
-
-@prelu.reference
-def _(out: MLOperandDescriptor, input: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    return np.where(input < 0, slope * input, input)
-
-
-relu = unary(
+relu = elementwise(
     "§8.9.40",
     "relu",
     "max(0, x).",
@@ -192,23 +177,12 @@ def numpy_sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, _scalar(x, 1), e) / (1 + e)
 
 
-sigmoid = unary(
-    "§8.9.46",
-    "sigmoid",
-    "1 / (e^-x + 1).",
-    FLOAT_TYPES,
-    Elementwise("w_sigmoid({input})", flops=10),
-    numpy_sigmoid,
+sigmoid = float_function("sigmoid", "1 / (e^-x + 1).", numpy_sigmoid, 10, "§8.9.46")
+softplus = float_function(
+    "softplus", "ln(1 + e^x).",
+    lambda x: np.maximum(x, _scalar(x, 0)) + np.log1p(np.exp(-np.abs(x))), 20, "§8.9.49",
 )
-softplus = unary(
-    "§8.9.49",
-    "softplus",
-    "ln(1 + e^x).",
-    FLOAT_TYPES,
-    Elementwise("w_softplus({input})", flops=20),
-    lambda x: np.maximum(x, _scalar(x, 0)) + np.log1p(np.exp(-np.abs(x))),
-)
-softsign = unary(
+softsign = elementwise(
     "§8.9.50",
     "softsign",
     "x / (1 + |x|).",
@@ -216,12 +190,5 @@ softsign = unary(
     Elementwise("w_div({input}, w_add(1.0, w_abs({input})))", flops=3),
     lambda x: x / (1 + np.abs(x)),
 )
-tanh = unary(
-    "§8.9.52",
-    "tanh",
-    "Hyperbolic tangent.",
-    FLOAT_TYPES,
-    Elementwise("w_tanh({input})", flops=10),
-    np.tanh,
-)
+tanh = float_function("tanh", "Hyperbolic tangent.", np.tanh, 10, "§8.9.52")
 

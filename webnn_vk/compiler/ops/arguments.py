@@ -7,6 +7,7 @@ member is absent. Wrong values raise TypeError, never ValueError or OverflowErro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,59 +47,48 @@ class Operands(Operand):
     python = "Sequence[MLOperand]"
 
 
-class _U32(Argument):
-    python = "int"
-    convert = staticmethod(to_u32)
+@dataclass(frozen=True)
+class Converted(Argument):
+    """A value that the function ``convert`` checks and normalises."""
+
+    python: str
+    convert: Callable[[Any, str], Any]
 
 
-class _I32(Argument):
-    python = "int"
-    convert = staticmethod(to_i32)
-
-
-class _Shape(Argument):
-    python = "Sequence[int]"
-    convert = staticmethod(to_shape)
-
-
-class _DataType(Argument):
-    python = "DataTypeLike"
-    convert = staticmethod(to_data_type)
-
-
-class _Bool(Argument):
-    python = "bool"
-    convert = staticmethod(to_bool)
-
-
-class _Number(Argument):
+def _to_number(value: Any, what: str) -> int | float:
     """MLNumber: an integer of any size or an unrestricted double."""
-
-    python = "int | float"
-
-    def convert(self, value: Any, what: str) -> int | float:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{what}: a number is expected, not a bool ({value})")
-        if isinstance(value, (int, np.integer)):
-            return int(value)
-        if isinstance(value, (float, np.floating)):
-            return float(value)
-        raise TypeError(f"{what}: a number is expected, not {type(value).__name__} {shown(value)}")
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what}: a number is expected, not a bool ({value})")
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    raise TypeError(f"{what}: a number is expected, not {type(value).__name__} {shown(value)}")
 
 
-class _Double(_Number):
+def _to_double(value: Any, what: str) -> float:
     """A finite double."""
+    try:
+        number = float(_to_number(value, what))
+    except OverflowError:
+        raise TypeError(f"{what}: {shown(value)} is too large for a double") from None
+    if not math.isfinite(number):
+        raise TypeError(f"{what}: a finite number is expected, not {number}")
+    return number
 
-    python = "float"
 
-    def convert(self, value: Any, what: str) -> float:
-        try:
-            number = float(super().convert(value, what))
-        except OverflowError:
-            raise TypeError(f"{what}: {shown(value)} is too large for a double") from None
-        if not math.isfinite(number):
-            raise TypeError(f"{what}: a finite number is expected, not {number}")
-        return number
+def _to_u32_or_shape(value: Any, what: str) -> int | tuple[int, ...]:
+    """``(unsigned long or sequence<unsigned long>)``: an int, or a tuple of ints."""
+    if is_sequence(value) and not isinstance(value, (str, bytes)):
+        return to_shape(value, what)
+    return to_u32(value, what)
+
+
+U32, I32, Bool = Converted("int", to_u32), Converted("int", to_i32), Converted("bool", to_bool)
+Number, Double = Converted("int | float", _to_number), Converted("float", _to_double)
+Shape = Converted("Sequence[int]", to_shape)
+U32OrShape = Converted("int | Sequence[int]", _to_u32_or_shape)
+DataTypeName = Converted("DataTypeLike", to_data_type)
 
 
 @dataclass(frozen=True)
@@ -135,18 +125,3 @@ class SequenceOf(Argument):
             given = f"{type(value).__name__} {shown(value)}"
             raise TypeError(f"{what}: a sequence is expected, not {given}")
         return tuple(self.item.convert(v, f"{what}[{i}]") for i, v in enumerate(items(value, what)))
-
-
-class _U32OrShape(Argument):
-    """``(unsigned long or sequence<unsigned long>)``: an int, or a tuple of ints."""
-
-    python = "int | Sequence[int]"
-
-    def convert(self, value: Any, what: str) -> int | tuple[int, ...]:
-        if is_sequence(value) and not isinstance(value, (str, bytes)):
-            return to_shape(value, what)
-        return to_u32(value, what)
-
-
-U32, I32, Shape, DataTypeName = _U32(), _I32(), _Shape(), _DataType()
-Bool, Number, Double, U32OrShape = _Bool(), _Number(), _Double(), _U32OrShape()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes, broadcastable_to
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes
 from .arguments import Bool, Double, Number, Operand
 from .lowering import Attention
 from .record import Check, Like, Limits, compiler_operator
@@ -53,11 +53,8 @@ def attention(
         "[.., T, E] are expected",
     )
     assert batch is not None
-    for name, operand in (("mask", mask), ("seen", seen)):
-        check.that(
-            operand is None or broadcastable_to(operand.shape, (*batch, rows, keys)),
-            f"{name} is {operand}; a shape that broadcasts to {[*batch, rows, keys]} is expected",
-        )
+    check.broadcasts_to("mask", mask, (*batch, rows, keys))
+    check.broadcasts_to("seen", seen, (*batch, rows, keys))
     check.that(
         not causal or rows <= keys, f"{rows} causal queries of {keys} keys: some would see nothing"
     )

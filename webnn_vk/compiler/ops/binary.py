@@ -6,42 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..types.data_types import ALL_TYPES, MLOperandDescriptor
-from .arguments import Operand
+from ..types.data_types import ALL_TYPES
 from .lowering import Elementwise
-from .record import Check, Like, Limits, Operator, operator
-
-
-def binary(
-    section: str,
-    name: str,
-    doc: str,
-    types: tuple[str, ...],
-    lowering: Elementwise,
-    reference: Callable[..., np.ndarray],
-    output: str = "",
-) -> Operator:
-    """Record of a function of ``a`` and ``b``, which broadcast to each other. The result has the
-    data type ``output``, by default the operands' type."""
-
-    def infer(check: Check, a: Operand, b: Operand) -> MLOperandDescriptor:
-        check.same_type(a=a, b=b)
-        return MLOperandDescriptor(output or a.data_type, check.broadcast(a=a, b=b))
-
-    infer.__name__, infer.__doc__ = name, doc
-    result = Limits((output,)) if output else Like("a")
-    record = operator(section, a=Limits(types), b=Like("a"), output=result)(infer)
-    record.lowers_to(lowering)
-    record.reference(lambda out, a, b: reference(a, b))
-    return record
+from .record import Operator
+from .unary import elementwise
 
 
 def _arithmetic(
-    name: str, doc: str, expression: str, reference: Callable[..., np.ndarray], flops: int = 1
+    name: str, doc: str, reference: Callable[..., np.ndarray], flops: int = 1
 ) -> Operator:
     commutes = name in ("add", "mul", "max", "min")
-    lowering = Elementwise(expression, flops=flops, commutes=commutes)
-    return binary("§8.9.13", name, doc, ALL_TYPES, lowering, reference)
+    lowering = Elementwise(f"w_{name}({{a}}, {{b}})", flops=flops, commutes=commutes)
+    return elementwise("§8.9.13", name, doc, ALL_TYPES, lowering, reference, ("a", "b"))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -63,46 +39,32 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(root, np.asarray(np.inf, a.dtype), np.power(a, b))
     base, exponent = (np.array(x) for x in np.broadcast_arrays(a, b))
     negative = exponent < 0
-    rest = np.where(negative, np.zeros_like(exponent), exponent)
+    remaining = np.where(negative, np.zeros_like(exponent), exponent)
     result, square = np.ones_like(base), base.copy()
-    while np.any(rest):
-        result = np.where(rest & 1, result * square, result)
+    while np.any(remaining):
+        result = np.where(remaining & 1, result * square, result)
         square = square * square
-        rest = rest >> 1
+        remaining = remaining >> 1
     # 1 / base^n, rounded towards zero.
     units = np.where(np.abs(base.astype(np.int64)) == 1, base ** (exponent & 1), 0)
     return np.where(negative, units.astype(base.dtype), result)
 
 
-add = _arithmetic("add", "Sum of two operands, element by element.", "w_add({a}, {b})", np.add)
-sub = _arithmetic(
-    "sub", "Difference of two operands, element by element.", "w_sub({a}, {b})", np.subtract
-)
-mul = _arithmetic(
-    "mul", "Product of two operands, element by element.", "w_mul({a}, {b})", np.multiply
-)
+add = _arithmetic("add", "Sum of two operands, element by element.", np.add)
+sub = _arithmetic("sub", "Difference of two operands, element by element.", np.subtract)
+mul = _arithmetic("mul", "Product of two operands, element by element.", np.multiply)
 div = _arithmetic(
     "div",
     "Quotient of two operands, element by element; integers are divided towards zero, by 0 to 0.",
-    "w_div({a}, {b})",
     _divide,
 )
 max_ = _arithmetic(
-    "max",
-    "The larger of two operands, element by element; NaN where either is.",
-    "w_max({a}, {b})",
-    np.maximum,
+    "max", "The larger of two operands, element by element; NaN where either is.", np.maximum
 )
 min_ = _arithmetic(
-    "min",
-    "The smaller of two operands, element by element; NaN where either is.",
-    "w_min({a}, {b})",
-    np.minimum,
+    "min", "The smaller of two operands, element by element; NaN where either is.", np.minimum
 )
 pow_ = _arithmetic(
-    "pow",
-    "``a`` to the power of ``b``, element by element; integers wrap around.",
-    "w_pow({a}, {b})",
-    _power,
+    "pow", "``a`` to the power of ``b``, element by element; integers wrap around.", _power,
     flops=20,
 )

@@ -129,7 +129,7 @@ def convolved(
     )
     begin, end = padding[::2], padding[1::2]
     padded = [sum(sizes) for sizes in zip((height, width), begin, end, strict=True)]
-    check.laid_out(
+    check.materialised(
         padded, n * channels, f"input is {input}, padding {list(padding)}: the padded extents"
     )
     check.dimensions(
@@ -137,8 +137,7 @@ def convolved(
         f"filter is {filter}, dilations {list(dilations)}: the dilated extents",
     )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
-    normal = {"padding": padding, "strides": strides, "dilations": dilations}
-    return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+    return Inferred.like(input, shape, padding=padding, strides=strides, dilations=dilations)
 
 
 conv2d.lowers_to(Convolution())
@@ -220,20 +219,17 @@ def conv_transpose2d(
     check.dimensions(
         spatial, f"input {input} and filter {filter} give an output of height and width"
     )
-    check.laid_out(
+    check.materialised(
         [sum(sizes) for sizes in zip(spatial, padding[::2], padding[1::2], strict=True)],
         n * outputs,
         f"input is {input}, filter {filter}, strides {list(strides)}, dilations {list(dilations)}: "
         f"the extents before the padding {list(padding)} is cut off",
     )
     shape = arrange((n, outputs, *spatial), "nchw", input_layout)
-    normal = {
-        "padding": padding,
-        "strides": strides,
-        "dilations": dilations,
-        "output_padding": output_padding,
-    }
-    return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+    return Inferred.like(
+        input, shape, padding=padding, strides=strides, dilations=dilations,
+        output_padding=output_padding,
+    )
 
 
 conv_transpose2d.lowers_to(Convolution(transposed=True))
@@ -243,11 +239,11 @@ conv_transpose2d.lowers_to(Convolution(transposed=True))
 # their extents may be billions although input, filter and output are small.
 
 
-def reached(
+def valid_range(
     offset: int, stride: int, before: int, size: int, count: int
 ) -> tuple[slice, slice] | None:
-    """All o in 0 … count − 1 for which o · stride + offset − before is in 0 … size − 1, and these
-    positions; None if there is no such o."""
+    """The range of o below ``count`` for which o · stride + offset − before is in 0 … size − 1,
+    and the range of these positions; None if there is no such o."""
     first = max(0, -((offset - before) // stride))
     end = min(count, (size - 1 + before - offset) // stride + 1)
     if first >= end:
@@ -264,16 +260,16 @@ def _(out, input, filter, padding, strides, dilations, groups, input_layout, fil
     outputs, inputs, rows, columns = w.shape
     _, _, out_height, out_width = arrange(out.shape, input_layout, "nchw")
     across = [
-        reached(column * dilations[1], strides[1], padding[2], width, out_width)
+        valid_range(column * dilations[1], strides[1], padding[2], width, out_width)
         for column in range(columns)
     ]
 
-    def taps(some: slice) -> Iterator[tuple[int, int, tuple[slice, slice], tuple[slice, slice]]]:
-        """(tap row, tap column, rows and columns of the output within the rows ``some`` that read
+    def taps(band: slice) -> Iterator[tuple[int, int, tuple[slice, slice], tuple[slice, slice]]]:
+        """(tap row, tap column, rows and columns of the output within the rows ``band`` that read
         the input through the tap, the positions read) of every tap that any of them uses."""
-        top = padding[0] - some.start * strides[0]
+        top = padding[0] - band.start * strides[0]
         for row in range(rows):
-            down = reached(row * dilations[0], strides[0], top, height, some.stop - some.start)
+            down = valid_range(row * dilations[0], strides[0], top, height, band.stop - band.start)
             if down is not None:
                 for column, found in enumerate(across):
                     if found is not None:
@@ -293,24 +289,24 @@ def _(out, input, filter, padding, strides, dilations, groups, input_layout, fil
         x = np.ascontiguousarray(x)
     x = x.reshape(n, groups, inputs, height, width)
     plain = (rows, columns) == tuple(strides) == (1, 1) and not any(padding)
-    step = _portion(matrix.shape[2] * groups * out_width, out_height)
+    step = _rows_at_a_time(matrix.shape[2] * groups * out_width, out_height)
     for image in range(n):
         for first in range(0, out_height, step):
-            some = slice(first, min(first + step, out_height))
+            band = slice(first, min(first + step, out_height))
             if plain:
-                unfolded = x[image, :, :, some]
+                unfolded = x[image, :, :, band]
             else:
-                shape = (groups, inputs, rows, columns, some.stop - some.start, out_width)
+                shape = (groups, inputs, rows, columns, band.stop - band.start, out_width)
                 unfolded = (np.zeros if any(padding) else np.empty)(shape, np.float32)
-                for row, column, target, source in taps(some):
+                for row, column, target, source in taps(band):
                     unfolded[:, :, row, column, *target] = x[image, ..., *source]
             terms = unfolded.reshape(groups, matrix.shape[2], -1).astype(np.float64)
             product = np.matmul(matrix, terms)
-            result[image, :, :, some] = product.reshape(*product.shape[:2], -1, out_width)
+            result[image, :, :, band] = product.reshape(*product.shape[:2], -1, out_width)
     return _finish(result, bias, input_layout)
 
 
-def _portion(row_size: int, rows: int) -> int:
+def _rows_at_a_time(row_size: int, rows: int) -> int:
     """The number of output rows to unfold at a time, bounded by the size of the unfolded input."""
     return max(1, min(rows, _UNFOLDED_BYTES // (8 * row_size)))
 
@@ -326,15 +322,14 @@ def _(
     _, per_group, rows, columns = w.shape
     _, _, out_height, out_width = arrange(out.shape, input_layout, "nchw")
     result = np.zeros((n, groups, per_group, out_height, out_width), np.float32)
-    # Channels of a group.
-    share = channels // groups
-    x = np.ascontiguousarray(x[:, : groups * share]).reshape(n, groups, share, height * width)
-    w = w[: groups * share].reshape(groups, share, per_group, rows, columns)
+    depth = channels // groups  # channels of a group
+    x = np.ascontiguousarray(x[:, : groups * depth]).reshape(n, groups, depth, height * width)
+    w = w[: groups * depth].reshape(groups, depth, per_group, rows, columns)
     w = np.ascontiguousarray(w.transpose(3, 4, 0, 2, 1))
     for row in range(rows):
-        down = reached(row * dilations[0], strides[0], padding[0], out_height, height)
+        down = valid_range(row * dilations[0], strides[0], padding[0], out_height, height)
         for column in range(columns):
-            across = reached(column * dilations[1], strides[1], padding[2], out_width, width)
+            across = valid_range(column * dilations[1], strides[1], padding[2], out_width, width)
             if down is not None and across is not None:
                 product = np.matmul(w[row, column], x)
                 product = product.reshape(n, groups, per_group, height, width)

@@ -17,7 +17,7 @@ from .record import Check, Inferred, Like, Limits, compiler_operator
 @compiler_operator(input=Limits(FLOAT_TYPES), output=Like("input"))
 def swish(check: Check, input: Operand, *, alpha: Double = 1.0) -> Inferred:
     """x · sigmoid(alpha · x)."""
-    return Inferred((check.same_as(input),), {"alpha": cast_number(alpha, input.data_type)})
+    return Inferred.like(input, alpha=cast_number(alpha, input.data_type))
 
 
 swish.lowers_to(

@@ -6,28 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
-from .arguments import Operand
-from .binary import binary
+from ..types.data_types import ALL_TYPES, FLOAT_TYPES
 from .lowering import Elementwise
-from .record import Check, Limits, Operator, operator
+from .unary import elementwise
 
 
-def _unary(
-    name: str,
-    doc: str,
-    types: tuple[str, ...],
-    expression: str,
-    reference: Callable[..., np.ndarray],
-) -> Operator:
-    def infer(check: Check, a: Operand) -> MLOperandDescriptor:
-        return MLOperandDescriptor("uint8", a.shape)
-
-    infer.__name__, infer.__doc__ = name, doc
-    record = operator("§8.9.14", a=Limits(types), output=Limits(("uint8",)))(infer)
-    record.lowers_to(Elementwise(expression))
-    record.reference(lambda out, a: reference(a))
-    return record
+def _logical(
+    name: str, doc: str, types: tuple[str, ...], expression: str,
+    reference: Callable[..., np.ndarray], *operands: str,
+) -> None:
+    lowering = Elementwise(expression)
+    elementwise("§8.9.14", name, doc, types, lowering, reference, operands, output="uint8")
 
 
 for _name, _doc, _function, _reference in (
@@ -38,26 +27,22 @@ for _name, _doc, _function, _reference in (
     ("lesser", "1 where a < b; 0 where either is NaN.", "w_lt", np.less),
     ("lesser_or_equal", "1 where a ≤ b; 0 where either is NaN.", "w_le", np.less_equal),
 ):
-    _lowering = Elementwise(f"w_bool({_function}({{a}}, {{b}}))")
-    binary("§8.9.14", _name, _doc, ALL_TYPES, _lowering, _reference, output="uint8")
+    _expression = f"w_bool({_function}({{a}}, {{b}}))"
+    _logical(_name, _doc, ALL_TYPES, _expression, _reference, "a", "b")
 
 for _name, _doc, _function, _reference in (
     ("logical_and", "1 where neither operand is 0.", "w_and", np.logical_and),
     ("logical_or", "1 where an operand is not 0.", "w_or", np.logical_or),
     ("logical_xor", "1 where exactly one operand is 0.", "w_xor", np.logical_xor),
 ):
-    _lowering = Elementwise(f"{_function}({{a}}, {{b}})")
-    binary("§8.9.14", _name, _doc, ("uint8",), _lowering, _reference, output="uint8")
+    _expression = f"{_function}({{a}}, {{b}})"
+    _logical(_name, _doc, ("uint8",), _expression, _reference, "a", "b")
 
 # spec: element-wise logical operations, steps 4 and 5 (in the table: "given in the steps")
-_unary("logical_not", "1 where the operand is 0.", ("uint8",), "w_not({a})", np.logical_not)
-_unary(
-    "is_nan", "1 where the operand is NaN.", FLOAT_TYPES, "w_bool(w_is_nan({a}))", np.isnan
-)
-_unary(
-    "is_infinite",
-    "1 where the operand is infinite.",
-    FLOAT_TYPES,
-    "w_bool(w_is_inf({a}))",
-    np.isinf,
-)
+for _name, _doc, _types, _expression, _reference in (
+    ("logical_not", "1 where the operand is 0.", ("uint8",), "w_not({a})", np.logical_not),
+    ("is_nan", "1 where the operand is NaN.", FLOAT_TYPES, "w_bool(w_is_nan({a}))", np.isnan),
+    ("is_infinite", "1 where the operand is infinite.", FLOAT_TYPES, "w_bool(w_is_inf({a}))",
+     np.isinf),
+):
+    _logical(_name, _doc, _types, _expression, _reference, "a")

@@ -15,14 +15,8 @@ from typing import Any, ClassVar
 from ..types.access import Access
 
 
-class Kernel:
-    """The base of what a kernel family computes; ``family`` is the family's name."""
-
-    family: ClassVar[str]
-
-
 @dataclass(frozen=True)
-class Elementwise(Kernel):
+class Elementwise:
     """A GLSL expression for one output element.
 
     ``expression`` names operands and numeric arguments in braces: ``"w_add({a}, {b})"``. Operands
@@ -63,7 +57,7 @@ class Decompose:
 
 
 @dataclass(frozen=True)
-class Move(Kernel):
+class Move:
     """The outputs are other accesses of the input. ``views(input, outputs, **arguments)`` gets the
     input's access and the outputs' shapes and returns an access for each output. An access may
     split dimensions of the output, in the same order."""
@@ -73,7 +67,7 @@ class Move(Kernel):
 
 
 @dataclass(frozen=True)
-class Join(Kernel):
+class Join:
     """The operands ``inputs`` are parts of the output. ``places(output, inputs, **arguments)`` gets
     the output's access and the inputs' shapes and returns the access of each part."""
 
@@ -82,21 +76,14 @@ class Join(Kernel):
 
 
 @dataclass(frozen=True)
-class Pad(Kernel):
-    """The input with a border (arguments of `pad`)."""
+class PlainKernel:
+    """Computed by the kernel family of this name, from the operator's operands and arguments."""
 
-    family: ClassVar[str] = "pad"
-
-
-@dataclass(frozen=True)
-class Triangular(Kernel):
-    """Matrices masked by a diagonal (arguments of `triangular`)."""
-
-    family: ClassVar[str] = "triangular"
+    family: str
 
 
 @dataclass(frozen=True)
-class Product(Kernel):
+class Product:
     """alpha · a · b + beta · c over the last two dimensions; the others broadcast. ``transposed``:
     operand → the argument that tells whether its last two dimensions are exchanged."""
 
@@ -114,7 +101,7 @@ class QuantizedProduct(Product):
 
 
 @dataclass(frozen=True)
-class IntegerProduct(Kernel):
+class IntegerProduct:
     """A product of 8-bit integers with exact sums (`ops/quantized.py`). ``expand``, as in
     `Decompose`, computes the same by operators of the specification."""
 
@@ -123,7 +110,7 @@ class IntegerProduct(Kernel):
 
 
 @dataclass(frozen=True)
-class Attention(Kernel):
+class Attention:
     """softmax(query · keyᵀ) · value with the options of `ops/attention.py`. ``expand``, as in
     `Decompose`, computes the same by operators of the specification, for devices whose limits
     forbid the kernel."""
@@ -133,7 +120,7 @@ class Attention(Kernel):
 
 
 @dataclass(frozen=True)
-class Convolution(Kernel):
+class Convolution:
     """A convolution of two spatial dimensions; ``transposed`` as conv_transpose2d."""
 
     transposed: bool = False
@@ -148,7 +135,7 @@ class QuantizedConvolution(Convolution):
 
 
 @dataclass(frozen=True)
-class Reduce(Kernel):
+class Reduce:
     """Elements reduced along ``axes``: the accumulation ("sum", "l1", "square", "product",
     "log_sum_exp", "order" for extremes, "arg" for their positions) and the function of the result
     ("mean", "log", "sqrt", "reversed" for the smallest). ``axes`` names the argument.
@@ -161,7 +148,7 @@ class Reduce(Kernel):
 
 
 @dataclass(frozen=True)
-class Pool(Kernel):
+class Pool:
     """Windows of two spatial dimensions reduced: "average", "l2" or "max"."""
 
     kind: str
@@ -169,21 +156,7 @@ class Pool(Kernel):
 
 
 @dataclass(frozen=True)
-class Scan(Kernel):
-    """Running sums along ``axis``."""
-
-    family: ClassVar[str] = "scan"
-
-
-@dataclass(frozen=True)
-class Softmax(Kernel):
-    """Exponentials along ``axis`` divided by their sum."""
-
-    family: ClassVar[str] = "softmax"
-
-
-@dataclass(frozen=True)
-class Normalize(Kernel):
+class Normalize:
     """Rows normalised to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
     arguments)`` returns the dimensions of a row, in the order of the dimensions of scale and bias;
     ``channel(shape, arguments)``, if given, the one dimension of scale and bias. If not
@@ -196,21 +169,7 @@ class Normalize(Kernel):
 
 
 @dataclass(frozen=True)
-class BatchNormalize(Kernel):
-    """Mean and variance are operands with an element for each channel of dimension ``axis``."""
-
-    family: ClassVar[str] = "batch_norm"
-
-
-@dataclass(frozen=True)
-class Resample(Kernel):
-    """Two dimensions resampled (arguments of `resample2d`)."""
-
-    family: ClassVar[str] = "resample"
-
-
-@dataclass(frozen=True)
-class Gather(Kernel):
+class Gather:
     """Elements read at positions from ``indices``: slices along an "axis", one index for each
     output ("elements"), or coordinates ("nd")."""
 
@@ -219,11 +178,16 @@ class Gather(Kernel):
 
 
 @dataclass(frozen=True)
-class Scatter(Kernel):
+class Scatter:
     """Updates written at positions from ``indices``: "elements" or "nd" as in `Gather`."""
 
     form: str
     family: ClassVar[str] = "scatter"
 
 
+#: Lowerings computed by a kernel family; ``family`` is its name.
+Kernel = (
+    Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
+    | Gather | Scatter | Attention | IntegerProduct
+)
 Lowering = Kernel | View | Decompose

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types.data_types import (
-    FLOAT_TYPES,
-    MLOperandDescriptor,
-    broadcast_shapes,
-    broadcastable_to,
-    cast_number,
-)
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes, cast_number
 from .arguments import Bool, Double, Operand
 from .lowering import Product
 from .record import Check, Inferred, Like, Limits, operator
@@ -77,11 +71,8 @@ def gemm(
         f"columns of the first ({inner}) have to equal the rows of the second ({inner_b})",
     )
     shape = (rows, columns)
-    check.that(
-        c is None or broadcastable_to(c.shape, shape),
-        f"c is {c}; a shape that broadcasts to {list(shape)} is expected",
-    )
-    return Inferred((MLOperandDescriptor(a.data_type, shape),), {"alpha": alpha, "beta": beta})
+    check.broadcasts_to("c", c, shape)
+    return Inferred.like(a, shape, alpha=alpha, beta=beta)
 
 
 gemm.lowers_to(Product((("a", "a_transpose"), ("b", "b_transpose"))))

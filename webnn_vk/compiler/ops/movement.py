@@ -18,7 +18,7 @@ from ..types.data_types import (
     cast_number,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
-from .lowering import Join, Move, Pad, Triangular, View
+from .lowering import Join, Move, PlainKernel, View
 from .record import Check, Inferred, Like, Limits, operator
 
 # "valid number of tensors" that concat accepts and split returns.
@@ -78,9 +78,7 @@ def transpose(check: Check, input: Operand, *, permutation: Shape = None):
     _check_length(check, "permutation", permutation, input)
     check.axes(permutation, input.rank, "permutation")
     shape = tuple(input.shape[axis] for axis in permutation)
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, shape),), {"permutation": permutation}
-    )
+    return Inferred.like(input, shape, permutation=permutation)
 
 
 transpose.lowers_to(Move(lambda input, outputs, permutation: [input.permuted(permutation)]))
@@ -118,10 +116,7 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
             f"dimension {i}; input is {input}",
         )
         shape.append(-(-size // stride))  # spec: slice, step 9.8: a partial stride counts
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, tuple(shape)),),
-        {"starts": starts, "sizes": sizes, "strides": strides},
-    )
+    return Inferred.like(input, shape, starts=starts, sizes=sizes, strides=strides)
 
 
 slice_.lowers_to(
@@ -138,7 +133,7 @@ def _(out, input, starts, sizes, strides):
     return input[window]
 
 
-def _side_by_side(
+def _adjacent(
     whole: Access, shapes: Sequence[tuple[int, ...]], axis: int
 ) -> list[Access]:
     """Adjacent parts of ``whole`` with these shapes along an axis."""
@@ -173,7 +168,7 @@ def concat(check: Check, inputs: Operands, axis: U32):
     return MLOperandDescriptor(first.data_type, tuple(shape))
 
 
-concat.lowers_to(Join(lambda output, inputs, axis: _side_by_side(output, inputs, axis)))
+concat.lowers_to(Join(lambda output, inputs, axis: _adjacent(output, inputs, axis)))
 
 
 @concat.reference(promotes=False)
@@ -202,17 +197,12 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
         f"splits {list(splits)} add up to {sum(splits)}; dimension {axis} of input {input} "
         f"has {extent} elements",
     )
-    outputs = tuple(
-        MLOperandDescriptor(
-            input.data_type, (*input.shape[:axis], size, *input.shape[axis + 1 :])
-        )
-        for size in splits
-    )
-    return Inferred(outputs, {"splits": splits})
+    before, after = input.shape[:axis], input.shape[axis + 1 :]
+    return Inferred.like(input, *((*before, size, *after) for size in splits), splits=splits)
 
 
 split.lowers_to(
-    Move(lambda input, outputs, splits, axis: _side_by_side(input, outputs, axis))
+    Move(lambda input, outputs, splits, axis: _adjacent(input, outputs, axis))
 )
 
 
@@ -272,7 +262,7 @@ def reverse(check: Check, input: Operand, *, axes: Shape = None):
     if axes is None:
         axes = tuple(range(input.rank))
     check.axes(axes, input.rank)
-    return Inferred((check.same_as(input),), {"axes": axes})
+    return Inferred.like(input, axes=axes)
 
 
 reverse.lowers_to(Move(lambda input, outputs, axes: [input.reversed(axes)]))
@@ -317,13 +307,10 @@ def pad(
         for b, d, e in zip(beginning_padding, input.shape, ending_padding, strict=True)
     )
     check.dimensions(shape, "the output's shape")
-    return Inferred(
-        (MLOperandDescriptor(input.data_type, shape),),
-        {"value": cast_number(value, input.data_type)},
-    )
+    return Inferred.like(input, shape, value=cast_number(value, input.data_type))
 
 
-pad.lowers_to(Pad())
+pad.lowers_to(PlainKernel("pad"))
 
 
 @pad.reference(promotes=False)
@@ -343,7 +330,7 @@ def triangular(check: Check, input: Operand, *, upper: Bool = True, diagonal: I3
     return check.same_as(input)
 
 
-triangular.lowers_to(Triangular())
+triangular.lowers_to(PlainKernel("triangular"))
 
 
 @triangular.reference(promotes=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MAX_RANK, MLOperandDescriptor, cast_number
 from .arguments import U32, Double, Enum, Operand, Shape
-from .lowering import BatchNormalize, Normalize, Softmax
+from .lowering import Normalize, PlainKernel
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -49,7 +49,7 @@ def batch_normalization(
     _per_channel(check, input, axis, mean=mean, variance=variance, scale=scale, bias=bias)
     # spec: batchNormalization, step 9
     epsilon = cast_number(epsilon, input.data_type)
-    return Inferred((check.same_as(input),), {"epsilon": epsilon})
+    return Inferred.like(input, epsilon=epsilon)
 
 
 @batch_normalization.reference
@@ -114,7 +114,7 @@ def instance_normalization(
     """
     _per_channel(check, input, 1 if layout == "nchw" else 3, scale=scale, bias=bias)
     epsilon = cast_number(epsilon, input.data_type)  # spec: instanceNormalization, step 5
-    return Inferred((check.same_as(input),), {"epsilon": epsilon})
+    return Inferred.like(input, epsilon=epsilon)
 
 
 @instance_normalization.reference
@@ -162,7 +162,7 @@ def layer_normalization(
     check.shape("scale", scale, expected)
     check.shape("bias", bias, expected)
     epsilon = cast_number(epsilon, input.data_type)  # spec: layerNormalization, step 6
-    return Inferred((check.same_as(input),), {"axes": axes, "epsilon": epsilon})
+    return Inferred.like(input, axes=axes, epsilon=epsilon)
 
 
 @layer_normalization.reference
@@ -203,7 +203,7 @@ def _(out: Any, input: np.ndarray, axis: int) -> np.ndarray:
     return e
 
 
-batch_normalization.lowers_to(BatchNormalize())
+batch_normalization.lowers_to(PlainKernel("batch_norm"))
 instance_normalization.lowers_to(
     Normalize(
         axes=lambda shape, arguments: (2, 3) if arguments["layout"] == "nchw" else (1, 2),
@@ -211,4 +211,4 @@ instance_normalization.lowers_to(
     )
 )
 layer_normalization.lowers_to(Normalize(axes=lambda shape, arguments: arguments["axes"]))
-softmax.lowers_to(Softmax())
+softmax.lowers_to(PlainKernel("softmax"))

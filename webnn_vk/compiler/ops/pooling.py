@@ -13,7 +13,7 @@ from webnn_vk.support.cached_property import cached_property
 
 from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape
-from .convolution import reached
+from .convolution import valid_range
 from .lowering import Pool
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
@@ -66,21 +66,20 @@ def _pooling(
         check.dimensions([window[0] * window[1]], f"{given} the elements of a window would be")
         check.dimensions(reach, f"{given} the dilated windows would be")
         planes = math.prod(input.shape) // math.prod(spatial)
-        check.laid_out(
+        check.materialised(
             [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
             planes, f"{given} the padded extents would be",
         )
         # If the size is rounded up, the last window may end beyond the padding.
-        check.laid_out(
+        check.materialised(
             [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach, strict=True)],
             planes, f"{given} the extents that the windows cover would be",
         )
         shape = input.shape[:height] + sizes + input.shape[height + 2 :]
-        normal = {
-            "window_dimensions": window, "padding": padding, "strides": strides,
-            "dilations": dilations, "output_sizes": sizes,
-        }
-        return Inferred((MLOperandDescriptor(input.data_type, shape),), normal)
+        return Inferred.like(
+            input, shape, window_dimensions=window, padding=padding, strides=strides,
+            dilations=dilations, output_sizes=sizes,
+        )
 
     infer.__name__ = name
     infer.__doc__ = f"""{formula} over a sliding window of height and width.
@@ -162,7 +161,7 @@ class Axis:
         result = np.full((*x.shape[: self.axis], self.count, *x.shape[self.axis + 1 :]), nothing)
         if self.window <= self.count:
             for tap in range(self.window):
-                found = reached(
+                found = valid_range(
                     tap * self.dilation, self.stride, self.before, self.size, self.count
                 )
                 if found is not None:

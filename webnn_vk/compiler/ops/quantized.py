@@ -119,11 +119,9 @@ def integer_matmul(
         inner <= LONGEST_INTEGER_SUM,
         f"a is {a}; sums of {inner} products may not fit in int32, {LONGEST_INTEGER_SUM} at most",
     )
-    for name, operand in (("sums", sums), ("zero_points", zero_points)):
-        check.that(
-            operand is None or operand.shape == (columns,),
-            f"{name} is {operand}; [{columns}] is expected, one for each row of b {b}",
-        )
+    # One for each row of b.
+    check.shape("sums", sums, (columns,))
+    check.shape("zero_points", zero_points, (columns,))
     _check_zero_point(check, a_zero_point)
     return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
 

@@ -41,6 +41,7 @@ from ..types.data_types import (
     MAX_RANK,
     MLOperandDescriptor,
     broadcast_shapes,
+    broadcastable_to,
     check_dimensions,
 )
 from .arguments import Argument, Operand, Operands
@@ -48,7 +49,7 @@ from .lowering import Lowering
 
 #: The most elements of a tensor that is no operand but that an implementation may materialise (a
 #: padded input).
-MAX_LAID_OUT = 2**32
+MAX_MATERIALISED = 2**32
 
 # The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
@@ -90,6 +91,11 @@ class Parameter:
     def optional(self) -> bool:
         return self.default is not inspect.Parameter.empty
 
+    def convert(self, value: Any, what: str) -> Any:
+        """The converted value of an argument; None means that an optional one is absent."""
+        absent = value is None and self.default is None
+        return None if absent else self.argument.convert(value, what)
+
 
 @dataclass
 class Check:
@@ -118,6 +124,15 @@ class Check:
         """``operand`` (if present) has exactly the ``expected`` shape."""
         if operand is not None and operand.shape != tuple(expected):
             self.fail(f"{name} is {operand}; shape {list(expected)} is expected")
+
+    def broadcasts_to(
+        self, name: str, operand: MLOperandDescriptor | None, shape: Sequence[int]
+    ) -> None:
+        """``operand`` (if present) broadcasts to the ``shape``."""
+        if operand is not None and not broadcastable_to(operand.shape, shape):
+            self.fail(
+                f"{name} is {operand}; a shape that broadcasts to {list(shape)} is expected"
+            )
 
     def items(
         self, name: str, given: tuple[Any, ...] | None, default: tuple[Any, ...]
@@ -174,14 +189,15 @@ class Check:
                 f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
             )
 
-    def laid_out(self, sizes: Sequence[int], others: int, what: str) -> None:
-        """The same for a height and a width, in ``others`` planes: not too many elements for an
-        implementation to materialise."""
+    def materialised(self, sizes: Sequence[int], others: int, what: str) -> None:
+        """A height and a width, in ``others`` planes, are valid dimensions and have few enough
+        elements for an implementation to materialise them."""
         self.dimensions(sizes, what)
         count = math.prod(sizes) * others
-        if count > MAX_LAID_OUT:
+        if count > MAX_MATERIALISED:
             self.fail(
-                f"{what} {list(sizes)}, {others} times: {count} elements; {MAX_LAID_OUT} at most"
+                f"{what} {list(sizes)}, {others} times: {count} elements; "
+                f"{MAX_MATERIALISED} at most"
             )
 
     def output(self, descriptor: MLOperandDescriptor, max_byte_length: int | None) -> None:
@@ -202,6 +218,17 @@ class Inferred:
 
     outputs: tuple[MLOperandDescriptor, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def like(
+        cls, operand: MLOperandDescriptor, *shapes: Sequence[int], **arguments: Any
+    ) -> Inferred:
+        """An output of the operand's data type for each of the ``shapes``, by default its own."""
+        return cls(
+            tuple(MLOperandDescriptor(operand.data_type, tuple(shape))
+                  for shape in shapes or (operand.shape,)),
+            arguments,
+        )
 
 
 @dataclass(eq=False)
@@ -247,6 +274,16 @@ class Operator:
     @property
     def arguments(self) -> tuple[Parameter, ...]:
         return tuple(p for p in self.parameters if not p.is_operand)
+
+    def grouped(self, items: Mapping[str, Any]) -> dict[str, Any]:
+        """Items by the names of the operands, as ``validate`` and ``evaluate`` take them: a list
+        of the items ``inputs[0]``, ``inputs[1]`` … for a sequence, None for an absent operand."""
+        numbers = range(len(items))
+        return {
+            p.name: [items[key] for i in numbers if (key := f"{p.name}[{i}]") in items]
+            if p.argument is Operands else items.get(p.name)
+            for p in self.operands
+        }
 
     @property
     def many(self) -> bool:

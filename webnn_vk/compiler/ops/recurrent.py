@@ -6,13 +6,14 @@ equations step by step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import U32, Bool, Enum, Operand, SequenceOf
-from .record import Check, Inferred, Like, Limits, operator
+from .record import Check, Inferred, Like, Limits, Operator, operator
 from .recurrent_decomposition import GruSteps, LstmSteps, one_step, sequence
 
 Activations = SequenceOf(Enum("relu", "sigmoid", "tanh"))
@@ -25,51 +26,41 @@ def _rows(rank: int, *names: str) -> dict[str, Like]:
     return {name: Like("input", rank=(rank, rank)) for name in names}
 
 
-def _hidden_size(check: Check, hidden_size: int, factor: int) -> None:
-    """Some platforms concatenate both biases, whose length has to be a valid dimension."""
+def _check_shapes(
+    check: Check, gates: int, hidden_size: int, *directions: int,
+    **operands: MLOperandDescriptor | None,
+) -> tuple[int, ...]:
+    """Check types and shapes of the operands of one step, or of all steps in some ``directions``,
+    whose number is then the first dimension of every shape but the input's. Returns the shape of a
+    state."""
+    check.same_type(**operands)
+    *_, batch, size = operands["input"].shape
+    rows, state = (*directions, gates * hidden_size), (*directions, batch, hidden_size)
+    shapes = {
+        "weight": (*rows, size), "recurrent_weight": (*rows, hidden_size), "bias": rows,
+        "recurrent_bias": rows, "peephole_weight": (*directions, 3 * hidden_size),
+    }
+    for name, operand in operands.items():
+        if name != "input":
+            check.shape(name, operand, shapes.get(name, state))
+    # Some platforms concatenate both biases, whose length has to be a valid dimension.
     check.dimensions(
-        [hidden_size * factor], f"hidden_size is {hidden_size}; {factor} times it would be"
+        [hidden_size * 2 * gates], f"hidden_size is {hidden_size}; {2 * gates} times it would be"
     )
+    return state
 
 
 def _check_sequence(
-    check: Check, gates: int, input: Operand, weight: Operand, recurrent_weight: Operand,
-    steps: int, hidden_size: int, direction: str, bias: Operand, recurrent_bias: Operand,
-    states: dict[str, Operand], peephole_weight: Operand = None,
+    check: Check, gates: int, steps: int, hidden_size: int, direction: str,
+    input: MLOperandDescriptor, **operands: MLOperandDescriptor | None,
 ) -> tuple[int, ...]:
     """Check steps and shapes of a gru or lstm. Returns the shape of a final state."""
     check.that(steps != 0, "steps is 0; at least 1 is expected")
     check.that(
         input.shape[0] == steps, f"input is {input}; its first dimension has to be steps ({steps})"
     )
-    return _check_cell(
-        check, gates, input, weight, recurrent_weight, states, hidden_size, bias, recurrent_bias,
-        peephole_weight, (2 if direction == "both" else 1,),
-    )
-
-
-def _check_cell(
-    check: Check, gates: int, input: Operand, weight: Operand, recurrent_weight: Operand,
-    states: dict[str, Operand], hidden_size: int, bias: Operand, recurrent_bias: Operand,
-    peephole_weight: Operand = None, directions: tuple[int, ...] = (),
-) -> tuple[int, ...]:
-    """Check types and shapes of one step, or of all steps in some ``directions``, which are then
-    the first dimension of every shape. Returns the shape of a state."""
-    check.same_type(
-        input=input, weight=weight, recurrent_weight=recurrent_weight, bias=bias,
-        recurrent_bias=recurrent_bias, peephole_weight=peephole_weight, **states,
-    )
-    batch, size = input.shape[-2:]
-    rows, shape = (*directions, gates * hidden_size), (*directions, batch, hidden_size)
-    check.shape("weight", weight, (*rows, size))
-    check.shape("recurrent_weight", recurrent_weight, (*rows, hidden_size))
-    for name, state in states.items():
-        check.shape(name, state, shape)
-    _hidden_size(check, hidden_size, 2 * gates)
-    check.shape("bias", bias, rows)
-    check.shape("recurrent_bias", recurrent_bias, rows)
-    check.shape("peephole_weight", peephole_weight, (*directions, 3 * hidden_size))
-    return shape
+    directions = 2 if direction == "both" else 1
+    return _check_shapes(check, gates, hidden_size, directions, input=input, **operands)
 
 
 # -- records
@@ -110,13 +101,12 @@ def gru(
     """
     activations = check.items("activations", activations, ("sigmoid", "tanh"))
     state = _check_sequence(
-        check, 3, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
-        recurrent_bias, {"initial_hidden_state": initial_hidden_state},
+        check, 3, steps, hidden_size, direction, input, weight=weight,
+        recurrent_weight=recurrent_weight, bias=bias, recurrent_bias=recurrent_bias,
+        initial_hidden_state=initial_hidden_state,
     )
-    outputs = [MLOperandDescriptor(input.data_type, state)]
-    if return_sequence:
-        outputs.append(MLOperandDescriptor(input.data_type, (steps, *state)))
-    return Inferred(tuple(outputs), {"activations": activations})
+    sequence = [(steps, *state)] if return_sequence else []
+    return Inferred.like(input, state, *sequence, activations=activations)
 
 
 @operator(
@@ -146,12 +136,12 @@ def gru_cell(
     hidden_size], hidden_state [batch, hidden_size], biases [3 · hidden_size]. Output: the new
     hidden state.
     """
-    state = _check_cell(
-        check, 3, input, weight, recurrent_weight, {"hidden_state": hidden_state}, hidden_size,
-        bias, recurrent_bias,
+    state = _check_shapes(
+        check, 3, hidden_size, input=input, weight=weight, recurrent_weight=recurrent_weight,
+        hidden_state=hidden_state, bias=bias, recurrent_bias=recurrent_bias,
     )
     activations = check.items("activations", activations, ("sigmoid", "tanh"))
-    return Inferred((MLOperandDescriptor(input.data_type, state),), {"activations": activations})
+    return Inferred.like(input, state, activations=activations)
 
 
 @operator(
@@ -192,15 +182,13 @@ def lstm(
     """
     activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
     state = _check_sequence(
-        check, 4, input, weight, recurrent_weight, steps, hidden_size, direction, bias,
-        recurrent_bias,
-        {"initial_hidden_state": initial_hidden_state, "initial_cell_state": initial_cell_state},
-        peephole_weight,
+        check, 4, steps, hidden_size, direction, input, weight=weight,
+        recurrent_weight=recurrent_weight, bias=bias, recurrent_bias=recurrent_bias,
+        peephole_weight=peephole_weight, initial_hidden_state=initial_hidden_state,
+        initial_cell_state=initial_cell_state,
     )
-    outputs = [MLOperandDescriptor(input.data_type, state)] * 2
-    if return_sequence:
-        outputs.append(MLOperandDescriptor(input.data_type, (steps, *state)))
-    return Inferred(tuple(outputs), {"activations": activations})
+    sequence = [(steps, *state)] if return_sequence else []
+    return Inferred.like(input, state, state, *sequence, activations=activations)
 
 
 @operator(
@@ -231,14 +219,13 @@ def lstm_cell(
     hidden_size], states [batch, hidden_size], biases [4 · hidden_size], peephole_weight
     [3 · hidden_size]. Outputs: the new hidden state and the new cell state.
     """
-    state = _check_cell(
-        check, 4, input, weight, recurrent_weight,
-        {"hidden_state": hidden_state, "cell_state": cell_state}, hidden_size, bias,
-        recurrent_bias, peephole_weight,
+    state = _check_shapes(
+        check, 4, hidden_size, input=input, weight=weight, recurrent_weight=recurrent_weight,
+        hidden_state=hidden_state, cell_state=cell_state, bias=bias,
+        recurrent_bias=recurrent_bias, peephole_weight=peephole_weight,
     )
     activations = check.items("activations", activations, ("sigmoid", "tanh", "tanh"))
-    outputs = (MLOperandDescriptor(input.data_type, state),) * 2
-    return Inferred(outputs, {"activations": activations})
+    return Inferred.like(input, state, state, activations=activations)
 
 
 # -- lowerings
@@ -284,7 +271,7 @@ def _(
         n = new_function(of_input("n") + r * of_state("n", hidden_state))
     else:
         n = new_function(of_input("n") + of_state("n", r * hidden_state))
-    return z * hidden_state + (1 - z) * n
+    return [z * hidden_state + (1 - z) * n]
 
 
 @lstm_cell.reference
@@ -304,59 +291,38 @@ def _(
     return [o * output_function(cell), cell]
 
 
-def _step_through(
-    cell: Any, operands: list[np.ndarray | None], states: list[np.ndarray | None],
-    input: np.ndarray, hidden_size: int, direction: str,
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Final states [directions, batch, size] each, and the hidden states of all steps."""
-    steps, batch, _ = input.shape
-    directions = 2 if direction == "both" else 1
-    shape = (directions, batch, hidden_size)
-    finals = [np.zeros(shape, np.float32) if s is None else s.copy() for s in states]
-    sequence = np.empty((steps, *shape), np.float32)
-    for index in range(directions):
-        weights = [None if o is None else o[index] for o in operands]
-        backward = index == 1 or direction == "backward"
-        for step in reversed(range(steps)) if backward else range(steps):
-            now = cell(input[step], *weights, [s[index] for s in finals])
-            for state, value in zip(finals, now, strict=True):
-                state[index] = value
-            sequence[step, index] = finals[0][index]
-    return finals, sequence
+def _sequence_of(cell: Operator, *states: str) -> Callable[..., list[np.ndarray]]:
+    """The reference of all steps, by the reference of one step, whose states are ``states``: final
+    states [directions, batch, size] each and, if wanted, the first one's states at all steps."""
+
+    def compute(
+        out: Any, input: np.ndarray, steps: int, hidden_size: int, direction: str,
+        return_sequence: bool, **given: Any,
+    ) -> list[np.ndarray]:
+        directions = 2 if direction == "both" else 1
+        shape = (directions, input.shape[1], hidden_size)
+        initial = {name: given.pop(f"initial_{name}") for name in states}
+        finals = {
+            name: np.zeros(shape, np.float32) if s is None else s.copy()
+            for name, s in initial.items()
+        }
+        weights = {p.name: given.pop(p.name) for p in cell.operands if p.name in given}
+        sequence = np.empty((steps, *shape), np.float32)
+        for index in range(directions):
+            own = {name: None if w is None else w[index] for name, w in weights.items()}
+            backward = index == 1 or direction == "backward"
+            for step in reversed(range(steps)) if backward else range(steps):
+                now = cell.compute(
+                    None, input=input[step], hidden_size=hidden_size, **own, **given,
+                    **{name: state[index] for name, state in finals.items()},
+                )
+                for state, value in zip(finals.values(), now, strict=True):
+                    state[index] = value
+                sequence[step, index] = now[0]
+        return [*finals.values(), sequence] if return_sequence else [*finals.values()]
+
+    return compute
 
 
-@gru.reference
-def _(
-    out, input, weight, recurrent_weight, steps, hidden_size, bias, recurrent_bias,
-    initial_hidden_state, reset_after, return_sequence, direction, layout, activations,
-):
-    def cell(x, weight, recurrent_weight, bias, recurrent_bias, states):
-        return [gru_cell.compute(
-            None, x, weight, recurrent_weight, *states, hidden_size, bias, recurrent_bias,
-            reset_after, layout, activations,
-        )]
-
-    finals, sequence = _step_through(
-        cell, [weight, recurrent_weight, bias, recurrent_bias], [initial_hidden_state], input,
-        hidden_size, direction,
-    )
-    return [*finals, sequence] if return_sequence else finals
-
-
-@lstm.reference
-def _(
-    out, input, weight, recurrent_weight, steps, hidden_size, bias, recurrent_bias,
-    peephole_weight, initial_hidden_state, initial_cell_state, return_sequence, direction, layout,
-    activations,
-):
-    def cell(x, weight, recurrent_weight, bias, recurrent_bias, peephole_weight, states):
-        return lstm_cell.compute(
-            None, x, weight, recurrent_weight, *states, hidden_size, bias, recurrent_bias,
-            peephole_weight, layout, activations,
-        )
-
-    finals, sequence = _step_through(
-        cell, [weight, recurrent_weight, bias, recurrent_bias, peephole_weight],
-        [initial_hidden_state, initial_cell_state], input, hidden_size, direction,
-    )
-    return [*finals, sequence] if return_sequence else finals
+gru.reference(_sequence_of(gru_cell, "hidden_state"))
+lstm.reference(_sequence_of(lstm_cell, "hidden_state", "cell_state"))

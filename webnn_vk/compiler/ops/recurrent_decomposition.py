@@ -83,8 +83,8 @@ class GruSteps(Steps):
         else:
             new = self.product(emit.mul(reset, hidden), self.new_weight, new)
         new = self.activate(1, new)
-        rest = emit.sub(self.one, update)
-        return [emit.add(emit.mul(update, hidden), emit.mul(new, rest))]
+        complement = emit.sub(self.one, update)
+        return [emit.add(emit.mul(update, hidden), emit.mul(new, complement))]
 
 
 class LstmSteps(Steps):

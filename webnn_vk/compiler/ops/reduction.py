@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types.data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES, MAX_RANK, MLOperandDescriptor
 from .arguments import U32, Bool, DataTypeName, Operand, Shape
-from .lowering import Reduce, Scan
+from .lowering import PlainKernel, Reduce
 from .record import Check, Inferred, Like, Limits, Operator, operator
 
 # The types that the arithmetic reductions allow: 8-bit integers would overflow soon.
@@ -35,7 +35,7 @@ def _reduction(
         axes = tuple(range(input.rank)) if axes is None else axes
         check.axes(axes, input.rank)
         shape = reduced_shape(input.shape, axes, keep_dimensions)
-        return Inferred((MLOperandDescriptor(input.data_type, shape),), {"axes": axes})
+        return Inferred.like(input, shape, axes=axes)
 
     infer.__name__ = name
     infer.__doc__ = f"""{formula} over the given axes of the input (all when absent).
@@ -186,4 +186,4 @@ def _(out: Any, input: np.ndarray, axis: int, exclusive: bool, reversed: bool) -
     return np.moveaxis(sums, -1, axis)
 
 
-cumulative_sum.lowers_to(Scan())
+cumulative_sum.lowers_to(PlainKernel("scan"))

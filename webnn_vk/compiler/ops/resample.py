@@ -6,7 +6,7 @@ import numpy as np
 
 from ..types.data_types import MLOperandDescriptor
 from .arguments import Double, Enum, Operand, SequenceOf, Shape
-from .lowering import Resample
+from .lowering import PlainKernel
 from .record import Check, Inferred, Like, Limits, operator
 
 
@@ -53,8 +53,7 @@ def resample2d(
     shape = list(input.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
-    normal = {"scales": scales, "sizes": sizes, "axes": axes}
-    return Inferred((MLOperandDescriptor(input.data_type, tuple(shape)),), normal)
+    return Inferred.like(input, shape, scales=scales, sizes=sizes, axes=axes)
 
 
 def source_positions(size: int, new_size: int, mode: str) -> tuple[np.ndarray, ...]:
@@ -66,10 +65,10 @@ def source_positions(size: int, new_size: int, mode: str) -> tuple[np.ndarray, .
     middle = (2 * np.arange(new_size, dtype=np.int64) + 1) * size
     if mode == "nearest-neighbor":
         return ((middle - 1) // (2 * new_size),)  # ceil(x − 0.5)
-    left, rest = np.divmod(np.clip(middle - new_size, 0, None), 2 * new_size)
-    rest = np.where(left >= size - 1, 0, rest)
-    right = left + (rest > 0)
-    return left, right, (rest / (2 * new_size)).astype(np.float32)
+    left, remainder = np.divmod(np.clip(middle - new_size, 0, None), 2 * new_size)
+    remainder = np.where(left >= size - 1, 0, remainder)
+    right = left + (remainder > 0)
+    return left, right, (remainder / (2 * new_size)).astype(np.float32)
 
 
 @resample2d.reference
@@ -115,4 +114,4 @@ def _between(a: np.ndarray, b: np.ndarray, t: np.ndarray, axis: int) -> np.ndarr
     return a * (1 - t) + b * t
 
 
-resample2d.lowers_to(Resample())
+resample2d.lowers_to(PlainKernel("resample"))

@@ -1,8 +1,9 @@
-"""Element-wise functions of one operand (§8.9.15)."""
+"""Element-wise functions without arguments; those of one operand (§8.9.15)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 
 import numpy as np
 
@@ -15,54 +16,72 @@ from .special import erf as numpy_erf
 SIGNED_TYPES = ("float32", "float16", "int64", "int32", "int8")
 
 
-def unary(
+def elementwise(
     section: str,
     name: str,
     doc: str,
     types: tuple[str, ...],
     lowering: Lowering,
-    reference: Callable[[np.ndarray], np.ndarray],
+    reference: Callable[..., np.ndarray],
+    operands: Sequence[str] = ("input",),
+    output: str = "",
 ) -> Operator:
-    """Record of a function of ``input`` without arguments; the output is like the input."""
+    """Record of a function of ``operands`` without arguments. They have one data type and broadcast
+    to each other. The result has the data type ``output``, by default the operands' type."""
 
-    def infer(check: Check, input: Operand) -> MLOperandDescriptor:
-        return check.same_as(input)
+    def infer(check: Check, **given: MLOperandDescriptor) -> MLOperandDescriptor:
+        check.same_type(**given)
+        return MLOperandDescriptor(
+            output or given[operands[0]].data_type, check.broadcast(**given)
+        )
 
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(n, kind, annotation=Operand) for n in operands]
+    infer.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("check", kind), *parameters]
+    )
     infer.__name__, infer.__doc__ = name, doc
-    record = operator(section, input=Limits(types), output=Like("input"))(infer)
+    limits: dict[str, Limits | Like] = dict.fromkeys(operands, Like(operands[0]))
+    limits[operands[0]] = Limits(types)
+    limits["output"] = Limits((output,)) if output else Like(operands[0])
+    record = operator(section, **limits)(infer)
     record.lowers_to(lowering)
-    record.reference(lambda out, input: reference(input))
+    record.reference(lambda out, **given: reference(*given.values()))
     return record
 
 
-def _float(
-    name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray], flops: int = 1
+def float_function(
+    name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray], flops: int = 1,
+    section: str = "§8.9.15",
 ) -> Operator:
+    """Record of a function of floats that the shaders call ``w_`` and its name."""
     kind = Elementwise(f"w_{name}({{input}})", flops=flops)
-    return unary("§8.9.15", name, doc, FLOAT_TYPES, kind, reference)
+    return elementwise(section, name, doc, FLOAT_TYPES, kind, reference)
 
 
 def _signed(name: str, doc: str, reference: Callable[[np.ndarray], np.ndarray]) -> Operator:
     kind = Elementwise(f"w_{name}({{input}})")
-    return unary("§8.9.15", name, doc, SIGNED_TYPES, kind, reference)
+    return elementwise("§8.9.15", name, doc, SIGNED_TYPES, kind, reference)
 
 
 abs_ = _signed("abs", "Absolute value; of the smallest integer it is that integer.", np.abs)
-ceil = _float("ceil", "Smallest integer not below each element.", np.ceil)
-cos = _float("cos", "Cosine of each element in radians.", np.cos, flops=20)
-erf = _float("erf", "Gauss error function.", numpy_erf, flops=20)
-exp = _float("exp", "e to the power of each element.", np.exp, flops=10)
-floor = _float("floor", "Largest integer not above each element.", np.floor)
-log = _float("log", "Natural logarithm; NaN below 0.", np.log, flops=10)
+ceil = float_function("ceil", "Smallest integer not below each element.", np.ceil)
+cos = float_function("cos", "Cosine of each element in radians.", np.cos, flops=20)
+erf = float_function("erf", "Gauss error function.", numpy_erf, flops=20)
+exp = float_function("exp", "e to the power of each element.", np.exp, flops=10)
+floor = float_function("floor", "Largest integer not above each element.", np.floor)
+log = float_function("log", "Natural logarithm; NaN below 0.", np.log, flops=10)
 neg = _signed("neg", "Negated value; of the smallest integer it is that integer.", np.negative)
-reciprocal = _float(
+reciprocal = float_function(
     "reciprocal", "1 / x.", lambda x: np.divide(np.ones((), x.dtype), x)
 )
-round_even = _float("round_even", "Nearest integer; halves are rounded to the even one.", np.rint)
-sin = _float("sin", "Sine of each element in radians.", np.sin, flops=20)
+round_even = float_function(
+    "round_even", "Nearest integer; halves are rounded to the even one.", np.rint
+)
+sin = float_function("sin", "Sine of each element in radians.", np.sin, flops=20)
 sign = _signed("sign", "-1, 0 or 1 by the sign; NaN stays NaN.", np.sign)
-sqrt = _float("sqrt", "Square root; NaN below 0.", np.sqrt)
-tan = _float("tan", "Tangent of each element in radians.", np.tan, flops=20)
+sqrt = float_function("sqrt", "Square root; NaN below 0.", np.sqrt)
+tan = float_function("tan", "Tangent of each element in radians.", np.tan, flops=20)
 
 
 @operator("§8.9.15", input=Limits(ALL_TYPES), output=Like("input"))

@@ -12,15 +12,35 @@ from .patterns import Constant, Match, OneOf, Op
 from .rewrite import Rewrite, rewrite, rewrite_pass
 
 
+def single(bind: str = "", where: Callable[[float], bool] = lambda number: True) -> Constant:
+    """A constant of one element for which ``where`` holds."""
+    return Constant(bind, where=lambda v: (
+        v.data is not None and v.data.size == 1 and where(float(v.data.reshape(-1)[0]))
+    ))
+
+
 def number(expected: float, tolerance: float = 1e-3) -> Constant:
     """A constant of one element near ``expected``, as rounded in files of any precision."""
-    return Constant(where=lambda v: v.data is not None and v.data.size == 1 and math.isclose(
-        float(v.data.reshape(-1)[0]), expected, rel_tol=tolerance
-    ))
+    return single(where=_near(expected, tolerance))
+
+
+def element(value: Value) -> float:
+    """The element of a constant of one element."""
+    assert value.data is not None
+    return float(value.data.reshape(-1)[0])
+
+
+def _near(expected: float, tolerance: float = 1e-3) -> Callable[[float], bool]:
+    return lambda given: math.isclose(given, expected, rel_tol=tolerance)
 
 
 def _product(a: object, b: object, **more: object) -> Op:
     return Op("mul", a=a, b=b, commutative=True, **more)  # type: ignore[arg-type]
+
+
+def _scaled(part: object, factor: float) -> OneOf:
+    """``part`` multiplied by a number, or divided by its inverse."""
+    return OneOf(_product(part, number(factor)), Op("div", a=part, b=number(1 / factor)))
 
 
 def _in_place(match: Match, build: Callable[[Value], Value]) -> Value | None:
@@ -29,24 +49,13 @@ def _in_place(match: Match, build: Callable[[Value], Value]) -> Value | None:
     return build(x) if x.shape == match.root.output.shape else None
 
 
-def _halved(one_more: Op) -> tuple[Op, ...]:
-    """x / 2 · (1 + f), in every order of multiplication."""
-    half = number(0.5)
+def _forms(part: Op) -> tuple[Op | OneOf, ...]:
+    """x / 2 · (1 + part), in every order of multiplication, or x · (part / 2 + 1 / 2)."""
+    one_more, half = _plus_one(part), number(0.5)
     return (
-        _product(_product("x", half), one_more),
-        _product(_product("x", one_more), half),
-        _product("x", _product(one_more, half)),
-        Op("div", a=_product("x", one_more), b=number(2)),
-        _product("x", Op("div", a=one_more, b=number(2))),
-        _product(Op("div", a="x", b=number(2)), one_more),
-    )
-
-
-def _forms(part: Op) -> tuple[Op, ...]:
-    """x / 2 · (1 + part), also written as x · (part / 2 + 1 / 2)."""
-    half = number(0.5)
-    return (
-        *_halved(_plus_one(part)),
+        _product(_scaled("x", 0.5), one_more),
+        _scaled(_product("x", one_more), 0.5),
+        _product("x", _scaled(one_more, 0.5)),
         _product("x", Op("add", a=_product(part, half), b=half, commutative=True)),
     )
 
@@ -55,14 +64,13 @@ def _plus_one(part: Op) -> Op:
     return Op("add", a=part, b=number(1), commutative=True)
 
 
-def _rewrites(name: str, patterns: tuple[Op, ...]) -> tuple[Rewrite, ...]:
-    def build(match: Match, emit: Emitter) -> Value | None:
-        return _in_place(match, getattr(emit, name))
+def _activation(name: str, *patterns: Op | OneOf) -> Rewrite:
+    """The patterns become the operator ``name`` of x."""
+    return Rewrite(
+        name, OneOf(*patterns), lambda match, emit: _in_place(match, getattr(emit, name))
+    )
 
-    return tuple(Rewrite(name, pattern, build) for pattern in patterns)
 
-
-_ROOT = math.sqrt(2)
 _SQUARE = _product("x", "x")
 _TINY = number(0.044715)
 _CUBED = (
@@ -92,55 +100,31 @@ def _of_tanh(factor: float) -> OneOf:
 
 
 _ROOT_2_PI = math.sqrt(2 / math.pi)
-GELU = _rewrites("gelu", _forms(Op("erf", input=OneOf(
-    Op("div", a="x", b=number(_ROOT)), _product("x", number(1 / _ROOT))
-))))
-GELU_TANH = _rewrites("gelu_tanh", (
+_ERF = Op("erf", input=_scaled("x", math.sqrt(0.5)))
+GELU = _activation("gelu", *_forms(_ERF))
+GELU_TANH = _activation(
+    "gelu_tanh",
     *_forms(Op("tanh", input=_of_tanh(_ROOT_2_PI))),
     _product("x", Op("sigmoid", input=_of_tanh(2 * _ROOT_2_PI))),
-))
-
-
-@rewrite(_product("x", Op("sigmoid", input="x")))
-def swish(match: Match, emit: Emitter) -> Value | None:
-    return _in_place(match, emit.swish)
-
-
-@rewrite(_product("x", Op("sigmoid", input=_product("x", Constant(
-    "alpha", where=lambda v: v.data is not None and v.data.size == 1 and bool(v.data == v.data)
-)))))
-def swish_with_alpha(match: Match, emit: Emitter) -> Value | None:
-    alpha = float(match["alpha"].data.reshape(-1)[0])
-    return _in_place(match, lambda x: emit.swish(x, alpha=alpha)) if math.isfinite(alpha) else None
-
-
+)
 _ONE_AND_EXP = _plus_one(Op("exp", input=Op("neg", input="x")))
+SIGMOID = _activation(
+    "sigmoid", Op("reciprocal", input=_ONE_AND_EXP), Op("div", a=number(1), b=_ONE_AND_EXP)
+)
+SWISH = _activation(
+    "swish", _product("x", Op("sigmoid", input="x")), Op("div", a="x", b=_ONE_AND_EXP)
+)
 
 
-@rewrite(Op("reciprocal", input=_ONE_AND_EXP))
-def sigmoid(match: Match, emit: Emitter) -> Value | None:
-    return _in_place(match, emit.sigmoid)
-
-
-@rewrite(Op("div", a=number(1), b=_ONE_AND_EXP))
-def sigmoid_as_quotient(match: Match, emit: Emitter) -> Value | None:
-    return _in_place(match, emit.sigmoid)
-
-
-@rewrite(Op("div", a="x", b=_ONE_AND_EXP))
-def swish_as_quotient(match: Match, emit: Emitter) -> Value | None:
-    return _in_place(match, emit.swish)
-
-
-def _near(expected: float) -> Callable[[float], bool]:
-    return lambda given: math.isclose(given, expected, rel_tol=1e-3)
+@rewrite(_product("x", Op("sigmoid", input=_product("x", single("alpha", math.isfinite)))))
+def swish_with_alpha(match: Match, emit: Emitter) -> Value | None:
+    return _in_place(match, lambda x: emit.swish(x, alpha=element(match["alpha"])))
 
 
 def _limited(part: Any, most: float) -> tuple[Op, ...]:
     """``part`` limited to 0 … ``most``."""
-    zero = Constant(where=lambda v: v.data is not None and v.data.size == 1 and not v.data.any())
     positive = (
-        Op("relu", input=part), Op("max", a=part, b=zero, commutative=True),
+        Op("relu", input=part), Op("max", a=part, b=number(0), commutative=True),
         Op("clamp", input=part, min_value=0, max_value=math.inf),
     )
     return (
@@ -150,7 +134,7 @@ def _limited(part: Any, most: float) -> tuple[Op, ...]:
     )
 
 
-_SIXTH = OneOf(Op("div", a="x", b=number(6)), _product("x", number(1 / 6)))
+_SIXTH = _scaled("x", 1 / 6)
 #: x / 6 + 1/2 limited to 0 … 1, as one operator or several.
 _HARD_SIGMOID = OneOf(
     Op("hard_sigmoid", input="x", alpha=_near(1 / 6), beta=0.5),
@@ -160,16 +144,14 @@ _HARD_SIGMOID = OneOf(
     ), 1),
 )
 _CLAMPED = OneOf(*_limited(Op("add", a="x", b=number(3), commutative=True), 6))
-HARD_SWISH = _rewrites("hard_swish", (
+HARD_SWISH = _activation(
+    "hard_swish",
     _product("x", _HARD_SIGMOID),
-    _product("x", Op("div", a=_CLAMPED, b=number(6))),
-    Op("div", a=_product("x", _CLAMPED), b=number(6)),
-    _product(_product("x", _CLAMPED), number(1 / 6)),
-    _product("x", _product(_CLAMPED, number(1 / 6))),
+    _product("x", _scaled(_CLAMPED, 1 / 6)),
+    _scaled(_product("x", _CLAMPED), 1 / 6),
     _product(_SIXTH, _CLAMPED),
-))
+)
 
 FUSE_ACTIVATIONS = rewrite_pass(
-    "fuse_activations", *GELU, *GELU_TANH, *HARD_SWISH, swish, swish_with_alpha, sigmoid,
-    sigmoid_as_quotient, swish_as_quotient,
+    "fuse_activations", GELU, GELU_TANH, HARD_SWISH, SWISH, swish_with_alpha, SIGMOID
 )

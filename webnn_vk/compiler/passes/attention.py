@@ -9,14 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from webnn_vk.driver.device_profile import DeviceProfile
-
-from ..ir import Emitter, Graph, Value
+from ..ir import Emitter, Value
 from ..ops.attention import MAX_ATTENTION_RANK
 from .heads import Repeated, ValuesPattern
 from .patterns import Constant, Match, Op
-from .pipeline import Compilation, Pass
-from .rewrite import apply_rewrites, rewrite
+from .pipeline import Compilation
+from .rewrite import rewrite, rewrite_pass
 from .scores import Scores, Term, WeightsPattern, is_lowest
 
 #: The longest rows of values whose sums kernels can keep.
@@ -204,13 +202,14 @@ def _masks_future(mask: np.ndarray, like: Value, shape: tuple[int, ...]) -> bool
     return bool(((mask == 0) == triangle).all() and (hidden != triangle).all())
 
 
-def takes_attention(profile: DeviceProfile | None) -> bool:
+def takes_attention(compilation: Compilation) -> bool:
     """Whether the device can run the kernel, and gains from it.
 
     Software Vulkan loads by gathers, and the kernel has more loads than products of register
     tiles: on lavapipe (Mesa 22.3, EPYC) it took 1.3 to 1.5 times as long as the products and the
     softmax, at 16 to 512 queries.
     """
+    profile = compilation.profile
     if profile is None or profile.device_type == "cpu":
         return False
     return _BUFFERS <= min(
@@ -218,13 +217,6 @@ def takes_attention(profile: DeviceProfile | None) -> bool:
     )
 
 
-def _run(graph: Graph, compilation: Compilation) -> Graph:
-    if not takes_attention(compilation.profile):
-        return graph
-    return apply_rewrites(
-        graph, (attention, attention_with_empty_rows), kept=compilation.force_cpu,
-        applied=lambda text: compilation.notes.add("fuse_attention", text),
-    )
-
-
-FUSE_ATTENTION = Pass("fuse_attention", _run)
+FUSE_ATTENTION = rewrite_pass(
+    "fuse_attention", attention, attention_with_empty_rows, rounds=1, when=takes_attention
+)

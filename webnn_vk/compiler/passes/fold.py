@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -23,20 +23,27 @@ def fold_constants(graph: Graph, compilation: Compilation) -> Graph:
 
     Constants that come from a constant tensor are on the device and are not folded.
     """
+    return fold_nodes(graph, compilation, _foldable)
+
+
+def fold_nodes(
+    graph: Graph, compilation: Compilation, wanted: Callable[[Node], bool]
+) -> Graph:
+    """The graph with constants in place of the ``wanted`` nodes, whose operands have to be
+    constants with known elements by then."""
     known = Substitution()
     kept: list[Node] = []
     for node in graph.nodes:
         node = known.apply(node)
-        if _foldable(node):
-            known.update(zip(node.outputs, evaluated(node), strict=True))
+        if wanted(node):
+            known.update(zip(node.outputs, _evaluated(node), strict=True))
             compilation.notes.add("fold", node.title)
         else:
             kept.append(node)
     return known.rebuild(graph, kept)
 
 
-def evaluated(node: Node) -> list[Value]:
-    """The results of a node whose operands are constants with known elements, as constants."""
+def _evaluated(node: Node) -> list[Value]:
     computation = (node.operator.name, sorted(node.arguments.items()), list(node.operands))
     arrays = node.evaluate(lambda v: v.data)
     return [

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import round_up
 
-from ..ir import Emitter, Graph, Value
+from ..ir import Emitter, Value
 from ..ops.quantized import INTEGER_STEP, LONGEST_INTEGER_SUM, WEIGHT_TYPES
 from .fold import derived_constant
 from .patterns import Anything, Constant, Match, Op
-from .pipeline import Compilation, Pass
+from .pipeline import Compilation
 from .quantized import added_and_cast, gemm_addend, has_transposed_weights, product_rules
-from .rewrite import apply_rewrites
+from .rewrite import rewrite_pass
 
 # With fewer rows, loading the weights takes longest, and `fuse_dequantize` reads them as integers
 # too.
-_LEAST_ROWS = 16
+_MIN_ROWS = 16
 
 
 def _left() -> Op:
@@ -52,7 +51,7 @@ def _product(match: Match, emit: Emitter) -> Value | None:
     transposed, addend = has_transposed_weights(match), gemm_addend(match, emit)
     columns = 0 if transposed else 1
     inner, count = b.shape[1 - columns], b.shape[columns]
-    if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _LEAST_ROWS * inner:
+    if inner > LONGEST_INTEGER_SUM or a.descriptor.size < _MIN_ROWS * inner:
         return None
     scales = _by_column(match["b_scale"], columns, count)
     zeros = _by_column(match["b_zero"], columns, count)
@@ -87,32 +86,20 @@ def _by_column(value: Value, columns: int, count: int) -> np.ndarray | None:
     return np.repeat(flat, count // flat.size)
 
 
-_RULES = tuple(product_rules(_left(), _right(), _product))
-
-
-def multiplies_integers(profile: DeviceProfile) -> bool:
+def multiplies_integers(compilation: Compilation) -> bool:
     """Whether the device gains from sums of integers: whether it has dot products of four in
-    hardware.
+    hardware. The scale is part of the product's kernel, which is compiled for this graph.
 
     On software Vulkan each takes many instructions: for 128 × 768 × 768 lavapipe took 93 ms of CPU
     time with integers and 9 ms with floats.
     """
-    wanted = {"integer_dot_product", "integer_dot_product_accelerated"}
-    return not profile.is_software and wanted <= profile.features
+    profile = compilation.profile
+    if profile is None or profile.is_software or not compilation.has_compiler:
+        return False
+    return {"integer_dot_product", "integer_dot_product_accelerated"} <= profile.features
 
 
-def _run(graph: Graph, compilation: Compilation) -> Graph:
-    # The scale is part of the product's kernel, which is compiled for this graph.
-    if (
-        compilation.profile is None
-        or not compilation.has_compiler
-        or not multiplies_integers(compilation.profile)
-    ):
-        return graph
-    return apply_rewrites(
-        graph, _RULES, kept=compilation.force_cpu,
-        applied=lambda text: compilation.notes.add("integer_products", text),
-    )
-
-
-INTEGER_PRODUCTS = Pass("integer_products", _run)
+INTEGER_PRODUCTS = rewrite_pass(
+    "integer_products", *product_rules(_left(), _right(), _product), rounds=1,
+    when=multiplies_integers,
+)

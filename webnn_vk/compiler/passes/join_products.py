@@ -152,20 +152,20 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
     across = 0 if first.arguments.get("b_transpose", False) else 1
     changes = {
         "a": known.get(first.operands["a"]),
-        "b": _side_by_side([p.weight for p in group], across),
+        "b": _concatenated([p.weight for p in group], across),
     }
     biases = [p.bias for p in group if p.bias is not None]
     if biases:
-        changes["c"] = _side_by_side(biases, 0)
+        changes["c"] = _concatenated(biases, 0)
     scales = [p.scale for p in group if p.scale is not None]
     if scales:
-        changes["scale"] = _side_by_side(scales, 0)
+        changes["scale"] = _concatenated(scales, 0)
     result = emit.like(first, **changes)
     for number, step in enumerate(group[0].steps):
         if step.operator.name == "cast":
             result = emit.like(step, input=result)
         else:
-            row = _side_by_side([_row(p.rows[number], p.columns) for p in group], 0)
+            row = _concatenated([_row(p.rows[number], p.columns) for p in group], 0)
             result = getattr(emit, step.operator.name)(result, row)
     *shape, _ = result.shape
     at = 0
@@ -187,12 +187,12 @@ def _row(value: Value | None, columns: int) -> Value:
     return derived_constant(data, [value], "row", columns)
 
 
-def _side_by_side(values: Sequence[Value], axis: int) -> Value:
-    """Several constants concatenated along an axis."""
+def _concatenated(values: Sequence[Value], axis: int) -> Value:
+    """Constants concatenated along an axis."""
     parts = [v.data for v in values if v.data is not None]
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    # The parts go at once, the whole goes as soon as it is on the device.
+    # The constants concatenated are freed at once, the result as soon as it is on the device.
     data = own_pages(tuple(shape), parts[0].dtype)
     np.concatenate(parts, axis, out=data)
     return derived_constant(data, values, "join", axis)

@@ -9,7 +9,7 @@ region and nodes that need a certain layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir import Emitter, Graph, Node, Value
@@ -35,7 +35,7 @@ _PER_DIMENSION = {
 }
 
 
-def order_between(layout: int, wanted: int) -> Order:
+def permutation_between(layout: int, wanted: int) -> Order:
     """The permutation that brings a tensor of one layout into the other."""
     return AS_IS if layout == wanted else TO_LAST if wanted else TO_FIRST
 
@@ -56,7 +56,7 @@ def _is_flexible(node: Node) -> bool:
         return node.output.descriptor.rank == 4 and all(
             v.descriptor.rank == 4 or not kind.blockwise for v in node.inputs
         )
-    if not node.inputs or any(v.descriptor.rank != 4 for v in _turned_operands(node).values()):
+    if not node.inputs or any(v.descriptor.rank != 4 for v in _layout_operands(node).values()):
         return False
     if isinstance(kind, Reduce):
         kept = [axis for axis in range(4) if axis not in _axes(node)]
@@ -73,7 +73,7 @@ def _is_flexible(node: Node) -> bool:
     )
 
 
-def _turned_operands(node: Node) -> dict[str, Value]:
+def _layout_operands(node: Node) -> dict[str, Value]:
     """The operands that are transposed with the node: not filters, statistics and such."""
     if isinstance(node.operator.lowering, Elementwise):
         return dict(node.operands)
@@ -98,13 +98,22 @@ def _layout_of(node: Node) -> int | None:
     return None
 
 
-def _is_turn(node: Node) -> bool:
+def _is_layout_change(node: Node) -> bool:
     return node.operator.name == "transpose" and node.arguments["permutation"] in (
         TO_LAST, TO_FIRST
     )
 
 
-def _turned_arguments(node: Node, order: Order) -> dict[str, object]:
+def _transposed_forms(graph: Graph) -> dict[Value, tuple[Value, Order]]:
+    """Tensors that are transposed forms of others: the other one, and the permutation."""
+    forms: dict[Value, tuple[Value, Order]] = {}
+    for node in filter(_is_layout_change, graph.nodes):
+        root, permutation = forms.get(node.inputs[0], (node.inputs[0], AS_IS))
+        forms[node.output] = root, composed(permutation, node.arguments["permutation"])
+    return forms
+
+
+def _transposed_arguments(node: Node, order: Order) -> dict[str, object]:
     """The arguments that a node has on tensors transposed by ``order``."""
     name, arguments = node.operator.name, node.arguments
     changed: dict[str, object] = {}
@@ -152,7 +161,7 @@ class _Regions:
         for node in graph.nodes:
             if node.operator.name in kept:
                 continue
-            if _is_turn(node):
+            if _is_layout_change(node):
                 step = 1 if node.arguments["permutation"] == TO_LAST else -1
                 source = ends.get(node.inputs[0])
                 if source is not None:
@@ -199,25 +208,22 @@ class _Costs:
 
     def __init__(self, graph: Graph, software: bool = False) -> None:
         self.software = software
-        #: Tensors that are transposed forms of others: the other one, and the permutation.
-        self.behind: dict[Value, tuple[Value, Order]] = {}
+        self.sources = _transposed_forms(graph)
         self.readers: dict[Value, list[tuple[Node | None, Order]]] = {}
         self.producers = graph.producers
         for node in graph.nodes:
-            if _is_turn(node):
-                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
-                self.behind[node.output] = root, composed(turn, node.arguments["permutation"])
+            if _is_layout_change(node):
                 continue
-            turned = _turned_operands(node)
+            transposed = _layout_operands(node)
             for name, value in node.operands.items():
-                self._read(node if name in turned else None, value)
+                self._read(node if name in transposed else None, value)
         for value in graph.outputs.values():
             self._read(None, value)
 
     def _read(self, node: Node | None, value: Value) -> None:
-        root, turn = self.behind.get(value, (value, AS_IS))
+        root, permutation = self.sources.get(value, (value, AS_IS))
         if root.descriptor.rank == 4 and not root.is_constant:
-            self.readers.setdefault(root, []).append((node, turn))
+            self.readers.setdefault(root, []).append((node, permutation))
 
     def of(self, region: _Region, wanted: int | None) -> int:
         """Bytes to transpose at a region's edges and, if ``wanted`` is None (the region stays as it
@@ -225,20 +231,22 @@ class _Costs:
         def order(node: Node | None) -> Order:
             if node is None or wanted is None or node not in region.layouts:
                 return AS_IS
-            return order_between(region.layouts[node], wanted)
+            return permutation_between(region.layouts[node], wanted)
 
         roots = dict.fromkeys(
-            self.behind.get(value, (value, AS_IS))[0]
+            self.sources.get(value, (value, AS_IS))[0]
             for node in region.layouts for value in (*node.inputs, *node.outputs)
         )
         total = 0
         for root in roots:
-            made = order(self.producers.get(root))
+            produced = order(self.producers.get(root))
             needed = {
-                composed(turn, order(reader)) for reader, turn in self.readers.get(root, ())
+                composed(permutation, order(reader))
+                for reader, permutation in self.readers.get(root, ())
             }
             total += root.descriptor.byte_length * sum(
-                turn != made and not _keeps_order(root.shape, made, turn) for turn in needed
+                form != produced and not _keeps_order(root.shape, produced, form)
+                for form in needed
             )
         return total + sum(
             self._within(node, layout if wanted is None else wanted, order(node))
@@ -250,43 +258,41 @@ class _Costs:
         outermost dimension. On software devices depthwise convolutions take twice as long with
         channels last."""
         if isinstance(node.operator.lowering, Join):
-            (made,) = node.results
+            (whole,) = node.results
             before = order[: order.index(node.arguments["axis"])]
-            return made.byte_length * any(made.shape[axis] > 1 for axis in before)
+            return whole.byte_length * any(whole.shape[axis] > 1 for axis in before)
         if self.software and layout and isinstance(node.operator.lowering, Convolution):
             depthwise = node.arguments["groups"] == node.inputs[0].shape[3 if order == AS_IS else 1]
-            return sum(made.byte_length for made in node.results) * depthwise
+            return sum(result.byte_length for result in node.results) * depthwise
         return 0
 
 
-def _keeps_order(shape: tuple[int, ...], made: Order, wanted: Order) -> bool:
+def _keeps_order(shape: tuple[int, ...], first: Order, second: Order) -> bool:
     """Whether two transposed forms have their elements in the same order in memory, so that one is
     a view of the other."""
-    return [a for a in made if shape[a] != 1] == [a for a in wanted if shape[a] != 1]
+    return [a for a in first if shape[a] != 1] == [a for a in second if shape[a] != 1]
 
 
 # -- rewriting -------------------------------------------------------------------------------------
 class _Rewriting:
     """Rewrites the nodes of a graph, some to compute on transposed tensors."""
 
-    def __init__(self, orders: Mapping[Node, Order]) -> None:
-        self.orders = orders
+    def __init__(self, graph: Graph, orders: Mapping[Node, Order]) -> None:
+        self.graph, self.orders = graph, orders
         self.nodes: list[Node] = []
         #: The forms of each value that exist, by permutation.
         self.forms: dict[Value, dict[Order, Value]] = {}
         #: The transposes of the graph, whose labels new ones take over.
-        self.turns: dict[tuple[Value, Order], Node] = {}
-        self.behind: dict[Value, tuple[Value, Order]] = {}
+        self.transposes: dict[tuple[Value, Order], Node] = {}
+        self.sources = _transposed_forms(graph)
 
-    def run(self, graph: Graph) -> Graph:
+    def run(self) -> Graph:
+        graph = self.graph
         for node in graph.nodes:
-            if _is_turn(node):
-                root, turn = self.behind.get(node.inputs[0], (node.inputs[0], AS_IS))
-                total = composed(turn, node.arguments["permutation"])
-                self.behind[node.output] = root, total
-                self.turns.setdefault((root, total), node)
+            if _is_layout_change(node):
+                self.transposes.setdefault(self.sources[node.output], node)
             elif self.orders.get(node, AS_IS) != AS_IS:
-                self._turned(node, self.orders[node])
+                self._transpose_node(node, self.orders[node])
             else:
                 self.nodes.append(replace(node, operands={
                     name: self.form(value) for name, value in node.operands.items()
@@ -296,46 +302,40 @@ class _Rewriting:
 
     def form(self, value: Value, order: Order = AS_IS) -> Value:
         """A value transposed by ``order``; emits the transpose if there is none yet."""
-        root, total = self.behind.get(value, (value, AS_IS))
+        root, total = self.sources.get(value, (value, AS_IS))
         wanted = composed(total, order) if root.descriptor.rank == 4 else AS_IS
         forms = self.forms.setdefault(root, {AS_IS: root})
         if wanted not in forms:
-            made_as, made = next(iter(forms.items()))
-            back = tuple(made_as.index(axis) for axis in wanted)
-            turn = self.turns.get((root, wanted))
-            emit = Emitter("" if turn is None else turn.label)
+            known, form = next(iter(forms.items()))
+            permutation = tuple(known.index(axis) for axis in wanted)
+            transpose = self.transposes.get((root, wanted))
+            emit = Emitter("" if transpose is None else transpose.label)
             if root.is_constant and root.data is not None:
                 forms[wanted] = emit.constant(root.data.transpose(wanted))
-            elif _keeps_order(root.shape, made_as, wanted):
+            elif _keeps_order(root.shape, known, wanted):
                 shape = [root.shape[axis] for axis in wanted]
-                forms[wanted] = emit.reshape(made, shape)
+                forms[wanted] = emit.reshape(form, shape)
             else:
-                forms[wanted] = emit.transpose(made, permutation=back)
+                forms[wanted] = emit.transpose(form, permutation=permutation)
             self.nodes += emit.nodes
         return forms[wanted]
 
-    def _turned(self, node: Node, order: Order) -> None:
+    def _transpose_node(self, node: Node, order: Order) -> None:
         emit = Emitter()
         operands = {
             name: self._operand(node, name, value, order, emit)
             for name, value in node.operands.items()
         }
-        arguments = dict(node.arguments) | {
-            p.name: p.argument.convert(changed[p.name], f"{node.operator.name}: {p.name}")
-            for changed in [_turned_arguments(node, order)]
-            for p in node.operator.arguments if p.name in changed
-        }
-        given = replace(node, operands=operands).gather(lambda value: value)
-        outputs = emit.apply(node.operator, given, arguments, node.label)
-        self.nodes += [replace(made, origins=node.origins) for made in emit.nodes]
-        for old, new in zip(node.outputs, outputs, strict=True):
+        emit.like(replace(node, operands=operands), **_transposed_arguments(node, order))
+        self.nodes += [replace(new, origins=node.origins) for new in emit.nodes]
+        for old, new in zip(node.outputs, self.nodes[-1].outputs, strict=True):
             self.forms[old] = {order if old.descriptor.rank == 4 else AS_IS: new}
 
     def _operand(
         self, node: Node, name: str, value: Value, order: Order, emit: Emitter
     ) -> Value:
         whole = self.form(value)
-        if name not in _turned_operands(node):
+        if name not in _layout_operands(node):
             return whole
         if value.descriptor.rank == 4:
             return self.form(value, order)
@@ -351,39 +351,27 @@ class _Rewriting:
         return emit.transpose(whole, permutation=order)
 
 
-def assign_layouts(
-    graph: Graph,
-    kept: frozenset[str] = frozenset(),
-    software: bool = False,
-    applied: Callable[[str], None] = lambda text: None,
-) -> Graph:
+def assign_layouts(graph: Graph, compilation: Compilation) -> Graph:
     """The graph with each region in the layout that leaves the fewest bytes to transpose; unchanged
-    if none gains. Operators named by ``kept`` stay as they are. ``software``: the graph is for a
-    software device."""
-    if not any(map(_is_turn, graph.nodes)):
+    if none gains. Operators forced to the CPU stay as they are."""
+    if not any(map(_is_layout_change, graph.nodes)):
         return graph
+    profile = compilation.profile
     orders: dict[Node, Order] = {}
-    costs = _Costs(graph, software)
-    for region in _Regions(graph, kept):
+    costs = _Costs(graph, profile is not None and profile.is_software)
+    for region in _Regions(graph, compilation.force_cpu):
         cost = {wanted: costs.of(region, wanted) for wanted in (None, 0, 1)}
         wanted = min(cost, key=lambda choice: cost[choice])
         if wanted is None or cost[wanted] == cost[None]:
             continue
         orders |= {
-            node: order_between(layout, wanted) for node, layout in region.layouts.items()
+            node: permutation_between(layout, wanted) for node, layout in region.layouts.items()
         }
         name = "nhwc" if wanted else "nchw"
         saved = cost[None] - cost[wanted]
-        applied(f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed")
-    return _Rewriting(orders).run(graph) if orders else graph
+        text = f"{len(region.layouts)} operators as {name}, {saved} bytes not transposed"
+        compilation.notes.add("layout", text)
+    return _Rewriting(graph, orders).run() if orders else graph
 
 
-def _run(graph: Graph, compilation: Compilation) -> Graph:
-    profile = compilation.profile
-    return assign_layouts(
-        graph, compilation.force_cpu, profile is not None and profile.is_software,
-        lambda text: compilation.notes.add("layout", text),
-    )
-
-
-LAYOUT = Pass("layout", _run)
+LAYOUT = Pass("layout", assign_layouts)

@@ -4,42 +4,40 @@ normalisation and normalisation by the root mean square, including casts to floa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from ..ir import Emitter, Value
-from .activations import number
-from .patterns import Anything, Constant, Match, Op
-from .rewrite import Rewrite, rewrite, rewrite_pass
+from .activations import element, number, single
+from .patterns import Anything, Match, OneOf, Op
+from .rewrite import rewrite, rewrite_pass
 
 
 def _mean(part: Any, bind: str) -> Op:
     return Op("reduce_mean", bind=bind, input=part, keep_dimensions=True)
 
 
-def _squares(part: Any) -> tuple[Op, ...]:
-    return Op("pow", a=part, b=number(2, 0)), Op("mul", a=part, b=part)
-
-
-def _divided(part: Any, square: Op) -> Iterator[Op]:
-    """``part`` / √(mean of ``square`` + epsilon), in every form of the division."""
+def _divided(part: Any) -> OneOf:
+    """``part`` / √(mean of its squares + epsilon), in every form of the division."""
+    square = OneOf(Op("pow", a=part, b=number(2, 0)), Op("mul", a=part, b=part))
     variance = Op(
         "add", a=_mean(square, "variance"), commutative=True,
-        b=Constant("epsilon", where=lambda v: v.data is not None and v.data.size == 1),
+        b=single("epsilon", lambda epsilon: 0 <= epsilon < math.inf),
     )
     deviation = Op("sqrt", input=variance)
-    yield Op("div", a=part, b=deviation)
-    for inverse in (
+    inverse = OneOf(
         Op("reciprocal", input=deviation),
         Op("div", a=number(1, 0), b=deviation),
         Op("pow", a=variance, b=number(-0.5, 0)),
-    ):
-        yield Op("mul", a=part, b=inverse, commutative=True)
+    )
+    return OneOf(
+        Op("div", a=part, b=deviation),
+        Op("mul", a=part, b=inverse, commutative=True),
         # The scale of the result, multiplied by the inverse first.
-        yield Op(
+        Op(
             "mul", a=part, commutative=True,
             b=Op("mul", a=inverse, b="factor", commutative=True),
-        )
+        ),
+    )
 
 
 def _times_factor(match: Match, emit: Emitter, normal: Value) -> Value | None:
@@ -48,27 +46,26 @@ def _times_factor(match: Match, emit: Emitter, normal: Value) -> Value | None:
     return result if result.shape == match.root.output.shape else None
 
 
-def _epsilon(match: Match) -> float | None:
-    epsilon = float(match["epsilon"].data.reshape(-1)[0])
-    return epsilon if math.isfinite(epsilon) and epsilon >= 0 else None
-
-
-def _layer(match: Match, emit: Emitter) -> Value | None:
+@rewrite(_divided(Op("sub", bind="centred", a="x", b=_mean("x", "mean"))))
+def layer_normalization(match: Match, emit: Emitter) -> Value | None:
     """(x − mean) / √(mean((x − mean)²) + epsilon)"""
-    x, epsilon = match["x"], _epsilon(match)
     axes = match["mean"].arguments["axes"]
-    if axes != match["variance"].arguments["axes"] or epsilon is None or not axes:
+    if axes != match["variance"].arguments["axes"] or not axes:
         return None
-    return _times_factor(match, emit, emit.layer_normalization(x, axes=axes, epsilon=epsilon))
+    epsilon = element(match["epsilon"])
+    normal = emit.layer_normalization(match["x"], axes=axes, epsilon=epsilon)
+    return _times_factor(match, emit, normal)
 
 
-def _root_mean_square(match: Match, emit: Emitter) -> Value | None:
+@rewrite(_divided("x"))
+def rms_normalization(match: Match, emit: Emitter) -> Value | None:
     """x / √(mean(x²) + epsilon)"""
-    x, epsilon = match["x"], _epsilon(match)
     axes = match["variance"].arguments["axes"]
-    if epsilon is None or not axes:
+    if not axes:
         return None
-    return _times_factor(match, emit, emit.rms_normalization(x, axes=axes, epsilon=epsilon))
+    epsilon = element(match["epsilon"])
+    normal = emit.rms_normalization(match["x"], axes=axes, epsilon=epsilon)
+    return _times_factor(match, emit, normal)
 
 
 @rewrite(Op("cast", input=Op(
@@ -83,14 +80,6 @@ def cast_normalization(match: Match, emit: Emitter) -> Value | None:
     return emit.like(match["norm"], input=match["x"])
 
 
-def _rules() -> Iterator[Rewrite]:
-    centred = Op("sub", bind="centred", a="x", b=_mean("x", "mean"))
-    for part, name, build in (
-        (centred, "layer_normalization", _layer), ("x", "rms_normalization", _root_mean_square)
-    ):
-        for square in _squares(part):
-            for pattern in _divided(part, square):
-                yield Rewrite(name, pattern, build)
-
-
-FUSE_NORMS = rewrite_pass("fuse_norms", *_rules(), cast_normalization)
+FUSE_NORMS = rewrite_pass(
+    "fuse_norms", layer_normalization, rms_normalization, cast_normalization
+)

@@ -69,48 +69,30 @@ def _bound(bindings: Bindings, word: str, item: Any) -> Bindings | None:
 
 @dataclass(frozen=True)
 class Anything:
-    """Any value, bound to a word."""
+    """Any value, bound to a word. With ``single_use`` nothing else reads it."""
 
     bind: str = ""
     where: Callable[[Value], bool] = lambda value: True
+    single_use: bool = False
 
     def matches(
         self, value: Value, graph: GraphView, bindings: Bindings
     ) -> Iterator[PartialMatch]:
         bound = _bound(bindings, self.bind, value)
         if bound is not None and self.where(value):
-            yield (), bound
+            if not self.single_use or graph.uses(value) == 1:
+                yield (), bound
 
 
-@dataclass(frozen=True)
-class Constant:
-    """A constant with known elements, so not a constant tensor. With ``single_use`` nothing else
-    reads it, so that a constant computed from it may replace it in memory."""
-
-    bind: str = ""
-    single_use: bool = False
-    where: Callable[[Value], bool] = lambda value: True
+class Constant(Anything):
+    """A constant with known elements, so not a constant tensor. With ``single_use`` a constant
+    computed from it may replace it in memory."""
 
     def matches(
         self, value: Value, graph: GraphView, bindings: Bindings
     ) -> Iterator[PartialMatch]:
-        bound = _bound(bindings, self.bind, value)
-        if bound is None or value.data is None or not self.where(value):
-            return
-        if not self.single_use or graph.uses(value) == 1:
-            yield (), bound
-
-
-class Maybe:
-    """Matches ``pattern``, or an absent operand; then nothing is bound."""
-
-    def __init__(self, pattern: Any) -> None:
-        self.pattern = _pattern(pattern)
-
-    def matches(
-        self, value: Value, graph: GraphView, bindings: Bindings
-    ) -> Iterator[PartialMatch]:
-        return self.pattern.matches(value, graph, bindings)
+        if value.data is not None:
+            yield from super().matches(value, graph, bindings)
 
 
 class OneOf:
@@ -119,11 +101,25 @@ class OneOf:
     def __init__(self, *patterns: Any) -> None:
         self.patterns = tuple(map(_pattern, patterns))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The operators of the root, if all patterns are of nodes."""
+        return frozenset().union(*(pattern.names for pattern in self.patterns))
+
+    def matches_at(self, root: Node, graph: GraphView) -> Iterator[Match]:
+        """As of `Op`."""
+        for pattern in self.patterns:
+            yield from pattern.matches_at(root, graph)
+
     def matches(
         self, value: Value, graph: GraphView, bindings: Bindings
     ) -> Iterator[PartialMatch]:
         for pattern in self.patterns:
             yield from pattern.matches(value, graph, bindings)
+
+
+class Maybe(OneOf):
+    """Matches a pattern, or an absent operand; then nothing is bound."""
 
 
 class Op:

@@ -14,13 +14,13 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Emitter, Graph, Node, Value
 from ..ops.quantized import WEIGHT_TYPES
-from .fold import derived_constant, evaluated
+from .fold import derived_constant, fold_nodes
 from .patterns import Anything, Constant, Match, Maybe, Op
 from .pipeline import Compilation, Pass
-from .rewrite import Rewrite, Substitution, apply_rewrites
+from .rewrite import Rewrite, apply_rewrites
 
 # Weights with fewer elements are folded: the memory they take does not justify a kernel.
-_LEAST_ELEMENTS = 4096
+_MIN_ELEMENTS = 4096
 
 
 def _weights(rank: int = 2) -> Op:
@@ -28,7 +28,7 @@ def _weights(rank: int = 2) -> Op:
         "dequantize_linear", bind="weights", scale=Constant("scale"), zero_point=Constant("zero"),
         input=Anything("integers", where=lambda v: (
             v.is_constant and v.data_type in WEIGHT_TYPES and len(v.shape) == rank
-            and v.descriptor.size >= _LEAST_ELEMENTS
+            and v.descriptor.size >= _MIN_ELEMENTS
         )),
     )
 
@@ -147,8 +147,8 @@ def _scale_of_blocks(
     if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
         return None
     wide = scale.data.astype(np.float32)
-    turned = wide if columns == 0 else wide.T
-    return np.repeat(turned, shape[columns] // turned.shape[0], axis=0)
+    transposed_scale = wide if columns == 0 else wide.T
+    return np.repeat(transposed_scale, shape[columns] // transposed_scale.shape[0], axis=0)
 
 
 def _transposed(integers: Value) -> Value:
@@ -192,35 +192,24 @@ def fold_weights(
 ) -> Graph:
     """The graph with floats in place of dequantised constants that only ``products`` read, even
     where they take more memory than folding allows."""
-    known = Substitution()
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        folded = node.operator.name == "dequantize_linear" and _is_folded(
-            node, graph, compilation, products
+
+    def is_folded(node: Node) -> bool:
+        if node.operator.name != "dequantize_linear":
+            return False
+        readers = list(graph.users.get(node.output, ()))
+        readers += [
+            after for reader in readers if reader.operator.name == "transpose"
+            for after in graph.users.get(reader.output, ())
+        ]
+        return (
+            node.operator.name not in compilation.force_cpu
+            and all(value.data is not None for value in node.inputs)
+            and node.output not in graph.output_values
+            and all(reader.operator.name in products | {"transpose"} for reader in readers)
+            and any(reader.operator.name in products for reader in readers)
         )
-        if folded:
-            known.update(zip(node.outputs, evaluated(node), strict=True))
-            compilation.notes.add("fold", node.title)
-        else:
-            nodes.append(known.apply(node))
-    return known.rebuild(graph, nodes)
 
-
-def _is_folded(
-    node: Node, graph: Graph, compilation: Compilation, products: frozenset[str]
-) -> bool:
-    readers = list(graph.users.get(node.output, ()))
-    readers += [
-        after for reader in readers if reader.operator.name == "transpose"
-        for after in graph.users.get(reader.output, ())
-    ]
-    return (
-        node.operator.name not in compilation.force_cpu
-        and all(value.data is not None for value in node.inputs)
-        and node.output not in graph.output_values
-        and all(reader.operator.name in products | {"transpose"} for reader in readers)
-        and any(reader.operator.name in products for reader in readers)
-    )
+    return fold_nodes(graph, compilation, is_folded)
 
 
 def takes_quantized(profile: DeviceProfile) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import Emitter, Graph, Node, Value
-from .patterns import Match, Op
+from .patterns import Match, OneOf, Op
 from .pipeline import Compilation, Pass
 
 Replacement = Value | Sequence[Value] | None
@@ -56,19 +56,25 @@ class Rewrite:
     ``emit``, or None if the rewrite does not apply."""
 
     name: str
-    pattern: Op
+    pattern: Op | OneOf
     build: Callable[[Match, Emitter], Replacement]
 
 
-def rewrite(pattern: Op) -> Callable[[Callable[[Match, Emitter], Replacement]], Rewrite]:
+def rewrite(pattern: Op | OneOf) -> Callable[[Callable[[Match, Emitter], Replacement]], Rewrite]:
     """Decorator that makes a rewrite of the function that builds the replacement."""
     return lambda build: Rewrite(build.__name__, pattern, build)
 
 
-def rewrite_pass(name: str, *rewrites: Rewrite) -> Pass[Graph]:
-    """An optional pass that applies the rewrites until none fits."""
+def rewrite_pass(
+    name: str, *rewrites: Rewrite, rounds: int = _MAX_ROUNDS,
+    when: Callable[[Compilation], bool] = lambda compilation: True,
+) -> Pass[Graph]:
+    """An optional pass that applies the rewrites until none fits, at most in ``rounds`` walks over
+    the graph. It changes nothing unless ``when`` holds."""
 
     def run(graph: Graph, compilation: Compilation) -> Graph:
+        if not when(compilation):
+            return graph
         return apply_rewrites(
             graph,
             rewrites,
@@ -76,7 +82,7 @@ def rewrite_pass(name: str, *rewrites: Rewrite) -> Pass[Graph]:
             applied=lambda text: compilation.notes.add(name, text),
         )
 
-    return Pass(name, run, rounds=_MAX_ROUNDS)
+    return Pass(name, run, rounds=rounds)
 
 
 def apply_rewrites(

@@ -2,9 +2,8 @@
 saved graphs. Imports `kernels/` and the folders below it, and no runtime."""
 
 from .compile import Target, check_forced, check_skip, compile_program, kernels_of
-from .constants import Constants, FileRange, HostArray, TensorStorage
+from .constants import Constants, TensorStorage
 from .program import (
-    BarrierStep,
     CopyStep,
     CpuStep,
     CpuTensor,
@@ -12,17 +11,14 @@ from .program import (
     DeviceStep,
     DispatchStep,
     HostSegment,
-    Origin,
     Program,
     Range,
     SetupPart,
-    Slot,
 )
-from .report import GraphReport, ReportLine, ReportStep
+from .report import GraphReport, ReportLine
 from .reporting import with_kernels
 
 __all__ = [
-    "BarrierStep",
     "Constants",
     "CopyStep",
     "CpuStep",
@@ -30,17 +26,12 @@ __all__ = [
     "DeviceSegment",
     "DeviceStep",
     "DispatchStep",
-    "FileRange",
     "GraphReport",
-    "HostArray",
     "HostSegment",
-    "Origin",
     "Program",
     "Range",
     "ReportLine",
-    "ReportStep",
     "SetupPart",
-    "Slot",
     "Target",
     "TensorStorage",
     "check_forced",

@@ -10,7 +10,7 @@ from webnn_vk.driver.resources import ALIGNMENT
 from webnn_vk.support.integers import round_up
 
 
-class Life(NamedTuple):
+class Lifetime(NamedTuple):
     """Bytes that are needed from the time ``first`` to the time ``last``, inclusive."""
 
     size: int
@@ -18,10 +18,10 @@ class Life(NamedTuple):
     last: int
 
 
-def liveness_bound(lives: Sequence[Life]) -> int:
+def liveness_bound(lifetimes: Sequence[Lifetime]) -> int:
     """The most bytes that are needed at one time: the least that any arena takes."""
-    changes = [(life.first, round_up(life.size, ALIGNMENT)) for life in lives]
-    changes += [(life.last + 1, -round_up(life.size, ALIGNMENT)) for life in lives]
+    changes = [(life.first, round_up(life.size, ALIGNMENT)) for life in lifetimes]
+    changes += [(life.last + 1, -round_up(life.size, ALIGNMENT)) for life in lifetimes]
     most = now = 0
     for _, size in sorted(changes):
         now += size
@@ -29,19 +29,19 @@ def liveness_bound(lives: Sequence[Life]) -> int:
     return most
 
 
-def placed_within(lives: Sequence[Life], wanted: int, work: int) -> tuple[list[int], int]:
-    """An offset for each life, and the bytes of all: the best of several plans, or the first that
-    takes no more than the ``wanted`` bytes. ``work``: the number of pairs of lives to compare; at
-    least one plan is made.
+def placed_within(lifetimes: Sequence[Lifetime], wanted: int, work: int) -> tuple[list[int], int]:
+    """An offset for each lifetime, and the total bytes: the best of several plans, or the first
+    that takes at most the ``wanted`` bytes. ``work``: the number of pairs of lifetimes to compare.
+    At least one plan is made.
 
     A plan places the largest first, each in the tightest gap among those that are needed at the
     same time. The first that reaches beyond the wanted bytes is placed first in the next plan.
     """
-    order = sorted(range(len(lives)), key=lambda n: (-lives[n].size, lives[n].first))
+    order = sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].size, lifetimes[n].first))
     best: list[int] = []
     least = -1
-    for _ in range(max(1, work // max(1, len(lives) ** 2))):
-        offsets, total, beyond = _placed_in_order(lives, order, wanted)
+    for _ in range(max(1, work // max(1, len(lifetimes) ** 2))):
+        offsets, total, beyond = _placed_in_order(lifetimes, order, wanted)
         if least < 0 or total < least:
             best, least = offsets, total
         if beyond < 0:
@@ -52,15 +52,15 @@ def placed_within(lives: Sequence[Life], wanted: int, work: int) -> tuple[list[i
 
 
 def _placed_in_order(
-    lives: Sequence[Life], order: Sequence[int], wanted: int
+    lifetimes: Sequence[Lifetime], order: Sequence[int], wanted: int
 ) -> tuple[list[int], int, int]:
     """An offset for each, the bytes of all, and the first that reaches beyond the ``wanted`` bytes,
     -1 if none does."""
-    offsets = [0] * len(lives)
-    placed: list[tuple[int, int, Life]] = []
+    offsets = [0] * len(lifetimes)
+    placed: list[tuple[int, int, Lifetime]] = []
     total, beyond = 0, -1
     for number in order:
-        life = lives[number]
+        life = lifetimes[number]
         size = round_up(life.size, ALIGNMENT)
         end, best, gap = 0, -1, 0
         for start, stop, other in placed:

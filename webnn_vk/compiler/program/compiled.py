@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir import Graph, parse
 from ..ir.literals import digest
 from .program import CompiledText, Originals, Program
-
-
-@dataclass(frozen=True)
-class GraphText:
-    """A program's graph as text. Its constants ``tensor(n)`` are numbers into ``originals``."""
-
-    graph: CompiledText
-    originals: Originals
 
 
 def compiled_graph(program: Program) -> Graph | None:
@@ -38,13 +29,13 @@ def compiled_graph(program: Program) -> Graph | None:
     return graph
 
 
-def graph_text(program: Program) -> GraphText | None:
-    """The graph as text, for files."""
+def graph_text(program: Program) -> tuple[CompiledText, Originals] | None:
+    """The graph as text, for files. Its constants ``tensor(n)`` are numbers into the originals."""
     graph = program.compiled
     if graph is None:
         return None
     if isinstance(graph, CompiledText):
-        return GraphText(graph, program.originals)
+        return graph, program.originals
     arrays: dict[str, np.ndarray] = {}
     numbers: list[int] = []
     for value in graph.constants():
@@ -54,8 +45,8 @@ def graph_text(program: Program) -> GraphText | None:
             arrays[digest(value.descriptor, value.data)] = value.data
     text = CompiledText(str(graph), arrays)
     if not program.originals:
-        return GraphText(text, tuple(((number, ""),) for number in numbers))
-    return GraphText(text, tuple(program.originals[number] for number in numbers))
+        return text, tuple(((number, ""),) for number in numbers)
+    return text, tuple(program.originals[number] for number in numbers)
 
 
 def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:

@@ -31,22 +31,22 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
-            about = os.fstat(file.fileno())
-            self.identity = about.st_dev, about.st_ino, about.st_mtime_ns
+            status = os.fstat(file.fileno())
+            self.identity = status.st_dev, status.st_ino, status.st_mtime_ns
             # An empty file can't be mapped.
-            empty = not about.st_size
+            empty = not status.st_size
             self.data = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
 
 
 @dataclass(frozen=True)
 class FileRange:
-    """``length`` bytes of a file from ``offset`` on. The file must not change while it is in use.
-    ``mapped``: the file if it is mapped already; then it may be deleted."""
+    """``length`` bytes of a mapped file from ``offset`` on. The file may be deleted, but must not
+    change while it is in use."""
 
     path: Path
     offset: int
     length: int
-    mapped: MappedFile | None = field(default=None, compare=False, repr=False)
+    mapped: MappedFile = field(compare=False, repr=False)
 
 
 Reference = HostArray | TensorStorage | FileRange
@@ -82,18 +82,14 @@ class Constants:
         return isinstance(reference, HostArray) and reference.key is not None
 
     def read(self, number: int) -> np.ndarray:
-        """The bytes of a constant in host memory or in a file, which is mapped: a flat uint8 array.
-        TypeError for a constant tensor; ValueError if the file is too short."""
+        """The bytes of a constant in host memory or in a file: a flat uint8 array. TypeError for a
+        constant tensor."""
         reference = self[number]
         match reference:
             case HostArray(data):
                 return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            case FileRange(path, offset, length, mapped):
-                if mapped is not None:
-                    return mapped.data[offset : offset + length]
-                if offset + length > path.stat().st_size:
-                    raise ValueError(f"constant {number}: {path} has no {offset}+{length} bytes")
-                return np.memmap(path, np.uint8, "r", offset, (length,))
+            case FileRange(_, offset, length, mapped):
+                return mapped.data[offset : offset + length]
         raise TypeError(f"constant {number} is a constant tensor; its bytes are on the device")
 
     def identity(self, number: int) -> Any:
@@ -105,8 +101,8 @@ class Constants:
                 return data if key is None else key
             case TensorStorage(storage):
                 return storage
-            case FileRange(path) as part:
-                return part, (part.mapped or MappedFile(path)).identity
+            case FileRange() as part:
+                return part, part.mapped.identity
 
     def share(self, known: MutableMapping[str, np.ndarray]) -> list[np.ndarray]:
         """Use the bytes that ``known`` has under the keys of constants in host memory, and add the

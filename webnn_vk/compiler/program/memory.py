@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from webnn_vk.driver.resources import ALIGNMENT
 from webnn_vk.support.integers import round_up
 
-from .arena import ArenaPlanner, Life, WholeBlocks, liveness_bound, placed_within
+from .arena import ArenaPlanner, Lifetime, WholeBlocks, liveness_bound, placed_within
 from .program import Slot
 
 # An arena is good enough if it exceeds the bytes alive at one time by at most 1/50.
@@ -96,12 +96,12 @@ def _placed_tighter(
     for time, touched in enumerate(times):
         for slot in touched:
             first.setdefault(slot, time)
-    lives = [Life(rooms[slot], first[slot], last[slot]) for slot in slots]
-    bound = liveness_bound(lives)
+    lifetimes = [Lifetime(rooms[slot], first[slot], last[slot]) for slot in slots]
+    bound = liveness_bound(lifetimes)
     wanted = bound + bound // _GOOD_ENOUGH
     if arenas[0] <= wanted:
         return
-    offsets, total = placed_within(lives, wanted, _PAIRS)
+    offsets, total = placed_within(lifetimes, wanted, _PAIRS)
     if total < arenas[0]:
         arenas[0] = total
         for slot, offset in zip(slots, offsets, strict=True):

@@ -22,6 +22,9 @@ from .report import GraphReport
 
 T = TypeVar("T")
 
+#: Values of specialisation constants: number and 4 bytes of each.
+SpecConstants = tuple[tuple[int, bytes], ...]
+
 #: Kinds of slots; see ``Slot``.
 KINDS = (
     "input", "output", "constant", "packed", "arena", "scratch", "params", "host", "array",
@@ -87,7 +90,7 @@ class DispatchStep:
     into the program's origins; ``flops`` and ``bytes`` are of this dispatch."""
 
     spec: KernelSpec
-    constants: tuple[tuple[int, bytes], ...]
+    constants: SpecConstants
     push: bytes
     bindings: tuple[Range, ...]
     groups: tuple[int, int, int]
@@ -170,9 +173,9 @@ class SetupPart:
 
     target: int
     constant: int
-    steps: tuple[DeviceStep, ...]
     packing: str = ""
     scratch: int = 0
+    steps: tuple[DeviceStep, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

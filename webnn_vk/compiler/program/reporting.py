@@ -7,62 +7,59 @@ from dataclasses import replace
 
 from webnn_vk.support.errors import sanitize
 
-from .program import CopyStep, CpuStep, DispatchStep, HostSegment, Origin, Program, Slot
+from .program import (
+    BarrierStep,
+    CopyStep,
+    CpuStep,
+    DispatchStep,
+    HostSegment,
+    Origin,
+    Program,
+    Slot,
+)
 from .report import GraphReport, ReportLine, ReportStep
+
+#: The kernel and variant of CPU steps, by their origins.
+CpuKernels = Mapping[int, tuple[str, str]]
 
 
 def with_report(program: Program, folded: tuple[str, ...] = ()) -> Program:
     """The program with the report of its steps."""
+    return replace(program, report=_report(program, folded, {}))
+
+
+def with_kernels(report: GraphReport, program: Program, kernels: CpuKernels) -> GraphReport:
+    """The report with the kernels and variants of CPU steps."""
+    if not kernels:
+        return report
+    made = _report(program, report.folded, kernels)
+    return replace(made, build_seconds=report.build_seconds)
+
+
+def _report(program: Program, folded: tuple[str, ...], kernels: CpuKernels) -> GraphReport:
     located = [
-        (_origin(step), _line(step, program, isinstance(segment, HostSegment)))
+        (None if isinstance(step, CopyStep) else step.origin,
+         _line(step, program, isinstance(segment, HostSegment), kernels))
         for segment in program.segments
         for step in segment.steps
-        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+        if not isinstance(step, BarrierStep)
     ]
     packed = sum(s.size for s in program.slots if s.kind == "packed")
     kept = [*program.resident_constants(), *program.host_constants()]
-    report = GraphReport(
+    return GraphReport(
         tuple(_steps(located, program.origins)),
         folded,
         arena_bytes=sum(program.arenas),
         weight_bytes=sum(program.constants[i].byte_length for i in kept) + packed,
         lines=tuple(line for _, line in located),
         setup=tuple(
-            _line(step, program, False)
+            _line(step, program, False, kernels)
             for part in program.setup
             for step in part.steps
-            if isinstance(step, (DispatchStep, CopyStep))
+            if not isinstance(step, BarrierStep)
         ),
         packed_bytes=packed,
     )
-    return replace(program, report=report)
-
-
-def with_kernels(
-    report: GraphReport, program: Program, notes: Mapping[int, tuple[str, str]]
-) -> GraphReport:
-    """The report with the kernel and variant of CPU steps, by their origins."""
-    if not notes:
-        return report
-    located: list[tuple[int | None, ReportLine]] = []
-    steps = (
-        step for segment in program.segments for step in segment.steps
-        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
-    )
-    for step, line in zip(steps, report.lines, strict=True):
-        number = _origin(step)
-        if isinstance(step, CpuStep) and number in notes:
-            kernel, variant = notes[number]
-            line = replace(line, kernel=kernel, variant=variant)
-        located.append((number, line))
-    return replace(
-        report, steps=tuple(_steps(located, program.origins)),
-        lines=tuple(line for _, line in located),
-    )
-
-
-def _origin(step: DispatchStep | CopyStep | CpuStep) -> int | None:
-    return None if isinstance(step, CopyStep) else step.origin
 
 
 def _steps(
@@ -89,7 +86,7 @@ def _steps(
 
 
 def _line(
-    step: DispatchStep | CopyStep | CpuStep, program: Program, on_host: bool
+    step: DispatchStep | CopyStep | CpuStep, program: Program, on_host: bool, kernels: CpuKernels
 ) -> ReportLine:
     match step:
         case DispatchStep():
@@ -109,7 +106,7 @@ def _line(
             origin = program.origins[step.origin]
             tensors = (*step.operands.values(), *step.results)
             return ReportLine(
-                origin.operators, origin.device, "numpy",
+                origin.operators, origin.device, *kernels.get(step.origin, ("numpy", "")),
                 bytes=sum(t.descriptor.byte_length for t in tensors), reason=origin.reason,
             )
 

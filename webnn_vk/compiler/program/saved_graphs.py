@@ -30,7 +30,7 @@ _FORMAT, _VERSION = "webnn_vk saved graph", 1
 _MAX_KEY = 65536
 #: Folders without an entry that are older than this, in seconds, are left from interrupted saving.
 _ABANDONED = 3600.0
-# What may differ between two runs on one device.
+# Properties that may differ between two runs on one device.
 _IDLE = ("note", "memory_heaps", "memory_types")
 
 
@@ -47,19 +47,19 @@ class SavedGraphs:
         """Save the files that ``write`` writes into the folder that it is given. NotSupportedError
         without a folder, OperationError if the files can't be written."""
         root = self._root("save_graph", create=True)
-        entry = root / _entry_name(key)
+        path = root / _entry_name(key)
         folder = root / uuid.uuid4().hex
         try:
             folder.mkdir(mode=0o700)
             try:
                 write(folder)
-                about = {
+                entry = {
                     "format": _FORMAT, "version": _VERSION, "key": key, "library": self.version,
                     "device": self._device(), "folder": folder.name, "unused": sorted(unused),
                     "files": {name: _digest(folder / name) for name in (serial.TEXT, serial.DATA)},
                 }
-                before = _read_entry(entry)
-                write_atomically(entry, json.dumps(about, indent=1).encode(), mode=0o600)
+                before = _read_entry(path)
+                write_atomically(path, json.dumps(entry, indent=1).encode(), mode=0o600)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -75,20 +75,20 @@ class SavedGraphs:
         what = f"load_graph: {_shown(key)}"
         root = self._root("load_graph")
         for attempt in (1, 2):
-            about = _read_entry(root / _entry_name(key))
-            if about is None:
+            entry = _read_entry(root / _entry_name(key))
+            if entry is None:
                 raise NotSupportedError(f"{what}: no graph is saved under this key in {root}")
-            reason = self._other(about)
+            reason = self._mismatch(entry)
             if reason:
                 raise NotSupportedError(f"{what}: {reason}; build and save it again")
-            folder = root / about["folder"]
+            folder = root / entry["folder"]
             try:
                 for name in (serial.TEXT, serial.DATA):
-                    if _digest(folder / name) != about["files"][name]:
+                    if _digest(folder / name) != entry["files"][name]:
                         raise ValueError(f"{name} is damaged")
                 loaded = serial.load(folder)
                 _check_modules(loaded)
-                return loaded, frozenset(map(str, about["unused"]))
+                return loaded, frozenset(map(str, entry["unused"]))
             except FileNotFoundError as error:
                 # Another process replaced the graph after the entry was read: try again.
                 if attempt == 2:
@@ -101,48 +101,48 @@ class SavedGraphs:
 
     def keys(self) -> list[str]:
         """The keys of all graphs in the folder, sorted."""
-        return sorted(about["key"] for _, about in self._entries(self._root("list_graphs")))
+        return sorted(entry["key"] for _, entry in self._entries(self._root("list_graphs")))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each graph in the folder by its key, including graphs for other devices. Raises
         as ``keys``."""
         root = self._root("list_graphs")
         found = {}
-        for _, about in self._entries(root):
+        for _, entry in self._entries(root):
             with contextlib.suppress(FileNotFoundError):  # another process clears
-                files = (root / about["folder"]).glob("*")
-                found[about["key"]] = sum(path.stat().st_size for path in files)
+                files = (root / entry["folder"]).glob("*")
+                found[entry["key"]] = sum(path.stat().st_size for path in files)
         return found
 
     def damaged(self) -> dict[str, str]:
         """The graphs whose files have changed since they were saved: the reason by key. Raises as
         ``keys``."""
         root, found = self._root("list_graphs"), {}
-        for entry, about in self._entries(root):
+        for path, entry in self._entries(root):
             for name in (serial.TEXT, serial.DATA):
                 try:
-                    if _digest(root / about["folder"] / name) != about["files"].get(name):
-                        found[about["key"]] = f"{name} is damaged"
+                    if _digest(root / entry["folder"] / name) != entry["files"].get(name):
+                        found[entry["key"]] = f"{name} is damaged"
                 except OSError as error:
-                    if _read_entry(entry) == about:  # else removed or replaced by another process
-                        found[about["key"]] = f"{name}: {error.strerror or error}"
+                    if _read_entry(path) == entry:  # else removed or replaced by another process
+                        found[entry["key"]] = f"{name}: {error.strerror or error}"
         return found
 
     def delete(self, key: str) -> None:
         """Remove a graph. NotSupportedError when there is none."""
         root = self._root("delete_graph")
-        entry = root / _entry_name(key)
-        about = _read_entry(entry)
+        path = root / _entry_name(key)
+        entry = _read_entry(path)
         try:
-            entry.unlink()
+            path.unlink()
         except FileNotFoundError:
             raise NotSupportedError(
                 f"delete_graph: {_shown(key)}: no graph is saved under this key in {root}"
             ) from None
         except OSError as error:
             raise OperationError(f"delete_graph: {error}") from error
-        if about is not None:
-            shutil.rmtree(root / about["folder"], ignore_errors=True)
+        if entry is not None:
+            shutil.rmtree(root / entry["folder"], ignore_errors=True)
 
     def _root(self, what: str, create: bool = False) -> Path:
         """The folder. No other user may write to it, since its programs run on the device."""
@@ -151,13 +151,13 @@ class SavedGraphs:
         try:
             if create:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            about = self.folder.stat()
+            status = self.folder.stat()
         except FileNotFoundError:
             return self.folder
         except OSError as error:
             raise NotSupportedError(f"{what}: {error}") from error
         if hasattr(os, "geteuid") and (
-            about.st_uid != os.geteuid() or about.st_mode & 0o022
+            status.st_uid != os.geteuid() or status.st_mode & 0o022
         ):
             raise NotSupportedError(
                 f"{what}: {self.folder} belongs to another user or others may write to it"
@@ -170,11 +170,11 @@ class SavedGraphs:
         described = json.loads(self.profile.to_json())
         return {name: value for name, value in described.items() if name not in _IDLE}
 
-    def _other(self, about: dict[str, Any]) -> str:
-        """Why the saved graph is not for this device and version, "" when it is."""
-        if about["version"] != _VERSION or about["library"] != self.version:
-            return f"it was saved by webnn_vk {about['library']}, this is {self.version}"
-        saved, here = about["device"], self._device()
+    def _mismatch(self, entry: dict[str, Any]) -> str:
+        """Why the saved graph can't be used on this device with this version; "" if it can."""
+        if entry["version"] != _VERSION or entry["library"] != self.version:
+            return f"it was saved by webnn_vk {entry['library']}, this is {self.version}"
+        saved, here = entry["device"], self._device()
         if saved == here:
             return ""
         if saved is None or here is None:
@@ -193,13 +193,13 @@ class SavedGraphs:
 
     def _entries(self, root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         for path in root.glob("*.json"):
-            about = _read_entry(path)
-            if about is not None and path.name == _entry_name(about["key"]):
-                yield path, about
+            entry = _read_entry(path)
+            if entry is not None and path.name == _entry_name(entry["key"]):
+                yield path, entry
 
     def _sweep(self, root: Path) -> None:
         """Remove folders whose saving or removal was interrupted."""
-        named = {about["folder"] for _, about in self._entries(root)}
+        named = {entry["folder"] for _, entry in self._entries(root)}
         for path in root.iterdir():
             with contextlib.suppress(OSError, ValueError):
                 uuid.UUID(path.name)
@@ -227,12 +227,12 @@ def _entry_name(key: str) -> str:
 def _read_entry(path: Path) -> dict[str, Any] | None:
     """The entry in a file; None if it is no entry."""
     try:
-        about = json.loads(path.read_bytes())
-        uuid.UUID(about["folder"])  # a name of ours, not a path
-        known = about["format"] == _FORMAT and isinstance(about["key"], str)
-        sound = isinstance(about["device"], (dict, type(None)))
-        sound = sound and isinstance(about["files"], dict) and isinstance(about["unused"], list)
-        return about if known and sound and about.keys() >= {"version", "library"} else None
+        entry = json.loads(path.read_bytes())
+        uuid.UUID(entry["folder"])  # a name of ours, not a path
+        known = entry["format"] == _FORMAT and isinstance(entry["key"], str)
+        sound = isinstance(entry["device"], (dict, type(None)))
+        sound = sound and isinstance(entry["files"], dict) and isinstance(entry["unused"], list)
+        return entry if known and sound and entry.keys() >= {"version", "library"} else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -247,6 +247,6 @@ def _check_modules(loaded: serial.Loaded) -> None:
         raise ValueError("the shaders are missing")
     for spec, module in loaded.modules.items():
         spirv_check.check(module)
-        about = spirv.info(module)
-        if len(about.bindings) > spec.binding_count:
-            raise ValueError(f"a shader of {spec.template} has {len(about.bindings)} bindings")
+        info = spirv.info(module)
+        if len(info.bindings) > spec.binding_count:
+            raise ValueError(f"a shader of {spec.template} has {len(info.bindings)} bindings")

@@ -35,19 +35,6 @@ from .program import (
 
 
 @dataclass
-class Lowered:
-    """``segments`` in order of execution. ``setup`` parts come without barriers and places for
-    their scratch; ``constants`` are the values by number."""
-
-    slots: list[Slot] = field(default_factory=list)
-    segments: list[OpenSegment] = field(default_factory=list)
-    setup: list[SetupPart] = field(default_factory=list)
-    constants: list[Value] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
-    params: bytearray = field(default_factory=bytearray)
-
-
-@dataclass
 class OpenSegment:
     """A segment of a program while its steps are collected, without barriers."""
 
@@ -55,19 +42,19 @@ class OpenSegment:
     steps: list[DispatchStep | CopyStep | CpuStep] = field(default_factory=list)
 
 
-def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> Lowered:
+def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> StepLowering:
     """The steps of a graph. ``profile`` None is the CPU device, where CPU steps work on the tensors
     and constants themselves; elsewhere they see "host" slots and constants from host memory."""
-    lowering = _Lowering(graph, profile)
+    lowering = StepLowering(graph, profile)
     works = (work for work in graph.works if not isinstance(work, Alias))
     for kind, run in itertools.groupby(works, type):
         if kind is HostWork:
-            lowering.host_run(list(run))
+            lowering.cpu_run(list(run))
         else:
             for work in run:
                 lowering.device_work(work)
     lowering.finish()
-    return lowering.made
+    return lowering
 
 
 def packing_name(packing: object) -> str:
@@ -78,11 +65,19 @@ def packing_name(packing: object) -> str:
     return f"{type(packing).__name__}({json.dumps(fields, sort_keys=True)})"
 
 
-class _Lowering:
+class StepLowering:
+    """``segments`` in order of execution. ``setup`` parts come without barriers and places for
+    their scratch; ``constants`` are the values by number."""
+
     def __init__(self, graph: LoweredGraph, profile: DeviceProfile | None) -> None:
         self.graph, self.profile = graph, profile
-        self.made = Lowered()
-        self._places = _resolved(w for w in graph.works if isinstance(w, Alias))
+        self.slots: list[Slot] = []
+        self.segments: list[OpenSegment] = []
+        self.setup: list[SetupPart] = []
+        self.constants: list[Value] = []
+        self.origins: list[Origin] = []
+        self.params = bytearray()
+        self._aliases = _resolved(w for w in graph.works if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         produced = set(self._produced())
         # The first output name of each value that a work computes, which writes it in place.
@@ -92,17 +87,17 @@ class _Lowering:
                 self._output_of.setdefault(self._root(value), name)
         self._on_device = self._device_values()
         # Slots of values on the device, in memory shared with the CPU, and as arrays of the CPU.
-        self._slots: dict[Value, int] = {}
+        self._device_slots: dict[Value, int] = {}
         self._host_slots: dict[Value, int] = {}
         self._arrays: dict[Value, int] = {}
         self._packed: dict[Packed, int] = {}
-        self._fetched: set[Value] = set()
+        self._copied: set[Value] = set()
         self._params_slot: int | None = None
 
     # -- analysis ------------------------------------------------------------------------------
     def _root(self, value: Value) -> Value:
         """The value that has the memory."""
-        return self._places.get(value, (value, 0))[0]
+        return self._aliases.get(value, (value, 0))[0]
 
     def _produced(self) -> Iterator[Value]:
         for work in self.graph.works:
@@ -125,26 +120,26 @@ class _Lowering:
 
     # -- slots ---------------------------------------------------------------------------------
     def _add(self, slot: Slot) -> int:
-        self.made.slots.append(slot)
-        return len(self.made.slots) - 1
+        self.slots.append(slot)
+        return len(self.slots) - 1
 
     def _slot(self, value: Value) -> int:
         """The slot of a value on the device (on the CPU device: of a tensor or constant)."""
         root = self._root(value)
-        if root not in self._slots:
+        if root not in self._device_slots:
             size = padded(root.descriptor.byte_length)
             if root in self._inputs:
                 slot = Slot("input", size, name=self._inputs[root], descriptor=root.descriptor)
             elif root.is_constant:
-                slot = Slot("constant", size, index=len(self.made.constants))
-                self.made.constants.append(root)
+                slot = Slot("constant", size, index=len(self.constants))
+                self.constants.append(root)
             elif root in self._output_of:
                 name = self._output_of[root]
                 slot = Slot("output", size, name=name, descriptor=root.descriptor)
             else:
                 slot = Slot("arena", size, descriptor=root.descriptor)
-            self._slots[root] = self._add(slot)
-        return self._slots[root]
+            self._device_slots[root] = self._add(slot)
+        return self._device_slots[root]
 
     def _host_slot(self, root: Value) -> int:
         if root not in self._host_slots:
@@ -153,7 +148,7 @@ class _Lowering:
         return self._host_slots[root]
 
     def _whole(self, slot: int) -> Range:
-        return Range(slot, 0, self.made.slots[slot].size)
+        return Range(slot, 0, self.slots[slot].size)
 
     # -- the device ----------------------------------------------------------------------------
     def device_work(self, work: DeviceWork) -> None:
@@ -162,7 +157,7 @@ class _Lowering:
         for dispatch in work.dispatches:
             for binding, read, _ in buffer_accesses(dispatch.spec, dispatch.bindings):
                 if read and isinstance(binding.value, Value):
-                    self._fetch(binding.value, segment)
+                    self._copy_to_device(binding.value, segment)
         origin = self._origin(work.titles, "vulkan", work.reason)
         scratch: dict[Scratch, int] = {}
         for dispatch in work.dispatches:
@@ -197,32 +192,31 @@ class _Lowering:
                 if target not in scratch:
                     scratch[target] = self._add(Slot(kind, padded(target.size)))
                 slot = scratch[target]
-                room = self.made.slots[slot].size
+                available = self.slots[slot].size
             case Packed() as target:
                 slot = self._packed_slot(target)
-                room = self.made.slots[slot].size
+                available = self.slots[slot].size
             case target:
                 slot = self._slot(target)
-                start = self._places.get(target, (target, 0))[1]
-                room = padded(target.descriptor.byte_length)
-        size = room - binding.offset if binding.size is None else binding.size
-        if binding.offset + size > room:
+                start = self._aliases.get(target, (target, 0))[1]
+                available = padded(target.descriptor.byte_length)
+        size = available - binding.offset if binding.size is None else binding.size
+        if binding.offset + size > available:
             raise ValueError(
-                f"a binding of {binding.offset}+{size} bytes exceeds {room} of slot "
-                f"{self.made.slots[slot]}"
+                f"a binding of {binding.offset}+{size} bytes exceeds {available} of slot "
+                f"{self.slots[slot]}"
             )
         return Range(slot, start + binding.offset, size)
 
     def _store_params(self, data: bytes) -> Range:
-        params = self.made.params
-        offset = len(params)
-        params += data.ljust(round_up(len(data), ALIGNMENT), b"\0")
+        offset = len(self.params)
+        self.params += data.ljust(round_up(len(data), ALIGNMENT), b"\0")
         if self.profile is not None and self.profile.whole_bindings:
-            slot = self._add(Slot("params", len(params) - offset, offset=offset))
+            slot = self._add(Slot("params", len(self.params) - offset, offset=offset))
             return Range(slot, 0, len(data))
         if self._params_slot is None:
             self._params_slot = self._add(Slot("params", 0))
-        self.made.slots[self._params_slot] = Slot("params", len(params))
+        self.slots[self._params_slot] = Slot("params", len(self.params))
         return Range(self._params_slot, offset, len(data))
 
     def _packed_slot(self, packed: Packed) -> int:
@@ -231,14 +225,14 @@ class _Lowering:
         if packed not in self._packed:
             if not root.is_constant or self.profile is None:
                 raise ValueError(f"only constants on a device are packed, not {described}")
-            number = len(self.made.setup)
+            number = len(self.setup)
             slot = self._packed[packed] = self._add(
                 Slot("packed", padded(packed.size), index=number)
             )
-            constant = self.made.slots[self._slot(root)].index
+            constant = self.slots[self._slot(root)].index
             # The same bytes seen in another shape may be packed in another way.
             name = f"{packing_name(packed.packing)} of {described}"
-            self.made.setup.append(SetupPart(slot, constant, (), name))
+            self.setup.append(SetupPart(slot, constant, name))
             origin = self._origin((f"constant {constant}",), "vulkan", name)
             scratch: dict[Scratch, int] = {}
             steps = tuple(
@@ -246,29 +240,29 @@ class _Lowering:
                 for dispatch in packed.packing.pack(packed, self.profile)
             )
             for used in scratch.values():
-                self.made.slots[used] = replace(self.made.slots[used], index=number)
-            self.made.setup[number] = replace(self.made.setup[number], steps=steps)
+                self.slots[used] = replace(self.slots[used], index=number)
+            self.setup[number] = replace(self.setup[number], steps=steps)
         return self._packed[packed]
 
-    def _fetch(self, value: Value, segment: OpenSegment) -> None:
-        """Bring a value that the CPU computed onto the device, at its first use there."""
+    def _copy_to_device(self, value: Value, segment: OpenSegment) -> None:
+        """Copy a value that the CPU computed to the device, at its first use there."""
         root = self._root(value)
-        if self.profile is not None and root in self._arrays and root not in self._fetched:
-            self._fetched.add(root)
+        if self.profile is not None and root in self._arrays and root not in self._copied:
+            self._copied.add(root)
             self._copy(self._host_slot(root), self._slot(root), segment)
 
     def _copy(self, source: int, target: int, segment: OpenSegment) -> None:
-        size = min(self.made.slots[source].size, self.made.slots[target].size)
+        size = min(self.slots[source].size, self.slots[target].size)
         segment.steps.append(CopyStep(Range(source, 0, size), Range(target, 0, size)))
 
     # -- the CPU -------------------------------------------------------------------------------
-    def host_run(self, works: Sequence[HostWork]) -> None:
+    def cpu_run(self, works: Sequence[HostWork]) -> None:
         """Consecutive CPU steps, after copies of the device's results that they read."""
-        made = {v for work in works for v in work.node.outputs}
+        computed = {v for work in works for v in work.node.outputs}
         read = [v for work in works for v in work.node.inputs]
         borders = self._segment(on_host=False)
         for root in dict.fromkeys(map(self._root, read)):
-            if self.profile is None or root in made or root in self._arrays:
+            if self.profile is None or root in computed or root in self._arrays:
                 continue
             if root.source is not None:
                 self._keep_on_host(root)
@@ -281,9 +275,9 @@ class _Lowering:
         """Copy a constant tensor that CPU steps read to host memory, once, at set-up."""
         if root not in self._host_slots:
             source, target = self._slot(root), self._host_slot(root)
-            constant = self.made.slots[source].index
+            constant = self.slots[source].index
             copy = CopyStep(self._whole(source), self._whole(target))
-            self.made.setup.append(SetupPart(target, constant, (copy,)))
+            self.setup.append(SetupPart(target, constant, steps=(copy,)))
 
     def _cpu_step(self, work: HostWork) -> CpuStep:
         node = work.node
@@ -320,23 +314,22 @@ class _Lowering:
     # -- the rest ------------------------------------------------------------------------------
     def _segment(self, on_host: bool) -> OpenSegment:
         """The segment for the next steps: the last one if these run on the same side."""
-        segments = self.made.segments
-        if segments and not segments[-1].steps:
-            segments.pop()
-        if not segments or segments[-1].on_host != on_host:
-            segments.append(OpenSegment(on_host))
-        return segments[-1]
+        if self.segments and not self.segments[-1].steps:
+            self.segments.pop()
+        if not self.segments or self.segments[-1].on_host != on_host:
+            self.segments.append(OpenSegment(on_host))
+        return self.segments[-1]
 
     def _origin(self, operators: tuple[str, ...], device: str, reason: str) -> int:
-        self.made.origins.append(Origin(operators, device, reason))
-        return len(self.made.origins) - 1
+        self.origins.append(Origin(operators, device, reason))
+        return len(self.origins) - 1
 
     def finish(self) -> None:
         """Write every output that no work wrote in place, and mark where arrays are dead."""
         segment = self._segment(on_host=self.profile is None)
         for name, value in self.graph.outputs.items():
             root = self._root(value)
-            self._fetch(root, segment)
+            self._copy_to_device(root, segment)
             if self._output_of.get(root) != name:
                 size = padded(root.descriptor.byte_length)
                 target = Slot("output", size, name=name, descriptor=value.descriptor)
@@ -345,7 +338,7 @@ class _Lowering:
 
     def _mark_dead(self) -> None:
         seen: set[int] = set()
-        for segment in reversed(self.made.segments):
+        for segment in reversed(self.segments):
             for number, step in reversed([*enumerate(segment.steps)]):
                 if not isinstance(step, CpuStep):
                     continue

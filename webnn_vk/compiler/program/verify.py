@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from webnn_vk.support.integers import padded
 
 from ..ops import ALL_OPERATORS
-from ..ops.arguments import Operands
 from .program import (
     KINDS,
     BarrierStep,
@@ -62,30 +59,31 @@ class _Verifier:
         program, what = self.program, f"slot {number} ({slot.kind})"
         _check(slot.kind in KINDS, f"{what} is of an unknown kind")
         _check(slot.size >= 0 and slot.offset >= 0 and slot.index >= 0, f"{what} is negative")
-        room: int | None = None
+        limit: int | None = None
         match slot.kind:
             case "input" | "output":
                 named = program.inputs if slot.kind == "input" else program.outputs
                 _check(slot.name in named, f"{what}: no tensor is called {slot.name!r}")
-                room = padded(named[slot.name].byte_length)
+                limit = padded(named[slot.name].byte_length)
             case "constant":
                 _check(slot.index < len(program.constants), f"{what}: no constant {slot.index}")
-                room = padded(program.constants[slot.index].byte_length)
+                limit = padded(program.constants[slot.index].byte_length)
             case "packed" | "scratch":
                 _check(slot.index < len(program.setup), f"{what}: no set-up part {slot.index}")
                 part = program.setup[slot.index]
                 if slot.kind == "scratch":
-                    room = part.scratch
+                    limit = part.scratch
                 else:
                     _check(part.target == number, f"{what}: part {slot.index} fills another slot")
             case "arena":
                 _check(slot.index < len(program.arenas), f"{what}: no arena {slot.index}")
-                room = program.arenas[slot.index]
+                limit = program.arenas[slot.index]
             case "host":
-                room = program.host_size
+                limit = program.host_size
             case "params":
-                room = len(program.params)
-        _check(room is None or slot.offset + slot.size <= room, f"{what} leaves its {room} bytes")
+                limit = len(program.params)
+        fits = limit is None or slot.offset + slot.size <= limit
+        _check(fits, f"{what} leaves its {limit} bytes")
 
     def _part(self, number: int, part: SetupPart) -> None:
         what = f"set-up part {number}"
@@ -101,12 +99,12 @@ class _Verifier:
                 continue
             for place, _, write in step.accesses():
                 slot = self.program.slots[place.slot]
-                mine = (
+                own = (
                     place.slot == part.target
                     or (slot.kind == "scratch" and slot.index == number)
                     or (slot.kind == "constant" and slot.index == part.constant and not write)
                 )
-                _check(mine, f"{what} uses slot {place.slot}, which is not its own")
+                _check(own, f"{what} uses slot {place.slot}, which is not its own")
 
     def _step(self, step: object, on_host: bool) -> None:
         match step:
@@ -180,20 +178,15 @@ class _Verifier:
             self._tensor(tensor, step, write=True)
         for slot in step.dead:
             self._slot_of(slot, step.operator)
-        described: dict[str, Any] = {}
-        unknown = set(step.operands)
+        described = operator.grouped({k: t.descriptor for k, t in step.operands.items()})
         for p in operator.operands:
-            if p.argument is Operands:
-                keys = [k for k in (f"{p.name}[{i}]" for i in range(len(step.operands)))
-                        if k in step.operands]
-                described[p.name] = tuple(step.operands[k].descriptor for k in keys)
-                unknown -= set(keys)
-            else:
-                given = step.operands.get(p.name)
-                described[p.name] = None if given is None else given.descriptor
-                unknown.discard(p.name)
-                _check(given is not None or p.optional, f"{step.operator} lacks {p.name}")
-        _check(not unknown, f"{step.operator} has no operands {sorted(unknown)}")
+            given = described[p.name]
+            _check(given is not None or p.optional, f"{step.operator} lacks {p.name}")
+        count = sum(
+            len(given) if isinstance(given, list) else given is not None
+            for given in described.values()
+        )
+        _check(count == len(step.operands), f"{step.operator} takes the operands {[*described]}")
         try:
             inferred = operator.validate(described, step.arguments).outputs
         except Exception as error:

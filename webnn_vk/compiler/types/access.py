@@ -18,6 +18,12 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
+def span(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> tuple[int, int]:
+    """First and last + 1 element of a box."""
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    return offset + sum(min(0, e) for e in ends), offset + sum(max(0, e) for e in ends) + 1
+
+
 def collapse(
     shape: Sequence[int], *operands: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -97,9 +103,7 @@ class Access:
     @property
     def span(self) -> tuple[int, int]:
         """First and last + 1 element accessed."""
-        ends = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low = self.offset + sum(min(0, e) for e in ends)
-        return low, self.offset + sum(max(0, e) for e in ends) + 1
+        return span(self.shape, self.strides, self.offset)
 
     # -- movements -------------------------------------------------------------------------------
     def permuted(self, permutation: Sequence[int]) -> Access:
@@ -158,10 +162,10 @@ def compose(outer: Access, inner: Access) -> Access | None:
     steps = strides(dims)
     # The position of outer's first element, and the extent of outer in each dimension of inner.
     start = []
-    rest = outer.offset
+    remainder = outer.offset
     for step, size in zip(steps, dims, strict=True):
-        start.append(rest // step % size)
-        rest %= step
+        start.append(remainder // step % size)
+        remainder %= step
     if outer.offset < 0 or outer.offset >= math.prod(dims):
         return None
     low, high = [0] * len(dims), [0] * len(dims)
@@ -172,8 +176,8 @@ def compose(outer: Access, inner: Access) -> Access | None:
             continue
         reach = None
         for axis, (step, extent) in enumerate(zip(steps, dims, strict=True)):
-            count, rest = divmod(abs(stride), step)
-            if rest == 0 and count * (size - 1) < extent:
+            count, remainder = divmod(abs(stride), step)
+            if remainder == 0 and count * (size - 1) < extent:
                 reach = axis, count if stride > 0 else -count
                 break
         if reach is None:

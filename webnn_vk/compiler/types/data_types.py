@@ -76,7 +76,8 @@ def to_data_type(value: Any, what: str) -> str:
     one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
     name = value if isinstance(value, str) and value in DATA_TYPES else _numpy_name(value)
     if name not in DATA_TYPES:
-        raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {_list(ALL_TYPES)}")
+        known = ", ".join(ALL_TYPES)
+        raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {known}")
     return name
 
 
@@ -163,12 +164,8 @@ def to_bool(value: Any, what: str) -> bool:
         ) from error
 
 
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
 def _names(keys: Iterable[Any]) -> str:
-    return _list(sorted(map(str, keys)))
+    return ", ".join(sorted(map(str, keys)))
 
 
 @dataclass(frozen=True)
@@ -268,7 +265,7 @@ def _descriptor_of(value: Any, kind: type[MLOperandDescriptor]) -> MLOperandDesc
         )
     missing = [key for key in ("data_type", "shape") if key not in value]
     if missing:
-        raise TypeError(f"the descriptor lacks {_list(missing)}; it has {_names(value)}")
+        raise TypeError(f"the descriptor lacks {', '.join(missing)}; it has {_names(value)}")
     # A dictionary's unknown members are ignored in WebIDL; a mistyped one should not be.
     unknown = set(value) - set(kind.__dataclass_fields__) - set(_FLAGS)
     if unknown:

@@ -30,7 +30,7 @@ _CLOSE_TIMEOUT = 10.0
 #: Why there are no facets, for messages.
 ABSENT = {
     "sharing": "Kompute gives no access to the handles of its memory, and has no semaphores",
-    "timestamps": "Kompute takes times of the operations of one sequence, not where a command says",
+    "timestamps": "Kompute times whole operations and can't write a timestamp at a command",
 }
 
 _open: weakref.WeakSet[KomputeDriver] = weakref.WeakSet()

@@ -31,8 +31,8 @@ _ALIGNMENT = 256
 
 #: Why there are no facets, for messages.
 ABSENT = {
-    "sharing": "the null driver has no memory that anyone else could use",
-    "timestamps": "the null driver runs nothing that could be timed",
+    "sharing": "the null driver has no memory that can be shared",
+    "timestamps": "the null driver executes nothing that could be timed",
 }
 
 

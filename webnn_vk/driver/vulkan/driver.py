@@ -82,7 +82,7 @@ class VulkanDriver:
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
         with process.opening():
-            self.handle = _create_device(physical, profile)
+            self.handle = create_device(physical, profile)
             try:
                 self._equip(physical, profile)
             except BaseException:
@@ -403,7 +403,12 @@ class VulkanDriver:
             self._lock.release()
 
 
-def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
+def create_device(
+    physical: PhysicalDevice, profile: DeviceProfile, more_features: Sequence[Any] = (),
+    extensions: Sequence[str] = (),
+) -> Any:
+    """A VkDevice with the features of the profile that kernels may use, and with further structures
+    of features and their extensions."""
     wanted = profile.features & physical.profile.features
     api = min(profile.api_version, physical.profile.api_version)[:2]
     is_13 = api >= (1, 3) and process.instance().api_version >= (1, 3)
@@ -422,8 +427,8 @@ def _create_device(physical: PhysicalDevice, profile: DeviceProfile) -> Any:
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
     matrix2 = matrices2.features(matrices2.NEEDED)
     chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted),
-                       *[matrix2.base] * ("cooperative_matrix2" in wanted))
-    names = [EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())]
+                       *[matrix2.base] * ("cooperative_matrix2" in wanted), *more_features)
+    names = [*(EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())), *extensions]
     if "VK_KHR_portability_subset" in physical.extensions:
         names.append("VK_KHR_portability_subset")  # must be enabled where it exists
     name_chars = [vk.new("char[]", name.encode()) for name in names]

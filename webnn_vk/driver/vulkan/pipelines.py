@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 from weakref import KeyedRef
@@ -177,61 +177,74 @@ class PipelineStore:
         with self._lock:
             set_layout = self._set_layouts.get(kinds)
             if set_layout is None and kinds:
-                compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
-                bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
-                    {"binding": index, "descriptorType": descriptor_type(kind),
-                     "descriptorCount": 1, "stageFlags": compute}
-                    for index, kind in enumerate(kinds)])
-                info = vk.struct("VkDescriptorSetLayoutCreateInfo",
-                                 "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
-                                 bindingCount=len(kinds), pBindings=bindings)
-                set_layout = self._set_layouts[kinds] = vk.create(
-                    vk.lib.vkCreateDescriptorSetLayout, self._device, info,
-                    "VkDescriptorSetLayout")
+                types = dict(enumerate(map(descriptor_type, kinds)))
+                set_layout = self._set_layouts[kinds] = create_set_layout(self._device, types)
             layout = self._layouts.get((kinds, push_size))
             if layout is None:
-                sets = vk.new("VkDescriptorSetLayout[]", [set_layout] if kinds else [])
-                ranges = vk.new("VkPushConstantRange[]", [
-                    {"stageFlags": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "offset": 0,
-                     "size": push_size}] if push_size else [])
-                info = vk.struct("VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
-                                 setLayoutCount=len(sets), pSetLayouts=sets,
-                                 pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges)
-                layout = self._layouts[kinds, push_size] = vk.create(
-                    vk.lib.vkCreatePipelineLayout, self._device, info, "VkPipelineLayout")
+                layout = self._layouts[kinds, push_size] = create_layout(
+                    self._device, [set_layout] if kinds else [], push_size)
             return layout, set_layout
 
     def _create(self, request: PipelineRequest) -> _Parts:
         dump_spirv(request.spirv)
         layout, set_layout = self._layout(binding_kinds(request), request.push_size)
-        code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
-        module_info = vk.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO",
-                                codeSize=len(request.spirv), pCode=code)
-        data = b"".join(value for _, value in request.constants)
-        entries = vk.new("VkSpecializationMapEntry[]", [
-            (identifier, index * 4, 4) for index, (identifier, _) in enumerate(request.constants)])
-        data_chars = vk.ffi.from_buffer(data)
-        special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
-        entry_point = vk.new("char[]", request.entry_point.encode())
         full = request.full_subgroups and "subgroup_full" in self._profile.features
-        required = vk.struct(
-            "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
-            "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",
-            requiredSubgroupSize=request.subgroup_size)
-        module = vk.create(vk.lib.vkCreateShaderModule, self._device, module_info,
-                           "VkShaderModule")
-        try:
-            stage = {"sType": vk.const("VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO"),
-                     "stage": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "module": module,
-                     "flags": vk.const(_FULL_SUBGROUPS) if full else 0,
-                     "pName": entry_point, "pSpecializationInfo": special,
-                     "pNext": required if request.subgroup_size else vk.NULL}
-            info = vk.struct("VkComputePipelineCreateInfo", "COMPUTE_PIPELINE_CREATE_INFO",
-                             stage=stage, layout=layout)
-            out = vk.new("VkPipeline *")
-            vk.check(vk.lib.vkCreateComputePipelines(self._device, vk.NULL, 1, info, vk.NULL,
-                                                     out),
-                     f"creating pipeline {request.name!r}")
-        finally:
-            vk.lib.vkDestroyShaderModule(self._device, module, vk.NULL)
-        return request, out[0], layout, set_layout
+        pipeline = create_pipeline(self._device, request, layout, full=full)
+        return request, pipeline, layout, set_layout
+
+
+def create_set_layout(device: Any, types: Mapping[int, int]) -> Any:
+    """A VkDescriptorSetLayout with a descriptor of the given type for each binding."""
+    compute = vk.const("VK_SHADER_STAGE_COMPUTE_BIT")
+    bindings = vk.new("VkDescriptorSetLayoutBinding[]", [
+        {"binding": index, "descriptorType": kind, "descriptorCount": 1, "stageFlags": compute}
+        for index, kind in types.items()])
+    info = vk.struct("VkDescriptorSetLayoutCreateInfo", "DESCRIPTOR_SET_LAYOUT_CREATE_INFO",
+                     bindingCount=len(types), pBindings=bindings)
+    return vk.create(vk.lib.vkCreateDescriptorSetLayout, device, info, "VkDescriptorSetLayout")
+
+
+def create_layout(device: Any, set_layouts: Sequence[Any], push_size: int) -> Any:
+    """A VkPipelineLayout."""
+    sets = vk.new("VkDescriptorSetLayout[]", list(set_layouts))
+    ranges = vk.new("VkPushConstantRange[]", [
+        {"stageFlags": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "offset": 0,
+         "size": push_size}] if push_size else [])
+    info = vk.struct("VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO",
+                     setLayoutCount=len(sets), pSetLayouts=sets,
+                     pushConstantRangeCount=len(ranges), pPushConstantRanges=ranges)
+    return vk.create(vk.lib.vkCreatePipelineLayout, device, info, "VkPipelineLayout")
+
+
+def create_pipeline(
+    device: Any, request: PipelineRequest, layout: Any, *, flags: int = 0, full: bool = False
+) -> Any:
+    """A VkPipeline. ``flags``: VkPipelineCreateFlags; ``full``: whether its subgroups are full."""
+    code = vk.ffi.from_buffer("uint32_t[]", request.spirv)
+    module_info = vk.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO",
+                            codeSize=len(request.spirv), pCode=code)
+    data = b"".join(value for _, value in request.constants)
+    entries = vk.new("VkSpecializationMapEntry[]", [
+        (identifier, index * 4, 4) for index, (identifier, _) in enumerate(request.constants)])
+    data_chars = vk.ffi.from_buffer(data)
+    special = vk.new("VkSpecializationInfo *", (len(entries), entries, len(data), data_chars))
+    entry_point = vk.new("char[]", request.entry_point.encode())
+    required = vk.struct(
+        "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
+        "PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO",
+        requiredSubgroupSize=request.subgroup_size)
+    module = vk.create(vk.lib.vkCreateShaderModule, device, module_info, "VkShaderModule")
+    try:
+        stage = {"sType": vk.const("VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO"),
+                 "stage": vk.const("VK_SHADER_STAGE_COMPUTE_BIT"), "module": module,
+                 "flags": vk.const(_FULL_SUBGROUPS) if full else 0,
+                 "pName": entry_point, "pSpecializationInfo": special,
+                 "pNext": required if request.subgroup_size else vk.NULL}
+        info = vk.struct("VkComputePipelineCreateInfo", "COMPUTE_PIPELINE_CREATE_INFO",
+                         flags=flags, stage=stage, layout=layout)
+        out = vk.new("VkPipeline *")
+        vk.check(vk.lib.vkCreateComputePipelines(device, vk.NULL, 1, info, vk.NULL, out),
+                 f"creating pipeline {request.name!r}")
+    finally:
+        vk.lib.vkDestroyShaderModule(device, module, vk.NULL)
+    return out[0]

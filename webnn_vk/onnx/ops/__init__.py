@@ -4,7 +4,6 @@ from . import (  # noqa: F401
     attention,
     bits,
     block_quantized,
-    channels_last,
     classical,
     control,
     convolution,

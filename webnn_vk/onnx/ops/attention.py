@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from . import byte_products
 from .byte_products import centred
 from .elementwise import tanh_gelu
 from .linear import matmul
-from .normalization import rms_norm, scaled_layer_norm
+from .normalization import by_rows, rms_norm, scaled_layer_norm
 
 
 # -- normalisation and activations ---------------------------------------------------------------
@@ -43,15 +44,6 @@ def skip_layer_normalization(
     else:
         result = scaled_layer_norm(c, total, gamma, beta, [x.rank - 1], epsilon)
     return [result, None, None, total]
-
-
-@onnx_operator("SimplifiedLayerNormalization")
-@onnx_operator("SimplifiedLayerNormalization", domain=MICROSOFT)
-def simplified_layer_normalization(
-    c: NodeContext, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> MLOperand:
-    return rms_norm(c, x.operand, scale, list(range(c.axis(axis, x.rank), x.rank)), epsilon)
 
 
 @onnx_operator("EmbedLayerNormalization", domain=MICROSOFT)
@@ -136,11 +128,6 @@ def bias_gelu(c: NodeContext, x: Tensor, bias: Tensor) -> MLOperand:
     return c.b.gelu(c.b.add(x, bias))
 
 
-@onnx_operator("Gelu", domain=MICROSOFT)
-def gelu(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.gelu(x)
-
-
 @onnx_operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(c: NodeContext, x: Tensor, *, alpha: float = 1.702) -> MLOperand:
     return c.widened(x, lambda v: c.b.mul(v, c.b.sigmoid(c.b.mul(v, alpha))))
@@ -153,9 +140,7 @@ def bias_softmax(
     at = c.axis(axis, x.rank)
     if not is_inner_broadcast and bias.rank != x.rank:
         raise Unsupported("an outer broadcast of another rank")
-    total = c.b.add(x, bias)
-    rows = c.reshape(total, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
-    return c.reshape(c.b.softmax(rows, 1), x.shape)
+    return by_rows(c, c.b.add(x, bias), at, lambda rows: c.b.softmax(rows, 1))
 
 
 # -- rotary positions ----------------------------------------------------------------------------
@@ -177,13 +162,10 @@ def rotary_embedding(
         raise Unsupported("packed batches and scales are not supported")
     half = cosines.shape[-1]
     if x.rank == 3:
-        batch, steps, hidden = x.shape
-        heads = num_heads or hidden // (rotary_embedding_dim or 2 * half)
-        split = c.transpose(c.reshape(x, [batch, steps, heads, hidden // heads]), [0, 2, 1, 3])
+        split = heads_of(c, x, num_heads or x.shape[2] // (rotary_embedding_dim or 2 * half))
     else:
-        batch, heads, steps, _ = x.shape
         split = x.operand
-    size = split.shape[-1]
+    batch, heads, steps, size = split.shape
     rotated = rotary_embedding_dim or size
     if position_ids.size == 1:  # the first of consecutive positions
         first = c.reshape(c.cast(position_ids, "int64"), [1, 1])
@@ -292,43 +274,52 @@ def mask_term(
     return c.reshape(c.b.where(seen, c.constant(0, kind), c.constant(low, kind)), view)
 
 
+@dataclass(frozen=True)
+class HeadAttributes:
+    """The attributes that the attention operators have in common."""
+
+    num_heads: int
+    mask_filter_value: float = -10000.0
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+@dataclass(frozen=True)
+class AttentionAttributes(HeadAttributes):
+    """The attributes of the operators that project their input."""
+
+    do_rotary: int = 0
+    past_present_share_buffer: int = 0
+
+    def check(self, c: NodeContext) -> None:
+        """Unsupported for what no operator of these is supported with."""
+        if self.do_rotary or self.past_present_share_buffer:
+            raise Unsupported(f"rotary positions and shared buffers inside of {c.operator}")
+
+
 @onnx_operator("Attention", domain=MICROSOFT)
 def attention(
-    c: NodeContext,
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    past: Tensor | None = None,
-    attention_bias: Tensor | None = None,
-    past_length: Tensor | None = None,
-    *,
-    num_heads: int,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: list[int] | None = None,
-    rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    c: NodeContext, x: Tensor, weights: Tensor, bias: Tensor | None = None,
+    mask: Tensor | None = None, past: Tensor | None = None, attention_bias: Tensor | None = None,
+    past_length: Tensor | None = None, *, given: AttentionAttributes,
+    qkv_hidden_sizes: list[int] | None = None, rotary_embedding_dim: int = 0,
 ) -> list[MLOperand | None]:
-    if do_rotary or past_present_share_buffer:
-        raise Unsupported("rotary positions and shared buffers inside of Attention")
+    given.check(c)
     projected = matmul(c, x.operand, weights.operand)
     if bias is not None:
         projected = c.b.add(projected, bias)
     sizes = qkv_hidden_sizes or [projected.shape[-1] // 3] * 3
-    q, k, v = (heads_of(c, part, num_heads) for part in c.b.split(projected, sizes, axis=2))
-    return _attention(
-        c, q, k, v, mask, past, attention_bias, scale, bool(unidirectional), mask_filter_value
-    )
+    return _projected_attention(c, projected, sizes, mask, past, attention_bias, given)
 
 
-def _attention(
-    c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, mask: Tensor | None,
-    past: Tensor | None, attention_bias: Tensor | None, scale: float, causal: bool,
-    filter_value: float,
+def _projected_attention(
+    c: NodeContext, projected: MLOperand, sizes: Any, mask: Tensor | None, past: Tensor | None,
+    attention_bias: Tensor | None, given: AttentionAttributes,
 ) -> list[MLOperand | None]:
+    """Attention of the projected input, which is split into ``sizes``, and the new cache."""
+    q, k, v = (
+        heads_of(c, part, given.num_heads) for part in c.b.split(projected, sizes, axis=2)
+    )
     before = 0
     if past is not None and past.size:
         before = past.shape[3]
@@ -339,69 +330,48 @@ def _attention(
     present = None
     if c.wants(1):
         present = c.b.concat([c.reshape(t, [1, *t.shape]) for t in (k, v)], 0)
+    return [_masked_attention(c, q, k, v, mask, attention_bias, given, before), present]
+
+
+def _masked_attention(
+    c: NodeContext, q: MLOperand, k: MLOperand, v: MLOperand, mask: Tensor | None,
+    attention_bias: Tensor | None, given: HeadAttributes, past: int,
+) -> MLOperand:
     added: list[Any] = []
     if mask is not None:
         added.append(mask_term(
-            c, mask, q.shape[0], q.shape[2], k.shape[2], q.data_type, filter_value
+            c, mask, q.shape[0], q.shape[2], k.shape[2], q.data_type, given.mask_filter_value
         ))
     if attention_bias is not None:
         added.append(attention_bias)
-    factor = scale or 1 / math.sqrt(q.shape[3])
-    return [attend(c, q, k, v, added, factor, before if causal else None), present]
+    factor = given.scale or 1 / math.sqrt(q.shape[3])
+    return attend(c, q, k, v, added, factor, past if given.unidirectional else None)
 
 
 @onnx_operator("QAttention", domain=MICROSOFT)
 def qattention(
-    c: NodeContext,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    x_scale: Tensor,
-    weight_scale: Tensor,
-    mask: Tensor | None = None,
-    x_zero: Tensor | None = None,
-    weight_zero: Tensor | None = None,
-    past: Tensor | None = None,
-    *,
-    num_heads: int,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    c: NodeContext, x: Tensor, weight: Tensor, bias: Tensor, x_scale: Tensor, weight_scale: Tensor,
+    mask: Tensor | None = None, x_zero: Tensor | None = None, weight_zero: Tensor | None = None,
+    past: Tensor | None = None, *, given: AttentionAttributes,
 ) -> list[MLOperand | None]:
-    if do_rotary or past_present_share_buffer:
-        raise Unsupported("rotary positions and shared buffers inside of QAttention")
+    given.check(c)
     total = c.cast(byte_products.product(c, x, x_zero, weight, weight_zero), "float32")
     factor = c.b.mul(
         c.reshape(x_scale, []),
         c.reshape(weight_scale, [] if weight_scale.size == 1 else [weight_scale.size]),
     )
     projected = c.b.add(c.b.mul(total, factor), bias)
-    q, k, v = (heads_of(c, part, num_heads) for part in c.b.split(projected, 3, axis=2))
-    return _attention(
-        c, q, k, v, mask, past, None, scale, bool(unidirectional), mask_filter_value
-    )
+    return _projected_attention(c, projected, 3, mask, past, None, given)
 
 
 @onnx_operator("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(
-    c: NodeContext,
-    query: Tensor,
-    key: Tensor | None = None,
-    value: Tensor | None = None,
-    bias: Tensor | None = None,
-    key_padding_mask: Tensor | None = None,
-    attention_bias: Tensor | None = None,
-    past_key: Tensor | None = None,
-    past_value: Tensor | None = None,
-    *,
-    num_heads: int,
-    mask_filter_value: float = -10000.0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    c: NodeContext, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
+    bias: Tensor | None = None, key_padding_mask: Tensor | None = None,
+    attention_bias: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, *, given: HeadAttributes,
 ) -> list[MLOperand | None]:
-    n = num_heads
+    n = given.num_heads
     parts: list[Any]
     if query.rank == 5:  # [batch, steps, heads, 3, size]
         batch, steps, _, _, size = query.shape
@@ -431,14 +401,5 @@ def multi_head_attention(
     if past_key is not None and past_value is not None and past_key.size:
         past = past_key.shape[2]
         k, v = c.b.concat([past_key, k], 2), c.b.concat([past_value, v], 2)
-    added: list[Any] = []
-    if key_padding_mask is not None:
-        added.append(mask_term(
-            c, key_padding_mask, q.shape[0], q.shape[2], k.shape[2], q.data_type,
-            mask_filter_value,
-        ))
-    if attention_bias is not None:
-        added.append(attention_bias)
-    factor = scale or 1 / math.sqrt(q.shape[3])
-    result = attend(c, q, k, v, added, factor, past if unidirectional else None)
+    result = _masked_attention(c, q, k, v, key_padding_mask, attention_bias, given, past)
     return [result, k, v]

@@ -33,18 +33,18 @@ def matmul_n_bits(
     if bits not in (2, 4, 8) or weight_prepacked:
         raise Unsupported("only 2, 4 and 8 bits, not prepacked, are supported")
     blocks = -(-K // block_size)
-    weight = unpacked(c.array(b, "the weight").reshape(N, blocks, -1), bits)
+    weight = unpacked(b.value("the weight").reshape(N, blocks, -1), bits)
     weight = weight.reshape(N, blocks * block_size)
     scale = c.reshape(scales, [N, blocks])
     offset: MLOperand | None = None
     zeros = c.constant(np.full((N, blocks), 1 << (bits - 1)), "uint8")
     if zero_points is not None and zero_points.type == "uint8":
-        packed = c.array(zero_points, "the zero points").reshape(N, -1)
+        packed = zero_points.value("the zero points").reshape(N, -1)
         zeros = c.constant(unpacked(packed, bits)[:, :blocks], "uint8")
     elif zero_points is not None:
         zeros = c.constant(np.zeros((N, blocks)), "uint8")
         offset = c.b.mul(c.cast(c.reshape(zero_points, [N, blocks]), scale.data_type), scale)
-    groups = None if g_idx is None or not g_idx.size else c.array(g_idx, "the groups")
+    groups = None if g_idx is None or not g_idx.size else g_idx.value("the groups")
     if groups is not None:
         # Each row of the weight has the scale and zero point of the group that it is given.
         rows = c.constant(groups.reshape(-1)[:K], "int32")
@@ -92,7 +92,7 @@ def gather_block_quantized(
     axis = c.axis(quantize_axis, data.rank)
     if axis != data.rank - 1 or c.axis(gather_axis, data.rank) == axis:
         raise Unsupported("blocks along another axis than the last, or along that of the indices")
-    stored = c.array(data, "the data")
+    stored = data.value("the data")
     signed = data.type in ("int4", "int8")
     if data.type == "uint8":
         stored = unpacked(stored, bits)
@@ -107,7 +107,7 @@ def gather_block_quantized(
     if zero_points is None:
         zeros = np.full(scales.shape, middle)
     else:
-        zeros = c.array(zero_points, "the zero points")
+        zeros = zero_points.value("the zero points")
         if zero_points.type == "uint8":
             zeros = unpacked(zeros, bits)[..., : scales.shape[-1]]
     columns, blocks = stored.shape[-1], scales.shape[-1]

@@ -13,7 +13,7 @@ from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext
 from ..values import Tensor
-from .convolution import Pairs, convolve
+from .convolution import ConvAttributes, convolve
 from .linear import matmul
 
 #: Up to here float32 holds every whole number.
@@ -113,7 +113,7 @@ def product_with(
 
 def convolution(
     c: NodeContext, x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None,
-    padding: Pairs, strides: list[int], dilations: list[int], groups: int,
+    given: ConvAttributes,
 ) -> MLOperand:
     """The convolution of bytes: whole numbers as float32 or int32."""
     view = [w.shape[0], *[1] * (w.rank - 1)]
@@ -123,12 +123,13 @@ def convolution(
     if sizes is not None:
         sizes = sizes.reshape(*w.shape[:2], taps).sum(axis=2)
     lengths = cuts(sizes, channels, taps, most(x, x_zero), most(w, w_zero))
+    window, groups = given.of(x, w), given.group
 
     def whole(data: MLOperand, weight: MLOperand, groups: int) -> MLOperand:
         def part(start: int, count: int) -> MLOperand:
             return convolve(
                 c, data if count == channels else c.slice(data, 1, start, count),
-                c.slice(weight, 1, start, count), None, padding, strides, dilations, groups,
+                c.slice(weight, 1, start, count), None, window, groups,
             )
 
         return _total(c, lengths, part)

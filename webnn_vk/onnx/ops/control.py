@@ -56,7 +56,7 @@ def loop(
     c: NodeContext, count: Tensor | None, condition: Tensor | None, *initial: Any, body: GraphProto
 ) -> list[Any]:
     limit = MAX_ITERATIONS if count is None else c.int(count, "the number of iterations")
-    going = condition is None or bool(c.array(condition, "the condition").reshape(-1)[0])
+    going = condition is None or bool(condition.value("the condition").reshape(-1)[0])
     state: list[Value] = list(initial)
     scanned: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
@@ -69,7 +69,7 @@ def loop(
             return [Missing()] * len(c.node.outputs)
         if not isinstance(first, Tensor):
             raise Unsupported("the body's condition is no tensor")
-        going = bool(c.array(first, "the body's condition").reshape(-1)[0])
+        going = bool(first.value("the body's condition").reshape(-1)[0])
         state = rest[: len(state)]
         for values, value in zip(scanned, rest[len(state) :], strict=True):
             values.append(value)  # type: ignore[arg-type]

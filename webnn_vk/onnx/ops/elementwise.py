@@ -12,13 +12,13 @@ from webnn_vk.compiler.ir import onnx_pairs
 
 from ..context import NodeContext
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
 from . import integers
 from .float_mod import float_mod
 
-_UNARY = onnx_pairs.UNARY
+_UNARY = {**onnx_pairs.UNARY, "IsNaN": "is_nan", "Neg": "neg", "Not": "logical_not"}
 _BINARY = {
     **onnx_pairs.ARITHMETIC, "Div": "div", **onnx_pairs.COMPARISONS, **onnx_pairs.LOGIC,
 }
@@ -62,21 +62,6 @@ def signed_unary(c: NodeContext, x: Tensor) -> MLOperand:
     if operand.data_type in _UNSIGNED:
         return c.b.min(operand, 1) if c.operator == "Sign" else operand
     return getattr(c.b, c.operator.lower())(operand)
-
-
-@onnx_operator("Neg")
-def neg(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.neg(x)
-
-
-@onnx_operator("Not")
-def logical_not(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.logical_not(x)
-
-
-@onnx_operator("IsNaN")
-def is_nan(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.b.is_nan(x)
 
 
 @onnx_operator("IsInf")
@@ -199,6 +184,7 @@ def prelu(c: NodeContext, x: Tensor, slope: Tensor) -> MLOperand:
 
 
 @onnx_operator("Gelu")
+@onnx_operator("Gelu", domain=MICROSOFT)
 def gelu(c: NodeContext, x: Tensor, *, approximate: str = "none") -> MLOperand:
     return c.b.gelu(x) if approximate == "none" else tanh_gelu(c, x.operand)
 

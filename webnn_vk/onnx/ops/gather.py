@@ -8,7 +8,7 @@ import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 
-from ..context import NodeContext, check_made
+from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
@@ -115,10 +115,9 @@ def _check_steps(count: int) -> None:
 
 
 def _combine(c: NodeContext, reduction: str, old: MLOperand, new: MLOperand) -> MLOperand:
-    names = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
-    if reduction not in names:
+    if reduction not in ("add", "mul", "min", "max"):
         raise Unsupported(f"reduction {reduction!r} is unknown")
-    return getattr(c.b, names[reduction])(old, new)
+    return getattr(c.b, reduction)(old, new)
 
 
 @onnx_operator("TensorScatter", storage=True)
@@ -151,15 +150,14 @@ def tensor_scatter(
 def one_hot(
     c: NodeContext, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1
 ) -> MLOperand:
-    count = int(c.array(depth, "the depth").reshape(()))
+    count = int(depth.value("the depth").reshape(()))
     check_made(count)
     axis = c.axis(axis, indices.rank + 1)
     given = c.cast(indices, "int64") if indices.type != "int32" else indices.operand
     given = c.b.where(c.b.lesser(given, 0), c.b.add(given, count), given)
     shape = list(indices.shape)
     shape.insert(axis, 1)
-    view = [1] * len(shape)
-    view[axis] = count
+    view = view_along(axis, len(shape))
     classes = c.constant(np.arange(count).reshape(view), given.data_type)
     hit = c.b.equal(c.reshape(given, shape), classes)
     off, on = (c.reshape(c.slice(values, 0, i, 1), []) for i in (0, 1))
@@ -170,7 +168,7 @@ def one_hot(
 def compress(
     c: NodeContext, x: Tensor, condition: Tensor, *, axis: int | None = None
 ) -> MLOperand | np.ndarray:
-    chosen = np.flatnonzero(c.array(condition, "the condition").reshape(-1))
+    chosen = np.flatnonzero(condition.value("the condition").reshape(-1))
     data = c.reshape(x, [x.size]) if axis is None else x.operand
     axis = 0 if axis is None else c.axis(axis, x.rank)
     if not chosen.size:

@@ -44,15 +44,7 @@ def mat_mul(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
     return matmul(c, a.operand, b.operand)
 
 
-@onnx_operator("Gemm", last=6)
-def gemm_broadcast(
-    c: NodeContext, a: Tensor, b: Tensor, bias: Tensor, *, alpha: float = 1.0, beta: float = 1.0,
-    transA: int = 0, transB: int = 0, broadcast: int = 0,
-) -> MLOperand:
-    return gemm(c, a, b, bias, alpha=alpha, beta=beta, transA=transA, transB=transB)
-
-
-@onnx_operator("Gemm", first=7)
+@onnx_operator("Gemm")
 def gemm(
     c: NodeContext,
     a: Tensor,
@@ -61,6 +53,7 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
+    broadcast: int = 0,
     transA: int = 0,
     transB: int = 0,
 ) -> MLOperand:
@@ -205,11 +198,9 @@ def _contract(
 ) -> tuple[list[str], MLOperand]:
     """Two operands become one: subscripts in both are batch or, when nobody needs them later,
     summed by a matrix product."""
-    sizes = {letter: n for letters, v in ((a, x), (b, y)) for letter, n in
-             zip(letters, v.shape, strict=True) if n != 1 or True}
-    for letters, v in ((a, x), (b, y)):
-        for letter, n in zip(letters, v.shape, strict=True):
-            sizes[letter] = max(sizes[letter], n)
+    sizes: dict[str, int] = {}
+    for letter, n in zip([*a, *b], [*x.shape, *y.shape], strict=True):
+        sizes[letter] = max(sizes.get(letter, 1), n)
     batch = [p for p in a if p in b and p in later]
     inner = [p for p in a if p in b and p not in later]
     rows = [p for p in a if p not in b]

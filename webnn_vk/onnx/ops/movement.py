@@ -46,47 +46,24 @@ def flatten(c: NodeContext, x: Tensor, *, axis: int = 1) -> MLOperand | np.ndarr
     return _moved(c, x, [math.prod(x.shape[:axis]), math.prod(x.shape[axis:])])
 
 
-@onnx_operator("Squeeze", last=12, storage=True)
-def squeeze_attribute(
-    c: NodeContext, x: Tensor, *, axes: list[int] | None = None
-) -> MLOperand | np.ndarray:
-    return _squeeze(c, x, axes)
-
-
-@onnx_operator("Squeeze", first=13, storage=True)
+@onnx_operator("Squeeze", storage=True, moved=("axes",), since=13)
 def squeeze(c: NodeContext, x: Tensor, axes: Tensor | None = None) -> MLOperand | np.ndarray:
-    return _squeeze(c, x, None if axes is None else c.ints(axes, "axes"))
-
-
-def _squeeze(c: NodeContext, x: Tensor, axes: list[int] | None) -> MLOperand | np.ndarray:
+    given = c.optional_ints(axes, "axes")
     gone = (
-        [i for i, d in enumerate(x.shape) if d == 1] if axes is None else c.axes(axes, x.rank)
+        [i for i, d in enumerate(x.shape) if d == 1] if given is None else c.axes(given, x.rank)
     )
     if any(x.shape[a] != 1 for a in gone):
         raise Unsupported(f"axes {gone} of shape {list(x.shape)} are not all 1")
     return _moved(c, x, [d for i, d in enumerate(x.shape) if i not in gone])
 
 
-@onnx_operator("Unsqueeze", last=12, storage=True)
-def unsqueeze_attribute(c: NodeContext, x: Tensor, *, axes: list[int]) -> MLOperand | np.ndarray:
-    return _unsqueeze(c, x, axes)
-
-
-@onnx_operator("Unsqueeze", first=13, storage=True)
+@onnx_operator("Unsqueeze", storage=True, moved=("axes",), since=13)
+@onnx_operator("ExpandDims", domain=MICROSOFT)
 def unsqueeze(c: NodeContext, x: Tensor, axes: Tensor) -> MLOperand | np.ndarray:
-    return _unsqueeze(c, x, c.ints(axes, "axes"))
-
-
-def _unsqueeze(c: NodeContext, x: Tensor, axes: list[int]) -> MLOperand | np.ndarray:
-    shape = list(x.shape)
-    for axis in c.axes(axes, x.rank + len(axes)):
+    given, shape = c.ints(axes, "axes"), list(x.shape)
+    for axis in c.axes(given, x.rank + len(given)):
         shape.insert(axis, 1)
     return _moved(c, x, shape)
-
-
-@onnx_operator("ExpandDims", domain=MICROSOFT)
-def expand_dims(c: NodeContext, x: Tensor, axis: Tensor) -> MLOperand | np.ndarray:
-    return _unsqueeze(c, x, [c.int(axis, "the axis")])
 
 
 @onnx_operator("Transpose", storage=True)
@@ -102,26 +79,15 @@ def concat(c: NodeContext, *inputs: Tensor, axis: int) -> MLOperand:
     return c.b.concat(present, c.axis(axis, present[0].rank))
 
 
-@onnx_operator("Split", last=12, storage=True)
-def split_attribute(
-    c: NodeContext, x: Tensor, *, axis: int = 0, split: list[int] | None = None
-) -> list[MLOperand]:
-    return split_by(c, x, axis, split)
-
-
-@onnx_operator("Split", first=13, storage=True)
+@onnx_operator("Split", storage=True, moved=("split",), since=13)
 def split(
-    c: NodeContext,
-    x: Tensor,
-    split: Tensor | None = None,
-    *,
-    axis: int = 0,
+    c: NodeContext, x: Tensor, split: Tensor | None = None, *, axis: int = 0,
     num_outputs: int | None = None,
 ) -> list[MLOperand]:
     outputs = len(c.node.outputs)
     if num_outputs not in (None, outputs):
         raise Unsupported(f"num_outputs is {num_outputs}, the node has {outputs} outputs")
-    return split_by(c, x, axis, None if split is None else c.ints(split, "the parts' lengths"))
+    return split_by(c, x, axis, c.optional_ints(split, "the parts' lengths"))
 
 
 def split_by(
@@ -145,44 +111,18 @@ def split_by(
     return c.b.split(x, lengths, axis=axis)
 
 
-@onnx_operator("Slice", last=9, storage=True)
-def slice_attributes(
-    c: NodeContext, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
-) -> MLOperand:
-    return slice_by(c, x, starts, ends, axes, None)
-
-
-@onnx_operator("Slice", first=10, storage=True)
-def slice_inputs(
-    c: NodeContext,
-    x: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    axes: Tensor | None = None,
+@onnx_operator("Slice", storage=True, moved=("starts", "ends", "axes"), since=10)
+def slice_(
+    c: NodeContext, x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None,
     steps: Tensor | None = None,
-) -> MLOperand:
-    return slice_by(
-        c, x, c.ints(starts, "starts"), c.ints(ends, "ends"),
-        None if axes is None else c.ints(axes, "axes"),
-        None if steps is None else c.ints(steps, "steps"),
-    )
-
-
-def slice_by(
-    c: NodeContext,
-    x: Tensor,
-    starts: list[int],
-    ends: list[int],
-    axes: list[int] | None,
-    steps: list[int] | None,
 ) -> MLOperand | np.ndarray:
-    """ONNX's slice: bounds as in Python, steps of both signs."""
-    axes = list(range(len(starts))) if axes is None else [c.axis(a, x.rank) for a in axes]
-    steps = [1] * len(starts) if steps is None else steps
+    bounds = c.ints(starts, "starts"), c.ints(ends, "ends")
+    chosen = c.chosen_axes(c.optional_ints(axes, "axes"), x, len(bounds[0]))
+    strides_of = c.optional_ints(steps, "steps") or [1] * len(bounds[0])
     begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
     backward = []
     shape = list(x.shape)
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(chosen, *bounds, strides_of, strict=True):
         picked = range(x.shape[axis])[slice(start, end if end > -(2**62) else None, step)]
         shape[axis] = len(picked)
         if not picked:
@@ -200,23 +140,11 @@ def slice_by(
     return c.b.reverse(result, axes=backward) if backward else result
 
 
-@onnx_operator("Pad", last=10, storage=True)
-def pad_attributes(
-    c: NodeContext, x: Tensor, *, pads: list[int], mode: str = "constant", value: float = 0.0
-) -> MLOperand:
-    return pad_by(c, x, pads, mode, value)
-
-
-@onnx_operator("Pad", first=11, storage=True)
+@onnx_operator("Pad", storage=True, moved=("pads", "value"), since=11)
 @onnx_operator("Pad", domain=MICROSOFT)
-def pad_inputs(
-    c: NodeContext,
-    x: Tensor,
-    pads: Tensor,
-    value: Tensor | None = None,
-    axes: Tensor | None = None,
-    *,
-    mode: str = "constant",
+def pad(
+    c: NodeContext, x: Tensor, pads: Tensor, value: Tensor | None = None,
+    axes: Tensor | None = None, *, mode: str = "constant",
 ) -> MLOperand:
     amounts = c.ints(pads, "the padding")
     if axes is not None:
@@ -227,7 +155,7 @@ def pad_inputs(
         amounts = full
     number = 0
     if value is not None and value.size:
-        number = c.array(value, "the padding's value").reshape(-1)[0].item()
+        number = value.value("the padding's value").reshape(-1)[0].item()
     return pad_by(c, x, amounts, mode, number)
 
 
@@ -331,7 +259,7 @@ def reverse_sequence(
 def center_crop_pad(
     c: NodeContext, x: Tensor, shape: Tensor, *, axes: list[int] | None = None
 ) -> MLOperand:
-    chosen = list(range(x.rank)) if axes is None else [c.axis(a, x.rank) for a in axes]
+    chosen = c.chosen_axes(axes, x)
     amounts = [0] * (2 * x.rank)
     for axis, length in zip(chosen, c.ints(shape, "the shape"), strict=True):
         extra = length - x.shape[axis]

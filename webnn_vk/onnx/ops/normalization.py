@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 
-from ..context import NodeContext, check_made
+from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
 
@@ -116,7 +117,8 @@ def scaled_layer_norm(
     return result if bias is None else c.b.add(result, c.cast(bias, x.data_type))
 
 
-@onnx_operator("RMSNormalization")
+@onnx_operator("RMSNormalization", "SimplifiedLayerNormalization")
+@onnx_operator("SimplifiedLayerNormalization", domain=MICROSOFT)
 def rms_normalization(
     c: NodeContext,
     x: Tensor,
@@ -217,8 +219,15 @@ def local_response_normalization(
 @onnx_operator("Softmax", "LogSoftmax", "Hardmax", last=12)
 def softmax_of_rows(c: NodeContext, x: Tensor, *, axis: int = 1) -> MLOperand:
     at = axis + x.rank if axis < 0 else axis
-    shape = [math.prod(x.shape[:at]), math.prod(x.shape[at:])]
-    return c.reshape(_softmax(c, c.reshape(x, shape), 1), x.shape)
+    return by_rows(c, x, at, lambda rows: _softmax(c, rows, 1))
+
+
+def by_rows(
+    c: NodeContext, x: Tensor | MLOperand, at: int, function: Callable[[MLOperand], MLOperand]
+) -> MLOperand:
+    """``function`` of the input as a matrix, whose columns are the dimensions from ``at`` on."""
+    rows = c.reshape(x, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
+    return c.reshape(function(rows), x.shape)
 
 
 @onnx_operator("Softmax", "LogSoftmax", "Hardmax", first=13)
@@ -235,10 +244,8 @@ def _softmax(c: NodeContext, x: MLOperand, axis: int) -> MLOperand:
         return c.b.sub(shifted, c.b.reduce_log_sum_exp(shifted, **options))
     check_made(x.shape[axis])
     best = c.b.arg_max(x, axis, keep_dimensions=True)
-    view = [1] * len(x.shape)
-    view[axis] = x.shape[axis]
-    places = c.constant(np.arange(x.shape[axis]).reshape(view), "int32")
-    return c.b.cast(c.b.equal(best, places), x.data_type)
+    places = np.arange(x.shape[axis]).reshape(view_along(axis, len(x.shape)))
+    return c.b.cast(c.b.equal(best, c.constant(places, "int32")), x.data_type)
 
 
 def _mask(c: NodeContext, x: Tensor) -> np.ndarray | None:
@@ -249,24 +256,13 @@ def _mask(c: NodeContext, x: Tensor) -> np.ndarray | None:
     return np.ones(x.shape, bool)
 
 
-@onnx_operator("Dropout", last=11)
-def dropout_attribute(
-    c: NodeContext, x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None
-) -> list[Any]:
-    return [x, _mask(c, x)]
-
-
-@onnx_operator("Dropout", first=12)
+@onnx_operator("Dropout", moved=("ratio",), since=12)
 def dropout(
-    c: NodeContext,
-    x: Tensor,
-    ratio: Tensor | None = None,
-    training: Tensor | None = None,
-    *,
-    seed: int = 0,
+    c: NodeContext, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *,
+    seed: int = 0, is_test: int = 1, consumed_inputs: Any = None,
 ) -> list[Any]:
-    if training is not None and c.array(training, "training_mode").reshape(-1)[0]:
-        part = 0.5 if ratio is None else float(c.array(ratio, "the ratio").reshape(-1)[0])
+    if training is not None and training.value("training_mode").reshape(-1)[0]:
+        part = 0.5 if ratio is None else float(ratio.value("the ratio").reshape(-1)[0])
         if part:
             raise Unsupported("training mode draws random numbers, WebNN has none")
     return [x, _mask(c, x)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,52 +12,25 @@ from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported
-from ..records import onnx_operator
+from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
-from .convolution import Pairs, check_window, paddings
+from .convolution import (
+    Window,
+    WindowAttributes,
+    channels_first,
+    channels_last,
+    check_window,
+    with_rows,
+    without_rows,
+)
 
 
-@dataclass(frozen=True)
-class Window:
-    """A pooling window, one number (or pair) per spatial dimension, and the result's sizes."""
-
-    kernel: list[int]
-    strides: list[int]
-    dilations: list[int]
-    padding: Pairs
-    sizes: list[int]
-
-    def part(self, start: int, stop: int | None = None) -> Window:
-        """Some of the dimensions."""
-        at = slice(start, stop)
-        return Window(
-            self.kernel[at], self.strides[at], self.dilations[at], self.padding[at], self.sizes[at]
-        )
-
-    def with_rows(self) -> Window:
-        """A dimension of 1 in front."""
-        return Window(
-            [1, *self.kernel], [1, *self.strides], [1, *self.dilations], [(0, 0), *self.padding],
-            [1, *self.sizes],
-        )
-
-
-def window_of(
-    spatial: Sequence[int],
-    kernel: list[int],
-    strides: list[int] | None,
-    dilations: list[int] | None,
-    pads: list[int] | None,
-    auto_pad: str,
-    ceil_mode: int,
-) -> Window:
-    """The window that a node's attributes describe."""
-    strides = strides or [1] * len(kernel)
-    dilations = dilations or [1] * len(kernel)
-    padding = paddings(spatial, kernel, strides, dilations, pads, auto_pad)
-    sizes = []
+def window_of(x: Tensor, given: WindowAttributes, ceil_mode: int) -> Window:
+    """The window that a node's attributes describe, with the output's sizes."""
+    spatial = x.shape[2:]
+    window, sizes = given.on(spatial), []
     for n, k, s, d, (before, after) in zip(
-        spatial, kernel, strides, dilations, padding, strict=True
+        spatial, window.kernel, window.strides, window.dilations, window.padding, strict=True
     ):
         room = n + before + after - (k - 1) * d - 1
         count = (-(-room // s) if ceil_mode else room // s) + 1
@@ -67,23 +40,23 @@ def window_of(
         if ceil_mode and (count - 1) * s >= n + before:
             count -= 1
         sizes.append(count)
-    return Window(list(kernel), strides, dilations, padding, sizes)
+    return replace(window, sizes=sizes)
 
 
 def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
-    """``max_pool2d``, ``average_pool2d`` or ``l2_pool2d`` over 1, 2 or 3 dimensions. What a window
-    covers is a product of ranges, so three dimensions can be pooled two and one at a time."""
+    """``max_pool2d``, ``average_pool2d`` or ``l2_pool2d`` over 1, 2 or 3 dimensions. A window
+    covers a product of ranges, so three dimensions can be pooled two and one at a time."""
     spatial = len(window.kernel)
     n, channels = x.shape[:2]
     if spatial == 1:
-        rows = c.reshape(x, [n, channels, 1, x.shape[2]])
-        return c.reshape(pool(c, kind, rows, window.with_rows()), [n, channels, *window.sizes])
+        return without_rows(c, pool(c, kind, with_rows(c, x), window.with_rows()))
     if spatial == 3:
         depth = x.shape[2]
         flat = pool(
             c, kind, c.reshape(x, [n, channels * depth, *x.shape[3:]]), window.part(1)
         )
         columns = math.prod(window.sizes[1:])
+        # Along the depth alone: the images' elements are columns.
         deep = Window(
             [window.kernel[0], 1], [window.strides[0], 1], [window.dilations[0], 1],
             [window.padding[0], (0, 0)], [window.sizes[0], columns],
@@ -107,20 +80,20 @@ def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
 
 @onnx_operator("MaxPool")
 def max_pool(
-    c: NodeContext,
-    x: Tensor,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
+    c: NodeContext, x: Tensor, *, given: WindowAttributes, ceil_mode: int = 0,
     storage_order: int = 0,
-    strides: list[int] | None = None,
 ) -> list[MLOperand | None]:
-    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = window_of(x, given, ceil_mode)
     result = pool(c, "max_pool2d", x.operand, window) if c.wants(0) else None
     return [result, _indices(c, x, window, storage_order) if c.wants(1) else None]
+
+
+@onnx_operator("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(
+    c: NodeContext, x: Tensor, *, given: WindowAttributes, ceil_mode: int = 0
+) -> MLOperand:
+    x = channels_first(c, x)
+    return channels_last(c, pool(c, "max_pool2d", x.operand, window_of(x, given, ceil_mode)))
 
 
 def positions(spatial: Sequence[int], window: Window) -> tuple[np.ndarray, np.ndarray]:
@@ -168,42 +141,22 @@ def _indices(c: NodeContext, x: Tensor, window: Window, storage_order: int) -> M
 
 @onnx_operator("AveragePool")
 def average_pool(
-    c: NodeContext,
-    x: Tensor,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
+    c: NodeContext, x: Tensor, *, given: WindowAttributes, ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
 ) -> MLOperand:
-    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = window_of(x, given, ceil_mode)
     operand = x.operand
     if count_include_pad and any(map(any, window.padding)):
         operand = c.pad(operand, [(0, 0), (0, 0), *window.padding])
-        window = Window(
-            window.kernel, window.strides, window.dilations, [(0, 0)] * len(kernel_shape),
-            window.sizes,
-        )
+        window = replace(window, padding=[(0, 0)] * len(window.kernel))
     return pool(c, "average_pool2d", operand, window)
 
 
 @onnx_operator("LpPool")
 def lp_pool(
-    c: NodeContext,
-    x: Tensor,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    p: int = 2,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    c: NodeContext, x: Tensor, *, given: WindowAttributes, ceil_mode: int = 0, p: int = 2
 ) -> MLOperand:
-    window = window_of(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = window_of(x, given, ceil_mode)
     if p == 2:
         return pool(c, "l2_pool2d", x.operand, window)
     # Σ|x|^p = l2(|x|^(p/2))²

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,11 @@ from ..types import numpy_type, type_name
 from ..values import Tensor
 from . import byte_products
 from .byte_products import centred
-from .convolution import paddings
+from .convolution import ConvAttributes, WindowAttributes, channels_first
+from .convolution import channels_last as to_channels_last
+from .normalization import by_rows
 from .pooling import average_pool
-from .recurrent import lstm_layer
+from .recurrent import RecurrentAttributes, lstm_layer
 
 _RANGES = {
     "int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3),
@@ -127,18 +128,6 @@ def _requantized(
     return c.b.quantize_linear(c.b.mul(total, factor), one, c.reshape(zero_point, shape))
 
 
-def channels_first(c: NodeContext, x: MLOperand) -> MLOperand:
-    """An image with its last dimension behind the first."""
-    rank = len(x.shape)
-    return c.transpose(x, [0, rank - 1, *range(1, rank - 1)])
-
-
-def channels_to_end(c: NodeContext, x: MLOperand) -> MLOperand:
-    """An image with its second dimension at the end."""
-    rank = len(x.shape)
-    return c.transpose(x, [0, *range(2, rank), 1])
-
-
 def _row_view(x: Tensor) -> list[int]:
     return [x.shape[-2] if x.rank > 1 else 1, 1]
 
@@ -200,58 +189,27 @@ def matmul_integer_to_float(
 
 @onnx_operator("ConvInteger")
 def conv_integer(
-    c: NodeContext,
-    x: Tensor,
-    w: Tensor,
-    x_zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    c: NodeContext, x: Tensor, w: Tensor, x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None, *, given: ConvAttributes,
 ) -> MLOperand:
-    rank = x.rank - 2
-    strides, dilations = strides or [1] * rank, dilations or [1] * rank
-    padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    total = byte_products.convolution(
-        c, x, x_zero, w, w_zero, padding, strides, dilations, group
-    )
-    return c.cast(total, "int32")
+    return c.cast(byte_products.convolution(c, x, x_zero, w, w_zero, given), "int32")
 
 
 @onnx_operator("QLinearConv")
+@onnx_operator("QLinearConv", domain=MICROSOFT)
 def qlinear_conv(
-    c: NodeContext,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    w: Tensor,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor,
+    w_zero: Tensor, y_scale: Tensor, y_zero: Tensor, bias: Tensor | None = None, *,
+    given: ConvAttributes, channels_last: int = 0,
 ) -> MLOperand:
-    rank = x.rank - 2
-    strides, dilations = strides or [1] * rank, dilations or [1] * rank
-    padding = paddings(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    view = [1, w.shape[0], *[1] * rank]
+    x = channels_first(c, x) if channels_last else x
+    view = [1, w.shape[0], *[1] * (x.rank - 2)]
     total = byte_products.with_bias(
-        c, byte_products.convolution(c, x, x_zero, w, w_zero, padding, strides, dilations, group),
-        bias, view,
+        c, byte_products.convolution(c, x, x_zero, w, w_zero, given), bias, view
     )
     factor = c.b.mul(_scale(c, x_scale, []), _scale(c, w_scale, view))
-    return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
+    result = _requantized(c, total, c.b.div(factor, _scale(c, y_scale, [])), y_zero)
+    return to_channels_last(c, result) if channels_last else result
 
 
 # -- ONNX Runtime's operators between dequantised values -------------------------------------------
@@ -311,8 +269,7 @@ def qlinear_softmax(
     if opset >= 13:
         result = c.b.softmax(real, at)
     else:
-        rows = c.reshape(real, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
-        result = c.reshape(c.b.softmax(rows, 1), x.shape)
+        result = by_rows(c, real, at, lambda rows: c.b.softmax(rows, 1))
     return _byte(c, result, y_scale, y_zero, x)
 
 
@@ -359,26 +316,9 @@ def qgemm(
 
 @onnx_operator("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
-    c: NodeContext,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None,
-    lengths: Tensor | None,
-    initial_h: Tensor | None,
-    initial_c: Tensor | None,
-    peephole: Tensor | None,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    r_scale: Tensor,
-    r_zero: Tensor,
-    *,
-    activations: list[str] | None = None,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
+    c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None,
+    initial_h: Tensor | None, initial_c: Tensor | None, peephole: Tensor | None, w_scale: Tensor,
+    w_zero: Tensor, r_scale: Tensor, r_zero: Tensor, *, given: RecurrentAttributes,
     input_forget: int = 0,
 ) -> list[MLOperand | None]:
     def real(weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -399,45 +339,26 @@ def dynamic_quantize_lstm(
         places = c.constant(np.arange(steps).reshape(steps, 1, 1), "int32")
         longest = c.b.reduce_max(c.cast(lengths, "int32"))
         seen = c.b.where(c.b.lesser(places, longest), seen, c.constant(0, "float32"))
-    attributes = {
-        "activations": activations, "activation_alpha": activation_alpha, "activation_beta":
-        activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
-        "layout": 0,
-    }
     # As ONNX Runtime does: the input as a whole; the states at each step, of each sequence by
     # itself where it gives each a thread (if it has so many), else of all.
-    hidden = hidden_size or r.shape[1]
+    hidden = given.hidden_size or r.shape[1]
     together = [1] if x.shape[1] > 4 or hidden <= 256 else [0, 1]
     return lstm_layer(
         c, c.typed(rounded(seen, [0, 1, 2]), "float32"), real(w, w_scale, w_zero),
-        real(r, r_scale, r_zero), bias, lengths, initial_h, initial_c, peephole, input_forget,
-        attributes, lambda v: rounded(v, together),
+        real(r, r_scale, r_zero), bias, lengths, [initial_h, initial_c], peephole, input_forget,
+        given, rounded=lambda v: rounded(v, together),
     )
 
 
 @onnx_operator("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
-    c: NodeContext,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor | None = None,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    channels_last: int = 0,
-    count_include_pad: int = 0,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    c: NodeContext, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor,
+    y_zero: Tensor | None = None, *, given: WindowAttributes, ceil_mode: int = 0,
+    channels_last: int = 0, count_include_pad: int = 0,
 ) -> MLOperand:
-    given = _real(c, x, x_scale, x_zero)
-    real = c.typed(channels_first(c, given) if channels_last else given, "float32")
+    real = c.typed(_real(c, x, x_scale, x_zero), "float32")
     pooled = average_pool(
-        c, real, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad, pads=pads, strides=strides,
+        c, channels_first(c, real) if channels_last else real, given=given, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
     )
-    if channels_last:
-        pooled = channels_to_end(c, pooled)
-    return _byte(c, pooled, y_scale, y_zero, x)
+    return _byte(c, to_channels_last(c, pooled) if channels_last else pooled, y_scale, y_zero, x)

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.compiler.ir.onnx_pairs import ACTIVATIONS, DIRECTIONS
 
 from ..context import NodeContext
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
 
-#: Steps that are unrolled at most.
+#: The most steps that are unrolled.
 MAX_STEPS = 2048
-_NATIVE = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
-_DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 Cell = Callable[..., tuple[MLOperand, ...]]
+#: Activations with parameters: the defaults of alpha and beta, and the function.
+_PARAMETRIC: dict[str, tuple[tuple[float, ...], Callable[..., MLOperand]]] = {
+    "Affine": ((1.0, 0.0), lambda c, v, a, b: c.b.linear(v, alpha=a, beta=b)),
+    "Elu": ((1.0,), lambda c, v, a: c.b.elu(v, alpha=a)),
+    "HardSigmoid": ((0.2, 0.5), lambda c, v, a, b: c.b.hard_sigmoid(v, alpha=a, beta=b)),
+    "LeakyRelu": ((0.01,), lambda c, v, a: c.b.leaky_relu(v, alpha=a)),
+    "ScaledTanh": ((1.0, 1.0), lambda c, v, a, b: c.b.mul(c.b.tanh(c.b.mul(v, b)), a)),
+    "ThresholdedRelu": ((1.0,), lambda c, v, a: c.b.where(c.b.greater(v, a), v, 0.0)),
+}
+
+
+@dataclass(frozen=True)
+class RecurrentAttributes:
+    """The attributes that LSTM, GRU and RNN have in common."""
+
+    activations: list[str] | None = None
+    activation_alpha: list[float] | None = None
+    activation_beta: list[float] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int = 0
 
 
 @dataclass
 class _Layer:
-    """What the three have in common: [steps, batch, …] inputs, weights per direction."""
+    """A recurrent layer: inputs [steps, batch, …] and weights per direction."""
 
     c: NodeContext
     x: MLOperand
@@ -39,7 +59,7 @@ class _Layer:
     native: list[str] | None
     clip: float | None
     batch_first: bool
-    #: What a product with recurrent weights is given of a state, where not the state itself.
+    #: Applied to a state before its product with the recurrent weights, if not None.
     rounded: Callable[[MLOperand], MLOperand] | None = None
 
     @property
@@ -49,70 +69,50 @@ class _Layer:
 
 def _layer(
     c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None,
-    states: list[Tensor | None], default: list[str], attributes: dict[str, Any],
+    states: list[Tensor | None], default: list[str], given: RecurrentAttributes, layout: int,
 ) -> _Layer:
-    direction = attributes["direction"]
-    if direction not in _DIRECTIONS:
+    direction, batch_first = given.direction, bool(layout)
+    if direction not in DIRECTIONS:
         raise Unsupported(f"direction {direction!r} is unknown")
-    batch_first = bool(attributes["layout"])
-    turn = (lambda v, order: c.transpose(v, order)) if batch_first else (lambda v, _: c.operand(v))
-    steps, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    turn = (lambda v: c.transpose(v, [1, 0, 2])) if batch_first else c.operand
+    steps = x.shape[1] if batch_first else x.shape[0]
     if steps > MAX_STEPS:
         raise Unsupported(f"{steps} steps, {MAX_STEPS} at most")
     directions = 2 if direction == "bidirectional" else 1
-    names = attributes["activations"] or default * directions
-    alphas = list(attributes["activation_alpha"] or [])
-    betas = list(attributes["activation_beta"] or [])
+    names = given.activations or default * directions
+    alphas, betas = list(given.activation_alpha or []), list(given.activation_beta or [])
     if len(names) != len(default) * directions:
         raise Unsupported(f"{len(names)} activations, {len(default) * directions} are expected")
     functions = [_activation(c, name, alphas, betas) for name in names]
     native: list[str] | None = None
-    if all(n in _NATIVE for n in names) and names[: len(default)] == names[-len(default) :]:
-        native = [_NATIVE[n] for n in names[: len(default)]]
+    if all(n in ACTIVATIONS for n in names) and names[: len(default)] == names[-len(default) :]:
+        native = [ACTIVATIONS[n] for n in names[: len(default)]]
     known = None
     if lengths is not None:
         known = lengths.array if lengths.known else c.cast(lengths, "int32")
         if isinstance(known, np.ndarray) and (known == steps).all():
             known = None
     return _Layer(
-        c, turn(x, [1, 0, 2]), w.operand, r.operand, None if bias is None else bias.operand, known,
-        [None if s is None else turn(s, [1, 0, 2]) for s in states],
-        attributes["hidden_size"] or r.shape[-1], direction, functions, native,
-        attributes["clip"], batch_first,
+        c, turn(x), w.operand, r.operand, None if bias is None else bias.operand, known,
+        [None if s is None else turn(s) for s in states], given.hidden_size or r.shape[-1],
+        direction, functions, native, given.clip, batch_first,
     )
 
 
 def _activation(
     c: NodeContext, name: str, alphas: list[float], betas: list[float]
 ) -> Callable[[MLOperand], MLOperand]:
-    """An activation, its parameters taken from the lists in order."""
-
-    def take(values: list[float], default: float) -> float:
-        return values.pop(0) if values else default
-
-    if name in _NATIVE:
-        return getattr(c.b, _NATIVE[name])
-    if name in ("Softsign", "Softplus"):
+    """An activation; it takes its parameters from the front of the lists."""
+    if name in (*ACTIVATIONS, "Softsign", "Softplus"):
         return getattr(c.b, name.lower())
-    if name == "Affine":
-        a, b = take(alphas, 1.0), take(betas, 0.0)
-        return lambda v: c.b.linear(v, alpha=a, beta=b)
-    if name == "LeakyRelu":
-        a = take(alphas, 0.01)
-        return lambda v: c.b.leaky_relu(v, alpha=a)
-    if name == "ThresholdedRelu":
-        a = take(alphas, 1.0)
-        return lambda v: c.b.where(c.b.greater(v, a), v, 0.0)
-    if name == "ScaledTanh":
-        a, b = take(alphas, 1.0), take(betas, 1.0)
-        return lambda v: c.b.mul(c.b.tanh(c.b.mul(v, b)), a)
-    if name == "HardSigmoid":
-        a, b = take(alphas, 0.2), take(betas, 0.5)
-        return lambda v: c.b.hard_sigmoid(v, alpha=a, beta=b)
-    if name == "Elu":
-        a = take(alphas, 1.0)
-        return lambda v: c.b.elu(v, alpha=a)
-    raise Unsupported(f"activation {name!r} is not supported")
+    if name not in _PARAMETRIC:
+        raise Unsupported(f"activation {name!r} is not supported")
+    defaults, function = _PARAMETRIC[name]
+    taken = [
+        values.pop(0) if values else default
+        for values, default in zip((alphas, betas), defaults, strict=False)
+    ]
+    return lambda v: function(c, v, *taken)
 
 
 def _halves(layer: _Layer, gates: int) -> tuple[MLOperand | None, MLOperand | None]:
@@ -206,67 +206,48 @@ def _clipped(layer: _Layer, v: MLOperand) -> MLOperand:
     return layer.c.b.clamp(v, min_value=-layer.clip, max_value=layer.clip)
 
 
-def _gates(c: NodeContext, v: MLOperand, count: int) -> Sequence[MLOperand]:
-    return c.b.split(v, count, axis=1)
+def _native(
+    layer: _Layer, method: Callable[..., Any], gates: int, names: list[str], **options: Any
+) -> list[MLOperand | None]:
+    """The outputs by WebNN's operator; ``names`` are its options for the initial states."""
+    b, rb = _halves(layer, gates)
+    *states, sequence = method(
+        layer.x, layer.w, layer.r, layer.x.shape[0], layer.hidden, bias=b, recurrent_bias=rb,
+        return_sequence=True, direction=DIRECTIONS[layer.direction], activations=layer.native,
+        **dict(zip(names, layer.states, strict=True)), **options,
+    )
+    return _outputs(layer, sequence, *states)
 
 
 # -- LSTM ----------------------------------------------------------------------------------------
 @onnx_operator("LSTM", first=7)
 def lstm(
-    c: NodeContext,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None,
-    peephole: Tensor | None = None,
-    *,
-    activations: list[str] | None = None,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    input_forget: int = 0,
-    layout: int = 0,
+    c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None, peephole: Tensor | None = None, *,
+    given: RecurrentAttributes, input_forget: int = 0, layout: int = 0,
 ) -> list[MLOperand | None]:
-    attributes = {
-        "activations": activations, "activation_alpha": activation_alpha, "activation_beta":
-        activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
-        "layout": layout,
-    }
     return lstm_layer(
-        c, x, w, r, bias, lengths, initial_h, initial_c, peephole, input_forget, attributes
+        c, x, w, r, bias, lengths, [initial_h, initial_c], peephole, input_forget, given, layout
     )
 
 
 def lstm_layer(
     c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None,
-    initial_h: Tensor | None, initial_c: Tensor | None, peephole: Tensor | None, input_forget: int,
-    attributes: dict[str, Any], rounded: Callable[[MLOperand], MLOperand] | None = None,
+    states: list[Tensor | None], peephole: Tensor | None, input_forget: int,
+    given: RecurrentAttributes, layout: int = 0,
+    rounded: Callable[[MLOperand], MLOperand] | None = None,
 ) -> list[MLOperand | None]:
     """Y and the last states. ``rounded`` is applied to each state before its product."""
     layer = _layer(
-        c, x, w, r, bias, lengths, [initial_h, initial_c], ["Sigmoid", "Tanh", "Tanh"], attributes
+        c, x, w, r, bias, lengths, states, ["Sigmoid", "Tanh", "Tanh"], given, layout
     )
     layer.rounded = rounded
     plain = layer.native is not None and layer.lengths is None and rounded is None
     # ONNX's output gate sees the new state of the cell, WebNN's the old one.
     if not plain or layer.clip or input_forget or peephole is not None:
         return _outputs(layer, *_unrolled(layer, 2, _lstm_cell(peephole, input_forget)))
-    b, rb = _halves(layer, 4)
-    options = {
-        "bias": b, "recurrent_bias": rb,
-        "initial_hidden_state": layer.states[0], "initial_cell_state": layer.states[1],
-    }
-    h, state, sequence = c.b.lstm(
-        layer.x, layer.w, layer.r, layer.x.shape[0], layer.hidden, return_sequence=True,
-        direction=_DIRECTIONS[layer.direction], activations=layer.native,
-        **{k: v for k, v in options.items() if v is not None},
-    )
-    return _outputs(layer, sequence, h, state)
+    return _native(layer, c.b.lstm, 4, ["initial_hidden_state", "initial_cell_state"])
 
 
 def _lstm_cell(peephole: Tensor | None, input_forget: int) -> Callable[[_Layer, int], Cell]:
@@ -284,7 +265,7 @@ def _lstm_cell(peephole: Tensor | None, input_forget: int) -> Callable[[_Layer, 
 
         def cell(x: MLOperand, h: MLOperand, state: MLOperand) -> tuple[MLOperand, ...]:
             total = c.b.add(from_input(x), from_state(h))
-            i, o, forget, new = _gates(c, total, 4)
+            i, o, forget, new = c.b.split(total, 4, axis=1)
             i = f(_clipped(layer, peep(i, 0, state)))
             if input_forget:
                 forget = c.b.linear(i, alpha=-1.0, beta=1.0)
@@ -302,39 +283,15 @@ def _lstm_cell(peephole: Tensor | None, input_forget: int) -> Callable[[_Layer, 
 # -- GRU -----------------------------------------------------------------------------------------
 @onnx_operator("GRU", first=7)
 def gru(
-    c: NodeContext,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    initial_h: Tensor | None = None,
-    *,
-    activations: list[str] | None = None,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-    linear_before_reset: int = 0,
+    c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, initial_h: Tensor | None = None, *,
+    given: RecurrentAttributes, layout: int = 0, linear_before_reset: int = 0,
 ) -> list[MLOperand | None]:
-    attributes = {
-        "activations": activations, "activation_alpha": activation_alpha, "activation_beta":
-        activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
-        "layout": layout,
-    }
-    layer = _layer(c, x, w, r, bias, lengths, [initial_h], ["Sigmoid", "Tanh"], attributes)
-    if layer.native is None or layer.lengths is not None or clip:
-        return _outputs(layer, *_unrolled(layer, 1, _gru_cell(bool(linear_before_reset))))
-    b, rb = _halves(layer, 3)
-    options = {"bias": b, "recurrent_bias": rb, "initial_hidden_state": layer.states[0]}
-    h, sequence = c.b.gru(
-        layer.x, layer.w, layer.r, layer.x.shape[0], layer.hidden, return_sequence=True,
-        reset_after=bool(linear_before_reset), direction=_DIRECTIONS[direction],
-        activations=layer.native, **{k: v for k, v in options.items() if v is not None},
-    )
-    return _outputs(layer, sequence, h)
+    layer = _layer(c, x, w, r, bias, lengths, [initial_h], ["Sigmoid", "Tanh"], given, layout)
+    reset_after = bool(linear_before_reset)
+    if layer.native is None or layer.lengths is not None or layer.clip:
+        return _outputs(layer, *_unrolled(layer, 1, _gru_cell(reset_after)))
+    return _native(layer, c.b.gru, 3, ["initial_hidden_state"], reset_after=reset_after)
 
 
 def _gru_cell(reset_after: bool) -> Callable[[_Layer, int], Cell]:
@@ -351,8 +308,8 @@ def _gru_cell(reset_after: bool) -> Callable[[_Layer, int], Cell]:
             options["c"] = c.slice(own, 0, 2 * size, size)
 
         def cell(x: MLOperand, h: MLOperand) -> tuple[MLOperand, ...]:
-            xz, xr, xn = _gates(c, from_input(x), 3)
-            hz, hr, hn = _gates(c, from_state(h), 3)
+            xz, xr, xn = c.b.split(from_input(x), 3, axis=1)
+            hz, hr, hn = c.b.split(from_state(h), 3, axis=1)
             z = f(_clipped(layer, c.b.add(xz, hz)))
             reset = f(_clipped(layer, c.b.add(xr, hr)))
             if reset_after:
@@ -371,28 +328,11 @@ def _gru_cell(reset_after: bool) -> Callable[[_Layer, int], Cell]:
 # -- RNN -----------------------------------------------------------------------------------------
 @onnx_operator("RNN", first=7)
 def rnn(
-    c: NodeContext,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    initial_h: Tensor | None = None,
-    *,
-    activations: list[str] | None = None,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
+    c: NodeContext, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None,
+    lengths: Tensor | None = None, initial_h: Tensor | None = None, *,
+    given: RecurrentAttributes, layout: int = 0,
 ) -> list[MLOperand | None]:
-    attributes = {
-        "activations": activations, "activation_alpha": activation_alpha, "activation_beta":
-        activation_beta, "clip": clip, "direction": direction, "hidden_size": hidden_size,
-        "layout": layout,
-    }
-    layer = _layer(c, x, w, r, bias, lengths, [initial_h], ["Tanh"], attributes)
+    layer = _layer(c, x, w, r, bias, lengths, [initial_h], ["Tanh"], given, layout)
 
     def of(layer: _Layer, d: int) -> Cell:
         from_input, from_state = _affine(layer, d, 1)

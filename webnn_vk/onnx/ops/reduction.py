@@ -12,18 +12,18 @@ from ..values import Tensor
 from .integers import REDUCTIONS
 
 _NAMES = onnx_pairs.REDUCTIONS
-# From this opset on the axes are an input.
-_AXES_INPUT = {name: 13 if name == "ReduceSum" else 18 for name in _NAMES}
 
 
-def _reduce(
-    c: NodeContext, x: Tensor, axes: list[int] | None, keepdims: int, noop: int
+def reduce(
+    c: NodeContext, x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
 ) -> MLOperand | Tensor:
-    if not axes:
-        if noop and x.operand.data_type.startswith("float"):
+    given = c.optional_ints(axes, "axes")
+    if not given:
+        if noop_with_empty_axes and x.operand.data_type.startswith("float"):
             return _of_single_elements(c, x)
-        axes = [] if noop else list(range(x.rank))
-    options = {"axes": c.axes(axes, x.rank), "keep_dimensions": bool(keepdims)}
+        given = [] if noop_with_empty_axes else list(range(x.rank))
+    options = {"axes": c.axes(given, x.rank), "keep_dimensions": bool(keepdims)}
     method = getattr(c.b, _NAMES[c.operator])
     operand = x.operand
     if c.operator in REDUCTIONS and not operand.data_type.startswith("float"):
@@ -45,25 +45,9 @@ def _of_single_elements(c: NodeContext, x: Tensor) -> MLOperand | Tensor:
     return x
 
 
-for _name, _first in _AXES_INPUT.items():
-
-    @onnx_operator(_name, last=_first - 1)
-    def reduce_attribute(
-        c: NodeContext, x: Tensor, *, axes: list[int] | None = None, keepdims: int = 1
-    ) -> MLOperand | Tensor:
-        return _reduce(c, x, axes, keepdims, 0)
-
-    @onnx_operator(_name, first=_first)
-    def reduce_input(
-        c: NodeContext,
-        x: Tensor,
-        axes: Tensor | None = None,
-        *,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
-    ) -> MLOperand | Tensor:
-        given = None if axes is None else c.ints(axes, "axes")
-        return _reduce(c, x, given, keepdims, noop_with_empty_axes)
+for _name in _NAMES:
+    _since = 13 if _name == "ReduceSum" else 18
+    onnx_operator(_name, moved=("axes",), since=_since)(reduce)
 
 
 @onnx_operator("CumSum")

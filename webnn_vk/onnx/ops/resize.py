@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.data_types import MAX_DIMENSION
 
-from ..context import NodeContext, check_made
+from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
@@ -20,32 +20,13 @@ _RESAMPLED = ("float32", "float16", "int8", "uint8")
 _MAX_TAPS = 128
 
 
-@onnx_operator("Upsample", last=8)
-def upsample_attribute(
-    c: NodeContext, x: Tensor, *, scales: list[float], mode: str = "nearest"
-) -> MLOperand:
-    return _upsample(c, x, scales, mode)
-
-
-@onnx_operator("Upsample", first=9, last=9)
-def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
-    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
-
-
+@onnx_operator("Upsample", last=9, moved=("scales",), since=9)
 @onnx_operator("Resize", last=10)
-def resize_asymmetric(
-    c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest"
-) -> MLOperand:
-    return _upsample(c, x, c.array(scales, "the scales").reshape(-1).tolist(), mode)
-
-
-def _upsample(c: NodeContext, x: Tensor, scales: list[float], mode: str) -> MLOperand:
-    sizes = _sizes(x.shape, x.shape, scales)
-    result = x.operand
-    for axis in range(x.rank):
-        plan = AxisPlan(x.shape[axis], sizes[axis], scales[axis], mode, "asymmetric", "floor")
-        result = _resample(c, result, axis, plan.table(), mode)
-    return result
+def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
+    return resize(
+        c, x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
 
 
 @onnx_operator("Resize", first=11)
@@ -66,7 +47,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> MLOperand:
-    chosen = list(range(x.rank)) if axes is None else [c.axis(a, x.rank) for a in axes]
+    chosen = c.chosen_axes(axes, x)
     lengths = [x.shape[a] for a in chosen]
     if sizes is not None and sizes.size:
         new = c.ints(sizes, "the sizes")
@@ -78,7 +59,7 @@ def resize(
             new = [int(np.floor(factors[0] * old + 0.5)) for old in lengths]
             _check(x.shape, lengths, new)
     elif scales is not None and scales.size:
-        factors = [float(v) for v in c.array(scales, "the scales").reshape(-1)]
+        factors = [float(v) for v in scales.value("the scales").reshape(-1)]
         new = _sizes(x.shape, lengths, factors)
     else:
         raise Unsupported("neither scales nor sizes are given")
@@ -86,7 +67,7 @@ def resize(
     if coordinate_transformation_mode == "tf_crop_and_resize":
         if roi is None:
             raise Unsupported("tf_crop_and_resize without a region")
-        corners = c.array(roi, "the region").reshape(2, -1).astype(float)
+        corners = roi.value("the region").reshape(2, -1).astype(float)
         crop = corners[0].tolist(), corners[1].tolist()
     result = x.operand
     integer = not result.data_type.startswith("float") and mode != "nearest"
@@ -106,8 +87,7 @@ def resize(
             result = _resample(c, result, axis, plan.table(), mode)
             outside = plan.outside()
             if outside.any():
-                view = [1] * x.rank
-                view[axis] = new[i]
+                view = view_along(axis, x.rank)
                 result = c.b.where(
                     c.constant(outside.reshape(view), "uint8"),
                     c.constant(extrapolation_value, result.data_type), result,
@@ -266,8 +246,7 @@ def _resample(
         return x
     if mode == "nearest":
         return c.b.gather(x, indices[:, 0], axis=axis)
-    view = [1] * len(x.shape)
-    view[axis] = len(indices)
+    view = view_along(axis, len(x.shape))
     total = None
     for tap in range(indices.shape[1]):
         if not weights[:, tap].any():

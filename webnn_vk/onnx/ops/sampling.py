@@ -14,7 +14,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
-from .convolution import _transposed
+from .convolution import Window, transposed
 
 _CUBIC = -0.75
 
@@ -31,6 +31,10 @@ def _reflect(c: NodeContext, x: MLOperand, low: float, high: float) -> MLOperand
     return c.b.add(c.b.neg(c.b.abs(c.b.sub(t, reach))), low + reach)
 
 
+def _within(c: NodeContext, x: MLOperand, low: float, high: float) -> MLOperand:
+    return c.b.logical_and(c.b.greater_or_equal(x, low), c.b.lesser_or_equal(x, high))
+
+
 class _Axis:
     """Taps of one axis at positions ``x``: whole indices and weights."""
 
@@ -42,9 +46,7 @@ class _Axis:
         if padding == "border":
             x = c.b.clamp(x, min_value=0.0, max_value=size - 1.0)
         elif padding == "reflection":
-            inside = c.b.logical_and(
-                c.b.greater_or_equal(x, self.low), c.b.lesser_or_equal(x, self.high)
-            )
+            inside = _within(c, x, self.low, self.high)
             x = c.b.where(inside, x, _reflect(c, x, self.low, self.high))
         if mode == "nearest":
             self.taps = [self._tap(c.b.round_even(x), None)]
@@ -61,11 +63,10 @@ class _Axis:
     ) -> tuple[MLOperand, MLOperand | None]:
         c, last = self.c, self.size - 1.0
         if self.padding == "zeros":
-            inside = c.b.logical_and(c.b.greater_or_equal(at, 0.0), c.b.lesser_or_equal(at, last))
-            mask = c.b.cast(inside, at.data_type)
+            mask = c.b.cast(_within(c, at, 0.0, last), at.data_type)
             weight = mask if weight is None else c.b.mul(weight, mask)
         elif self.padding == "reflection":
-            inside = c.b.logical_and(c.b.greater_or_equal(at, 0.0), c.b.lesser_or_equal(at, last))
+            inside = _within(c, at, 0.0, last)
             mirrored = _reflect(c, at, self.low, self.high)
             # Cut to a whole number as the pixel's index is.
             whole = c.b.mul(c.b.sign(mirrored), c.b.floor(c.b.abs(mirrored)))
@@ -228,7 +229,7 @@ def roi_align(
         parts = [(0, rois.shape[0], [sampling_ratio, sampling_ratio])]
     else:
         # As many samples as a bin has pixels: their number has to be known.
-        known = c.array(rois, "the regions' size").astype(np.float64) * spatial_scale
+        known = rois.value("the regions' size").astype(np.float64) * spatial_scale
         lengths = known[:, 2:] - known[:, :2]
         if not half:
             lengths = np.maximum(lengths, 1)
@@ -257,9 +258,7 @@ def _aligned(
         check_made(size, samples, n)
         steps = (np.arange(size * samples) + 0.5) / (size * samples)
         at = c.b.add(start, c.b.mul(length, c.constant(steps[None], "float32")))
-        inside = c.b.logical_and(
-            c.b.greater_or_equal(at, -1.0), c.b.lesser_or_equal(at, float(n))
-        )
+        inside = _within(c, at, -1.0, float(n))
         at = c.b.clamp(at, min_value=0.0, max_value=n - 1.0)
         distance = c.b.abs(c.b.sub(
             c.reshape(at, [count, size * samples, 1]),
@@ -373,7 +372,8 @@ def col2im(
     weight = np.tile(np.eye(taps, dtype=np.float32).reshape(taps, 1, *block), (channels, 1, *[1] *
                                                                                rank))
     padding = [(pads[i], pads[i + rank]) for i in range(rank)]
-    return _transposed(
+    window = Window(block, strides, dilations, padding, extra=extra)
+    return transposed(
         c, c.reshape(x, [n, channels * taps, *counts]),
-        c.constant(weight, x.operand.data_type), None, padding, strides, dilations, extra, channels,
+        c.constant(weight, x.operand.data_type), None, window, channels,
     )

@@ -31,34 +31,26 @@ def arg_best(
     return found
 
 
-@onnx_operator("TopK", last=9)
-def top_k_attribute(c: NodeContext, x: Tensor, *, k: int, axis: int = -1) -> list[MLOperand]:
-    return _top_k(c, x, k, axis, True)
-
-
-@onnx_operator("TopK", first=10)
+@onnx_operator("TopK", moved=("k",), since=10)
 def top_k(
     c: NodeContext, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> list[MLOperand]:
-    return _top_k(c, x, c.int(k, "k"), axis, bool(largest))
-
-
-def _top_k(c: NodeContext, x: Tensor, k: int, axis: int, largest: bool) -> list[MLOperand]:
+    count = c.int(k, "k")
     axis = c.axis(axis, x.rank)
     length = x.shape[axis]
-    if not 1 <= k <= length:
-        raise Unsupported(f"k is {k} of {length} elements")
+    if not 1 <= count <= length:
+        raise Unsupported(f"k is {count} of {length} elements")
     check_made(length)
     order = [i for i in range(x.rank) if i != axis] + [axis]
     rows = c.transpose(x, order)
     lead = rows.shape[:-1]
     flat = c.reshape(rows, [x.size // length, length])
-    whole = x.size * length <= _MAX_TABLE
-    indices = _by_rank(c, flat, k, largest) if whole else _by_steps(c, flat, k, largest)
+    method = _by_rank if x.size * length <= _MAX_TABLE else _by_steps
+    indices = method(c, flat, count, bool(largest))
     values = c.b.gather_elements(flat, indices, axis=1)
     back = list(np.argsort(order))
     return [
-        c.transpose(c.reshape(v, [*lead, k]), back)
+        c.transpose(c.reshape(v, [*lead, count]), back)
         for v in (values, c.b.cast(indices, "int64"))
     ]
 

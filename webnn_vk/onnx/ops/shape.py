@@ -66,11 +66,11 @@ def arange(
     stash_type: int = 1,
 ) -> np.ndarray:
     first, last = (
-        c.array(x, what).reshape(()) for x, what in ((start, "start"), (limit, "limit"))
+        x.value(what).reshape(()) for x, what in ((start, "start"), (limit, "limit"))
     )
     step = np.ones((), first.dtype)
     if delta is not None:
-        step = c.array(delta, "delta").reshape(())
+        step = delta.value("delta").reshape(())
     if not np.isfinite([float(v) for v in (first, last, step)]).all() or step == 0:
         raise Unsupported(f"from {first} to {last} by steps of {step}: it has no end")
     if first.dtype.kind in "iu":

@@ -43,38 +43,24 @@ def transform(
     return c.b.concat(parts, len(parts[0].shape) - 1)
 
 
-@onnx_operator("DFT", first=17, last=19)
-def dft_attribute(
-    c: NodeContext, x: Tensor, length: Tensor | None = None, *, axis: int = 1, inverse: int = 0,
-    onesided: int = 0,
-) -> MLOperand:
-    return _dft(c, x, length, axis, bool(inverse), bool(onesided))
-
-
-@onnx_operator("DFT", first=20)
+@onnx_operator("DFT", first=17, moved=("axis",), since=20)
 def dft(
     c: NodeContext, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None, *,
     inverse: int = 0, onesided: int = 0,
 ) -> MLOperand:
-    at = -2 if axis is None else c.int(axis, "the axis")
-    return _dft(c, x, length, at, bool(inverse), bool(onesided))
-
-
-def _dft(
-    c: NodeContext, x: Tensor, length: Tensor | None, axis: int, inverse: bool, onesided: bool
-) -> MLOperand:
-    axis = c.axis(axis, x.rank)
-    if axis == x.rank - 1:
+    default_axis = -2 if c.version >= 20 else 1
+    at = c.axis(default_axis if axis is None else c.int(axis, "the axis"), x.rank)
+    if at == x.rank - 1:
         raise Unsupported("the axis of real and imaginary parts can't be transformed")
     half = inverse and onesided
-    given = x.shape[axis]
+    given = x.shape[at]
     default = 2 * (given - 1) if half else given
     n = default if length is None else c.int(length, "the length")
     if n < 1:
         raise Unsupported(f"a transform of {n} elements")
     taken = n // 2 + 1 if half else n
     # The axis goes last but one, then the parts are separated.
-    order = [i for i in range(x.rank - 1) if i != axis] + [axis, x.rank - 1]
+    order = [i for i in range(x.rank - 1) if i != at] + [at, x.rank - 1]
     moved = c.transpose(x, order)
     if taken < given:
         moved = c.slice(moved, x.rank - 2, 0, taken)
@@ -86,9 +72,9 @@ def _dft(
         result = _real_inverse(c, real, imaginary, n)
     else:
         bins = n // 2 + 1 if onesided else n
-        result = transform(c, real, imaginary, bins, inverse)
+        result = transform(c, real, imaginary, bins, bool(inverse))
     back = list(range(x.rank - 2))
-    back.insert(axis, x.rank - 2)
+    back.insert(at, x.rank - 2)
     return c.transpose(result, [*back, x.rank - 1])
 
 
@@ -149,7 +135,7 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     names = ("num_mel_bins", "dft_length", "sample_rate", "the lower edge", "the upper edge")
     known = [
-        c.array(x, name) for x, name in zip((bins, length, rate, low, high), names, strict=True)
+        x.value(name) for x, name in zip((bins, length, rate, low, high), names, strict=True)
     ]
     made = folding.evaluate(c.node, known)
     if made is None:

@@ -237,17 +237,37 @@ def tree_ensemble(
     return transformed(c, scores, _TRANSFORMS[post_transform])
 
 
+@dataclass(frozen=True)
+class TreeAttributes:
+    """The attributes of ensembles before opset 5: lists with an entry for each node."""
+
+    nodes_falsenodeids: list[int]
+    nodes_featureids: list[int]
+    nodes_modes: list[str]
+    nodes_nodeids: list[int]
+    nodes_treeids: list[int]
+    nodes_truenodeids: list[int]
+    base_values: list[float] | None = None
+    base_values_as_tensor: np.ndarray | None = None
+    nodes_hitrates: list[float] | None = None
+    nodes_hitrates_as_tensor: np.ndarray | None = None
+    nodes_missing_value_tracks_true: list[int] | None = None
+    nodes_values: list[float] | None = None
+    nodes_values_as_tensor: np.ndarray | None = None
+    post_transform: str = "NONE"
+
+    def base(self) -> list[float]:
+        """What is added to the scores of all rows."""
+        return _either(self.base_values, self.base_values_as_tensor)
+
+
 def _from_lists(
-    targets: int,
-    places: Sequence[tuple[int, int]],
-    features: Sequence[int],
-    modes: Sequence[str],
-    values: Sequence[float],
-    branches: tuple[Sequence[int], Sequence[int]],
-    missing: Sequence[int] | None,
+    given: TreeAttributes, targets: int,
     leaves: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[float]],
 ) -> _Ensemble:
     """An ensemble as opsets before 5 have it: nodes and leaves by numbers of tree and node."""
+    places = list(zip(given.nodes_treeids, given.nodes_nodeids, strict=True))
+    modes, missing = given.nodes_modes, given.nodes_missing_value_tracks_true
     number = {place: n for n, place in enumerate(places)}
     if not all(mode == "LEAF" or mode in _COMPARISONS for mode in modes):
         raise Unsupported("nodes_modes names no comparison")
@@ -261,10 +281,10 @@ def _from_lists(
     roots = {tree: n for n, (tree, _) in reversed(list(enumerate(places)))}
     trees = _Ensemble(
         sorted(roots.values()),
-        [0 if m == "LEAF" else f for f, m in zip(features, modes, strict=True)],
-        list(values),
+        [0 if m == "LEAF" else f for f, m in zip(given.nodes_featureids, modes, strict=True)],
+        _either(given.nodes_values, given.nodes_values_as_tensor),
         ["BRANCH_LEQ" if m == "LEAF" else m for m in modes],
-        branch(branches[0]), branch(branches[1]),
+        branch(given.nodes_truenodeids), branch(given.nodes_falsenodeids),
         [bool(m) for m in missing or [0] * len(modes)],
         targets,
     )
@@ -285,43 +305,19 @@ def _either(numbers: list[float] | None, tensor: np.ndarray | None) -> list[floa
 
 @onnx_operator("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(
-    c: NodeContext,
-    x: Tensor,
-    *,
-    nodes_falsenodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_modes: list[str],
-    nodes_nodeids: list[int],
-    nodes_treeids: list[int],
-    nodes_truenodeids: list[int],
-    target_ids: list[int],
-    target_nodeids: list[int],
-    target_treeids: list[int],
-    aggregate_function: str = "SUM",
-    base_values: list[float] | None = None,
-    base_values_as_tensor: np.ndarray | None = None,
-    n_targets: int = 1,
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None,
-    post_transform: str = "NONE",
-    target_weights: list[float] | None = None,
+    c: NodeContext, x: Tensor, *, given: TreeAttributes, target_ids: list[int],
+    target_nodeids: list[int], target_treeids: list[int], aggregate_function: str = "SUM",
+    n_targets: int = 1, target_weights: list[float] | None = None,
     target_weights_as_tensor: np.ndarray | None = None,
 ) -> MLOperand:
     weights = _either(target_weights, target_weights_as_tensor)
-    trees = _from_lists(
-        n_targets, list(zip(nodes_treeids, nodes_nodeids, strict=True)), nodes_featureids,
-        nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true,
-        (target_treeids, target_nodeids, target_ids, weights),
-    )
-    scores = _scores(c, _ends(c, x, trees), trees, aggregate_function)
-    base = _either(base_values, base_values_as_tensor)
-    if base:
-        scores = c.b.add(scores, c.constant([base], "float32"))
-    return transformed(c, scores, post_transform)
+    trees = _from_lists(given, n_targets, (target_treeids, target_nodeids, target_ids, weights))
+    scores = _based(c, _scores(c, _ends(c, x, trees), trees, aggregate_function), given.base())
+    return transformed(c, scores, given.post_transform)
+
+
+def _based(c: NodeContext, scores: MLOperand, base: list[float]) -> MLOperand:
+    return c.b.add(scores, c.constant([base], "float32")) if base else scores
 
 
 def labelled(
@@ -337,49 +333,24 @@ def labelled(
 
 @onnx_operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(
-    c: NodeContext,
-    x: Tensor,
-    *,
-    class_ids: list[int],
-    class_nodeids: list[int],
-    class_treeids: list[int],
-    nodes_falsenodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_modes: list[str],
-    nodes_nodeids: list[int],
-    nodes_treeids: list[int],
-    nodes_truenodeids: list[int],
-    base_values: list[float] | None = None,
-    base_values_as_tensor: np.ndarray | None = None,
-    class_weights: list[float] | None = None,
+    c: NodeContext, x: Tensor, *, given: TreeAttributes, class_ids: list[int],
+    class_nodeids: list[int], class_treeids: list[int], class_weights: list[float] | None = None,
     class_weights_as_tensor: np.ndarray | None = None,
-    classlabels_int64s: list[int] | None = None,
-    classlabels_strings: list[str] | None = None,
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None,
-    post_transform: str = "NONE",
+    classlabels_int64s: list[int] | None = None, classlabels_strings: list[str] | None = None,
 ) -> tuple[MLOperand | Text | None, MLOperand]:
     count = len(classlabels_int64s or classlabels_strings or [])
     weights = _either(class_weights, class_weights_as_tensor)
-    base = _either(base_values, base_values_as_tensor)
+    base, post_transform = given.base(), given.post_transform
     # With two classes, leaves may weigh for one of them alone.
     sides = set(class_ids) if count == 2 else set()
     one_sided = len(sides) == 1
     trees = _from_lists(
-        1 if sides == {0} else count, list(zip(nodes_treeids, nodes_nodeids, strict=True)),
-        nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        (nodes_truenodeids, nodes_falsenodeids), nodes_missing_value_tracks_true,
-        (class_treeids, class_nodeids, class_ids, weights),
+        given, 1 if sides == {0} else count, (class_treeids, class_nodeids, class_ids, weights)
     )
     if len(base) not in (0, trees.targets):
         raise Unsupported(f"{len(base)} base_values for {trees.targets} scores")
     at = _ends(c, x, trees)
-    scores = _scores(c, at, trees, "SUM")
-    if base:
-        scores = c.b.add(scores, c.constant([base], "float32"))
+    scores = _based(c, _scores(c, at, trees, "SUM"), base)
     if one_sided:
         # They say how likely the second class is, or, with both signs, how far it is ahead.
         likely = all(weight >= 0 for weight in weights)

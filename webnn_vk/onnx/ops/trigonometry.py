@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext
 from ..records import onnx_operator
-from ..values import Tensor
+
+Function = Callable[[NodeContext, MLOperand], MLOperand]
 
 # Coefficients of odd polynomials around 0, in rising order.
 _ATAN = (1.0, -3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
 _ATANH = (1.0, 1 / 3, 1 / 5, 1 / 7, 1 / 9)
 #: Up to here an odd function that is x near 0 is x, −0 and denormal numbers with it.
 _TINY = 2.0**-13
+
+
+def _in_float32(name: str) -> Callable[[Function], Function]:
+    """Decorator that makes a function of an operand the record of an operator, in float32."""
+
+    def register(function: Function) -> Function:
+        onnx_operator(name)(lambda c, x: c.widened(x, partial(function, c)))
+        return function
+
+    return register
 
 
 def _odd(c: NodeContext, x: MLOperand, coefficients: tuple[float, ...]) -> MLOperand:
@@ -41,6 +54,7 @@ def _log_one_more(c: NodeContext, y: MLOperand) -> MLOperand:
     )
 
 
+@_in_float32("Atan")
 def arc_tangent(c: NodeContext, x: MLOperand) -> MLOperand:
     """atan by reduction to |x| ≤ tan(π/8) and a polynomial."""
     size = c.b.abs(x)
@@ -56,28 +70,17 @@ def arc_tangent(c: NodeContext, x: MLOperand) -> MLOperand:
     return _signed(c, x, size, c.b.add(offset, _odd(c, reduced, _ATAN)))
 
 
-@onnx_operator("Atan")
-def atan(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.widened(x, lambda v: arc_tangent(c, v))
+@_in_float32("Asin")
+def asin(c: NodeContext, x: MLOperand) -> MLOperand:
+    # 2 · atan(x / (1 + √((1 − x)(1 + x)))), without cancellation near ±1
+    root = c.b.sqrt(c.b.mul(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0)))
+    return c.b.mul(arc_tangent(c, c.b.div(x, c.b.add(root, 1.0))), 2.0)
 
 
-@onnx_operator("Asin")
-def asin(c: NodeContext, x: Tensor) -> MLOperand:
-    def of(v: MLOperand) -> MLOperand:
-        # 2 · atan(x / (1 + √((1 − x)(1 + x)))), without cancellation near ±1
-        root = c.b.sqrt(c.b.mul(c.b.linear(v, alpha=-1.0, beta=1.0), c.b.add(v, 1.0)))
-        return c.b.mul(arc_tangent(c, c.b.div(v, c.b.add(root, 1.0))), 2.0)
-
-    return c.widened(x, of)
-
-
-@onnx_operator("Acos")
-def acos(c: NodeContext, x: Tensor) -> MLOperand:
-    def of(v: MLOperand) -> MLOperand:
-        ratio = c.b.div(c.b.linear(v, alpha=-1.0, beta=1.0), c.b.add(v, 1.0))
-        return c.b.mul(arc_tangent(c, c.b.sqrt(ratio)), 2.0)
-
-    return c.widened(x, of)
+@_in_float32("Acos")
+def acos(c: NodeContext, x: MLOperand) -> MLOperand:
+    ratio = c.b.div(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0))
+    return c.b.mul(arc_tangent(c, c.b.sqrt(ratio)), 2.0)
 
 
 def _exponentials(c: NodeContext, size: MLOperand, method: str) -> MLOperand:
@@ -88,21 +91,18 @@ def _exponentials(c: NodeContext, size: MLOperand, method: str) -> MLOperand:
     return c.b.where(large, c.b.mul(c.b.mul(root, 0.5), root), c.b.mul(both, 0.5))
 
 
-@onnx_operator("Cosh")
-def cosh(c: NodeContext, x: Tensor) -> MLOperand:
-    return c.widened(x, lambda v: _exponentials(c, c.b.abs(v), "add"))
+@_in_float32("Cosh")
+def cosh(c: NodeContext, x: MLOperand) -> MLOperand:
+    return _exponentials(c, c.b.abs(x), "add")
 
 
-@onnx_operator("Sinh")
-def sinh(c: NodeContext, x: Tensor) -> MLOperand:
-    def of(v: MLOperand) -> MLOperand:
-        # tanh · cosh near 0, where the difference of exponentials cancels
-        size = c.b.abs(v)
-        near = c.b.mul(c.b.tanh(size), _exponentials(c, size, "add"))
-        value = c.b.where(c.b.lesser(size, 1.0), near, _exponentials(c, size, "sub"))
-        return _signed(c, v, size, value)
-
-    return c.widened(x, of)
+@_in_float32("Sinh")
+def sinh(c: NodeContext, x: MLOperand) -> MLOperand:
+    # tanh · cosh near 0, where the difference of exponentials cancels
+    size = c.b.abs(x)
+    near = c.b.mul(c.b.tanh(size), _exponentials(c, size, "add"))
+    value = c.b.where(c.b.lesser(size, 1.0), near, _exponentials(c, size, "sub"))
+    return _signed(c, x, size, value)
 
 
 def _asinh_of(c: NodeContext, size: MLOperand) -> MLOperand:
@@ -115,30 +115,22 @@ def _asinh_of(c: NodeContext, size: MLOperand) -> MLOperand:
     return c.b.where(large, far, _log_one_more(c, c.b.add(near, more)))
 
 
-@onnx_operator("Asinh")
-def asinh(c: NodeContext, x: Tensor) -> MLOperand:
-    def of(v: MLOperand) -> MLOperand:
-        size = c.b.abs(v)
-        return _signed(c, v, size, _asinh_of(c, size))
-
-    return c.widened(x, of)
+@_in_float32("Asinh")
+def asinh(c: NodeContext, x: MLOperand) -> MLOperand:
+    size = c.b.abs(x)
+    return _signed(c, x, size, _asinh_of(c, size))
 
 
-@onnx_operator("Acosh")
-def acosh(c: NodeContext, x: Tensor) -> MLOperand:
+@_in_float32("Acosh")
+def acosh(c: NodeContext, x: MLOperand) -> MLOperand:
     # 2 · asinh(√((x − 1) / 2)), without cancellation near 1
-    return c.widened(x, lambda v: c.b.mul(
-        _asinh_of(c, c.b.sqrt(c.b.mul(c.b.sub(v, 1.0), 0.5))), 2.0
-    ))
+    return c.b.mul(_asinh_of(c, c.b.sqrt(c.b.mul(c.b.sub(x, 1.0), 0.5))), 2.0)
 
 
-@onnx_operator("Atanh")
-def atanh(c: NodeContext, x: Tensor) -> MLOperand:
-    def of(v: MLOperand) -> MLOperand:
-        size = c.b.abs(v)
-        ratio = c.b.div(c.b.add(size, 1.0), c.b.linear(size, alpha=-1.0, beta=1.0))
-        far = c.b.mul(c.b.log(ratio), 0.5)
-        near = _odd(c, size, _ATANH)
-        return _signed(c, v, size, c.b.where(c.b.lesser(size, 0.25), near, far))
-
-    return c.widened(x, of)
+@_in_float32("Atanh")
+def atanh(c: NodeContext, x: MLOperand) -> MLOperand:
+    size = c.b.abs(x)
+    ratio = c.b.div(c.b.add(size, 1.0), c.b.linear(size, alpha=-1.0, beta=1.0))
+    far = c.b.mul(c.b.log(ratio), 0.5)
+    near = _odd(c, size, _ATANH)
+    return _signed(c, x, size, c.b.where(c.b.lesser(size, 0.25), near, far))

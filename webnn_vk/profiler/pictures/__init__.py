@@ -2,9 +2,9 @@
 
 from .layout import PicturesUnavailable
 from .page import page
+from .pass_pictures import PassPictures
 from .picture import Box, Picture, of_program
-from .svg import fragment, legend, script, style, svg
-from .watch import PassPictures
+from .svg import fragment, svg
 
 __all__ = [
     "Box",
@@ -12,10 +12,7 @@ __all__ = [
     "Picture",
     "PicturesUnavailable",
     "fragment",
-    "legend",
     "of_program",
     "page",
-    "script",
-    "style",
     "svg",
 ]

@@ -1,8 +1,8 @@
-"""Folding: stretches of a large picture become groups that can be opened.
+"""Folding: ranges of boxes in a large picture become groups that can be opened.
 
-A picture's boxes stand in topological order, so that any division of it into stretches leaves a
-graph without circles. Repeated stretches (the layers of a transformer, the blocks of a residual
-network) become a group each; else boundaries are where the least flows across.
+A picture's boxes are in topological order, so any division into ranges leaves a graph without
+cycles. Repeated ranges (the layers of a transformer, the blocks of a residual network) become a
+group each; otherwise ranges end where the fewest values flow on.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from .picture import Picture
 SHOWN = 36
 #: About the number of members of a group where nothing repeats.
 MEMBERS = 12
-#: A value that is read so far behind its writer, in boxes (or a third of all), says nothing about
-#: where to divide: a mask that all layers read, the skip connection around half of the network.
+#: Values that are read this many boxes after their writer (or a third of all boxes) are ignored
+#: when a picture is divided: masks that all layers read, long skip connections.
 FAR = 48
 
 
 @dataclass(frozen=True)
 class Group:
-    """Members: numbers of a picture's boxes and groups of them. ``title`` of the folded group."""
+    """Boxes of a picture, by number, and groups of boxes. ``title``: of the folded group."""
 
     title: str
     members: tuple[Group | int, ...]
 
     def boxes(self) -> list[int]:
-        """The numbers of all boxes in it."""
+        """The numbers of all boxes in the group."""
         return [n for m in self.members for n in ([m] if isinstance(m, int) else m.boxes())]
 
 
 def folded(picture: Picture, most: int = SHOWN) -> Group:
-    """The whole picture as one group: with groups in it where there are more than ``most`` boxes.
-    Inputs and outputs stay outside of the others."""
+    """The whole picture as one group. It contains groups where there are more than ``most`` boxes.
+    Inputs and outputs are outside of inner groups."""
     inner = [n for n, box in enumerate(picture.boxes) if box.kind not in ("input", "output")]
     if len(inner) <= most:
         return Group(picture.title, tuple(range(len(picture.boxes))))
@@ -51,12 +51,12 @@ def folded(picture: Picture, most: int = SHOWN) -> Group:
 
 
 def _divided(picture: Picture, boxes: Sequence[int], most: int) -> tuple[Group | int, ...]:
-    """The boxes, consecutive ones, as members of a group."""
+    """Consecutive boxes as members of a group."""
     if len(boxes) <= most:
         return tuple(boxes)
     flows = _flows(picture, boxes)
     narrow = min(flows[:-1])
-    # Blocks, which may repeat, end where the least flows on.
+    # Blocks, which may repeat, end where the fewest values flow on.
     ends = [0, *(n + 1 for n, flow in enumerate(flows[:-1]) if flow == narrow), len(boxes)]
     repeat = _repeat([
         tuple(picture.boxes[n].names for n in boxes[a:b])
@@ -67,7 +67,7 @@ def _divided(picture: Picture, boxes: Sequence[int], most: int) -> tuple[Group |
     at = 0
     if repeat is not None:
         start, period, count = repeat
-        # Of very many turns several together are one group.
+        # Where there are very many repetitions, several form one group.
         together = -(-count // (2 * MEMBERS))
         period, count = period * together, count // together
         made += [("", a, b) for a, b in _even(flows, 0, ends[start], size)]
@@ -79,7 +79,7 @@ def _divided(picture: Picture, boxes: Sequence[int], most: int) -> tuple[Group |
     members: list[Group | int] = []
     for title, begin, end in made:
         stretch = boxes[begin:end]
-        # A few boxes are no less clear than a group of them.
+        # A few boxes are as clear as a group.
         if len(stretch) <= 3 and not title:
             members += stretch
         else:
@@ -88,7 +88,7 @@ def _divided(picture: Picture, boxes: Sequence[int], most: int) -> tuple[Group |
 
 
 def _flows(picture: Picture, boxes: Sequence[int]) -> list[int]:
-    """How many values flow across the boundary behind each of the boxes."""
+    """The number of values that flow across the boundary after each box."""
     place = {number: at for at, number in enumerate(boxes)}
     ends: dict[tuple[int, int], int] = {}
     far = min(FAR, max(len(boxes) // 3, MEMBERS))
@@ -110,7 +110,7 @@ def _flows(picture: Picture, boxes: Sequence[int]) -> list[int]:
 
 
 def _even(flows: Sequence[int], begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """From ``begin`` to ``end`` in stretches of about ``size``: they end where little flows on."""
+    """Ranges of about ``size`` from ``begin`` to ``end``, which end where few values flow on."""
     parts = -(-(end - begin) // size)
     last = begin
     for part in range(1, parts):
@@ -126,8 +126,8 @@ def _even(flows: Sequence[int], begin: int, end: int, size: int) -> Iterator[tup
 
 
 def _repeat(blocks: Sequence[object]) -> tuple[int, int, int] | None:
-    """(start, period, count) of the repetition that covers most of the blocks, in the fewest of
-    them at a time; None where nothing repeats. What has one box alone is no repetition."""
+    """(start, period, count) of the repetition that covers the most boxes, with the shortest
+    period; None where nothing repeats. Periods of fewer than four boxes don't count."""
     best: tuple[int, int, int, int] | None = None
     sizes = [len(block) for block in blocks]  # type: ignore[arg-type]
     for period in range(1, len(blocks) // 2 + 1):
@@ -148,7 +148,7 @@ def _repeat(blocks: Sequence[object]) -> tuple[int, int, int] | None:
 
 
 def summary(picture: Picture, boxes: Sequence[int]) -> tuple[str, ...]:
-    """What a folded group says: how much is in it, and what most of it is."""
+    """The lines of a folded group: its size and its most common operators."""
     inner = [picture.boxes[n] for n in boxes]
     names = Counter(name for box in inner if box.kind != "copy" for name in box.names)
     kernels = sum(box.kind == "kernel" for box in inner)

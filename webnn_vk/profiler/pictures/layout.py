@@ -1,4 +1,4 @@
-"""Where boxes stand: rows and columns by fast-sugiyama's layered layout."""
+"""The positions of boxes: rows and columns by fast-sugiyama's layered layout."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from webnn_vk.support import packages
 
-#: What the library counts in: it rounds to a fraction of one.
+#: The library's unit; it rounds to fractions of it.
 _SPACING = 64.0
-#: From one to the next of several values that go the same way, in columns.
+#: The distance between values with the same path, in columns.
 _BESIDE = 0.04
 
 Place = tuple[float, int]
@@ -22,21 +22,21 @@ class PicturesUnavailable(ImportError):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """``places``: (column, row) of each vertex; ``bends`` of each edge where it passes the rows
-    between its ends. In a row columns are one apart at least, but for edges with the same ends;
-    neither is a pixel."""
+    """``places``: (column, row) of each vertex; ``bends``: where each edge crosses the rows between
+    its ends. Columns in a row are at least one apart, except for edges with the same ends. Columns
+    and rows are not pixels."""
 
     places: tuple[Place, ...]
     bends: tuple[tuple[Place, ...], ...]
 
 
 def arranged(count: int, edges: Sequence[Link]) -> Arrangement:
-    """A layout of ``count`` vertices and edges that run downward, the same for the same graph.
+    """A layout of ``count`` vertices with downward edges, the same for the same graph. Raises
     ``PicturesUnavailable`` without fast-sugiyama."""
     places: dict[int, Place] = {}
     paths: dict[Link, list[Place]] = {}
     right = 0.0
-    # Parts that nothing connects stand side by side, in the order of their first vertices.
+    # Unconnected parts are placed side by side, in the order of their first vertices.
     for vertices in _parts(count, edges):
         inside = set(vertices)
         there, bends = _arranged_part(vertices, sorted({e for e in edges if e[0] in inside}))
@@ -53,7 +53,7 @@ def arranged(count: int, edges: Sequence[Link]) -> Arrangement:
 
 
 def _parts(count: int, edges: Sequence[Link]) -> list[list[int]]:
-    """Vertices that edges connect, together."""
+    """The connected parts of a graph."""
     parts = [[n] for n in range(count)]
     for a, b in edges:
         if parts[a] is not parts[b]:
@@ -64,25 +64,25 @@ def _parts(count: int, edges: Sequence[Link]) -> list[list[int]]:
 
 
 def _arranged_part(
-    vertices: Sequence[int], ways: Sequence[Link]
+    vertices: Sequence[int], edges: Sequence[Link]
 ) -> tuple[dict[int, Place], dict[Link, list[Place]]]:
-    """The place of each vertex, and each edge's bends. The library's shortest ranking does not end
-    where an edge is given twice."""
+    """The place of each vertex, and the bends of each edge. Edges must be distinct, or the
+    library's shortest ranking does not terminate."""
     missing = packages.problem("laying out graphs needs", "pictures")
     if missing:
         raise PicturesUnavailable(missing)
     try:
         from fast_sugiyama import from_edges
-    except ImportError as error:  # it is there, and broken
+    except ImportError as error:  # installed, but broken
         raise PicturesUnavailable(f"fast-sugiyama can't be imported: {error}") from None
-    if not ways:
+    if not edges:
         return {vertices[0]: (0.0, 0)}, {}
     number = {n: place for place, n in enumerate(vertices)}
     ((positions, _, _, links),) = from_edges(
-        [(number[a], number[b]) for a, b in ways], vertex_spacing=_SPACING, dummy_vertices=True,
+        [(number[a], number[b]) for a, b in edges], vertex_spacing=_SPACING, dummy_vertices=True,
         dummy_size=_SPACING, ranking_type="minimize", check_layout=False,
     )
-    # It begins on the right, and at the bottom.
+    # The library's axes begin on the right and at the bottom.
     most, top = (max(along) for along in zip(*(xy for _, xy in positions), strict=True))
     there = {
         n: (round((most - x) / _SPACING, 3), round((top - y) / _SPACING))
@@ -96,8 +96,8 @@ def _arranged_part(
 
 
 def _paths(count: int, links: Sequence[Link]) -> Iterator[list[int]]:
-    """The paths from vertex to vertex, through the dummy vertices (numbers from ``count`` on) that
-    the library has put into the rows between."""
+    """The paths between vertices, through the dummy vertices (numbers from ``count`` on) that the
+    library inserts in the rows between them."""
     onward = {a: b for a, b in links if a >= count}
     for start, at in links:
         if start < count:

@@ -1,5 +1,5 @@
-"""Pictures in a page of HTML that needs nothing else: which of them, before and after each pass,
-search, groups that open, dark and light."""
+"""A self-contained HTML page of pictures before and after each pass, with search, groups that open,
+and a dark and a light theme."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DARK = ":root[data-theme=dark]"
 
 
 def page(title: str, summary: str, pictures: Sequence[tuple[Picture, Picture]]) -> str:
-    """The page of graphs before and after each pass (the same twice: a graph by itself).
-    ``PicturesUnavailable`` without the library that lays out."""
+    """The page of graphs before and after each pass (a pair of the same picture: a single graph).
+    Raises ``PicturesUnavailable`` without the layout library."""
     return filled("graph", resource("pictures/graphs.html"), {
         "title": title, "summary": summary, "legend": legend_html(), "graphs": drawn(pictures),
     }, script=resource("pictures/graphs.js"))
 
 
 def drawn(pictures: Sequence[tuple[Picture, Picture]]) -> list[dict[str, Any]]:
-    """What ``panel`` of panel.js takes: titles and drawings."""
+    """The argument of ``panel`` in panel.js: titles and drawings."""
     return [
         {
             "title": f"{after.title}: {count(after)}", "svg": fragment(after),
@@ -34,7 +34,7 @@ def drawn(pictures: Sequence[tuple[Picture, Picture]]) -> list[dict[str, Any]]:
 
 
 def count(picture: Picture) -> str:
-    """How much is in it, in words."""
+    """The number of kernels and operators, in words."""
     kinds = [box.kind for box in picture.boxes]
     kernels = kinds.count("kernel")
     others = sum(kind in ("node", "view", "copy") for kind in kinds)
@@ -44,8 +44,8 @@ def count(picture: Picture) -> str:
 
 
 def filled(kind: str, body: str, data: Any, *, script: str, css: str = "") -> str:
-    """A page of a kind ("graph"): what all pages have around ``body``, and ``data``, which
-    ``script`` finds as a constant of that name."""
+    """A page of a ``kind`` such as "graph": the common parts of all pages, ``body``, and ``data``,
+    which ``script`` uses as a constant of this name."""
     shared = (resource(f"pictures/{name}.js") for name in ("page", "open", "panel"))
     parts = {
         "<!--KIND-->": kind,
@@ -63,7 +63,7 @@ def filled(kind: str, body: str, data: Any, *, script: str, css: str = "") -> st
 
 
 def legend_html() -> str:
-    """What colours and borders mean."""
+    """The legend of colours and borders."""
     return "".join(
         f'<span><svg class="picture" width="20" height="14"><g class="{classes}"><rect class="box" '
         f'x="1.5" y="1.5" width="17" height="11" rx="2"/></g></svg>{escape(text)}</span>'

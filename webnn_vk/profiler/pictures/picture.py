@@ -1,7 +1,6 @@
-"""A graph as boxes and the values that flow between them: what is drawn, as plain data.
+"""A picture as plain data: a graph as boxes and the values that flow between them.
 
-Boxes are made of a graph between passes, of kernels' nodes, or of a program, whose boxes are the
-kernels that run.
+A picture is made of a graph between passes, or of a program, whose boxes are the kernels that run.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from webnn_vk.support.errors import sanitize
 
 @dataclass(frozen=True)
 class Box:
-    """What is drawn as one box.
+    """One box.
 
-    ``kind``: "input", "output", "node" (an operator), "view" (no work: another shape of the same
-    memory), "kernel" (what one kernel does: ``operators`` within its border) or "copy".
-    ``device``: "vulkan", "cpu", or "" before placement. ``reads`` and ``writes`` are keys into the
-    picture's values. ``about``: lines shown on hovering, ``reason``: why it is on its device.
-    ``mark``: "new" where a pass has made it, "gone" where it takes it away. ``seconds``: its part
-    of a profile's, if there is one.
+    ``kind``: "input", "output", "node" (an operator), "view" (another shape of the same memory,
+    without work), "kernel" (with its ``operators`` inside) or "copy". ``device``: "vulkan", "cpu",
+    or "" before placement. ``reads`` and ``writes`` are keys into the picture's values. ``about``:
+    lines shown on hovering; ``reason``: why it is on its device. ``mark``: "new" if a pass created
+    it, "gone" if a pass removes it. ``seconds``: its time in a profile, if there is one.
     """
 
     kind: str
@@ -49,19 +47,19 @@ class Box:
 
     @property
     def label(self) -> str:
-        """What it computes, in one line."""
+        """Its operators in one line."""
         return " + ".join(self.operators) or self.title
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Operators without their labels, for sums and for telling repeated stretches."""
+        """Operators without their labels, for counting and for finding repeated blocks."""
         return tuple(o.partition(" ")[0].partition("[")[0] for o in self.operators or (self.title,))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Boxes in topological order. ``values``: what flows, by key: type and shape. A value is read
-    from those that wrote it before. ``seconds``: of all of it in a profile, if there is one."""
+    """Boxes in topological order. ``values``: type and shape of each value by key. A value is read
+    from the boxes that wrote it before. ``seconds``: the total in a profile, if there is one."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -69,11 +67,10 @@ class Picture:
     seconds: float = 0.0
 
     def edges(self) -> Iterator[tuple[int, int, int]]:
-        """(box, box, value) of everything that one box writes and a later one reads. If
-        several boxes write parts of a value, those from which a path leads to another of them are
-        left out."""
+        """(box, box, value) for each value that one box writes and a later one reads. If several
+        boxes write parts of a value, those with a path to another of them are omitted."""
         writers: dict[int, list[int]] = defaultdict(list)
-        # The boxes from which a path leads to each, as bits.
+        # For each box, the boxes with a path to it, as bits.
         before: list[int] = []
         for number, box in enumerate(self.boxes):
             sources = 0
@@ -91,7 +88,7 @@ class Picture:
 
 
 class Keys:
-    """Numbers for values, the same as long as it lives."""
+    """Numbers values; an equal value has the same number during the object's life."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -127,7 +124,7 @@ def _port(kind: str, name: str, **ends: tuple[int, ...]) -> Box:
 
 
 def _node(node: Node, key: Callable[[Value], int], graph: Graph | KernelGraph) -> Box:
-    # Among kernels what is neither one nor on the CPU costs nothing.
+    # In a graph of kernels, other nodes that are not on the CPU cost nothing.
     is_view = isinstance(graph, KernelGraph) and not node.on_cpu
     about = [*_constants(node.operands.items()), *_arguments(node.arguments)]
     return Box(
@@ -160,7 +157,7 @@ def _arguments(arguments: Mapping[str, object]) -> Iterator[str]:
 
 
 def _readers_near(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """Inputs stand before the first that reads them, so that they are drawn beside it."""
+    """Move inputs before the first box that reads them, so that they are drawn near it."""
     inputs = {box.writes[0]: box for box in boxes if box.kind == "input"}
     ordered: list[Box] = []
     for box in boxes:
@@ -171,7 +168,7 @@ def _readers_near(boxes: Sequence[Box]) -> tuple[Box, ...]:
 
 
 def compared(before: Picture, after: Picture) -> tuple[Picture, Picture]:
-    """Both with marks on the boxes that only one of them has."""
+    """Both pictures, with marks on the boxes that only one of them has."""
 
     def identity(box: Box) -> object:
         return box.kind == "kernel", box.label, box.reads, box.writes, box.about
@@ -193,9 +190,9 @@ def of_program(
     program: Program, title: str, lines: Sequence[ReportLine] = (),
     seconds: Mapping[int, float] | None = None, total: float = 0.0,
 ) -> Picture:
-    """The picture of what runs: a box for each kernel with its operators, for each operator on the
-    CPU and for each copy. ``lines``: its report's, where the CPU's kernels are named; ``seconds``
-    by their numbers, of ``total``."""
+    """The picture of a program: a box for each kernel with its operators, for each operator on the
+    CPU and for each copy. ``lines``: the lines of its report, which name the CPU's kernels;
+    ``seconds`` by number of line, of ``total``."""
     lines = lines or program.report.lines
     kept = [n for n, slot in enumerate(program.slots)
             if slot.kind in ("input", "output", "arena", "host", "array")]
@@ -214,7 +211,7 @@ def of_program(
         step, on_host = steps[number]
         last = number
         if isinstance(step, DispatchStep):
-            # The dispatches of one kernel follow one another, with copies for it before them.
+            # The dispatches of one kernel are consecutive, with its copies before them.
             while last + 1 < len(steps) and _origin(steps[last + 1][0]) == step.origin:
                 last += 1
         used = [_uses(one) for one, _ in steps[number : last + 1]]

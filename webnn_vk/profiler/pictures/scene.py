@@ -1,4 +1,4 @@
-"""A folded picture with a place for everything: levels of boxes and groups, in pixels."""
+"""A folded picture with positions: levels of boxes and groups, in pixels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .picture import Box, Picture
 WIDTH, COLUMN, GAP, LINE = 212, 236, 30, 15
 #: Characters that fit into a box, and lines of operators and values that one shows.
 CHARACTERS, LINES = 28, 6
-#: Around the content of a picture, and of an open group, whose title stands above it.
+#: The margin around a picture and an open group, and the height of a group's title.
 MARGIN, HEAD = 14, 24
 
 
 @dataclass(frozen=True)
 class Item:
-    """What has a place in a level: a box, a group (``inner`` is its content) or, in a group, a
-    "from" or "to" that stands for the boxes outside. ``texts`` are its lines, ``flows`` the values
-    that leave it, ``height`` its pixels without these. ``x`` is its middle, ``row`` its row."""
+    """An item of a level: a box, a group (``inner`` is its content) or, inside a group, a "from" or
+    "to" that represents boxes outside. ``texts`` are its lines, ``flows`` the values that leave it,
+    ``height`` its height without these. ``x`` is its centre, ``row`` its row."""
 
     kind: str
     texts: tuple[str, ...]
@@ -38,14 +38,14 @@ class Item:
 
     @property
     def whole(self) -> int:
-        """Its height with the values below."""
+        """Its height with the values below it."""
         return self.height + LINE * len(self.flows) + (4 if self.flows else 0)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From item to item, from the middles as far as ``start`` and ``end`` say, by the bends (x,
-    row) between."""
+    """An edge between two items. ``start`` and ``end``: offsets from their centres; ``bends``: (x,
+    row) on the way."""
 
     source: int
     target: int
@@ -68,8 +68,8 @@ class Level:
 
 
 def scene(picture: Picture, fold: bool = True) -> Level:
-    """Everything of a picture with its place; large ones folded unless ``fold`` is False.
-    ``PicturesUnavailable`` without the library that lays out."""
+    """A picture with positions. Large ones are folded unless ``fold`` is False. Raises
+    ``PicturesUnavailable`` without the layout library."""
     group = folded(picture) if fold else Group(picture.title, tuple(range(len(picture.boxes))))
     return _Scene(picture).level(group)
 
@@ -105,7 +105,7 @@ class _Scene:
         self, items: list[Item], links: dict[tuple[int, int, int], None],
         place: Mapping[int, int], outside: Mapping[int, int], leaving: Mapping[int, Sequence[int]],
     ) -> tuple[list[Item], dict[tuple[int, int, int], None]]:
-        """With what stands for the boxes outside of a group."""
+        """Add items that represent the boxes outside of a group."""
         for value, source in outside.items():
             text = f"from {self.picture.boxes[source].label}"
             for reader in dict.fromkeys(
@@ -180,7 +180,7 @@ def _mark(boxes: Sequence[Box]) -> str:
 
 
 def cut(text: str, most: int = CHARACTERS) -> str:
-    """The text, its middle left out where it is longer than ``most`` characters: names often begin
+    """The text, with its middle omitted if it is longer than ``most`` characters: names often begin
     alike."""
     half = most // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
@@ -216,8 +216,7 @@ def _edges(
     items: Sequence[Item], links: Sequence[tuple[int, int, int]],
     bends: Sequence[tuple[tuple[float, int], ...]],
 ) -> Iterator[Edge]:
-    """Edges that begin and end side by side: below a box by value, above by where they come from.
-    """
+    """Edges that begin and end side by side: below a box ordered by value, above it by origin."""
     leaving: dict[int, list[int]] = defaultdict(list)
     coming: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for number, (source, target, value) in enumerate(links):
@@ -236,6 +235,6 @@ def _edges(
 
 
 def _spread(place: int, count: int) -> float:
-    """Where the one at that place of ``count`` leaves or enters, from the middle of a box."""
+    """The offset from the centre of a box for the end at this place out of ``count``."""
     room = min(WIDTH - 40, 36 * (count - 1))
     return round(room * (place / (count - 1) - 0.5), 1) if count > 1 else 0.0

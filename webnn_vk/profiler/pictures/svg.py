@@ -1,4 +1,4 @@
-"""Scenes as SVG: a file, or a part of a page."""
+"""Scenes as SVG: a file or a fragment for a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from .picture import Picture
 from .scene import CHARACTERS, COLUMN, GAP, HEAD, LINE, MARGIN, WIDTH, Edge, Item, Level, scene
 
-#: The width of a character beside an edge, reckoned high.
+#: The largest width of a character beside an edge, in pixels.
 FLOW_CHARACTER = 7
 
 _LIGHT = {
@@ -54,18 +54,13 @@ _RULES = """
 
 
 def style(dark: str) -> str:
-    """The style sheet. ``dark``: where the dark theme holds, a selector before ``.picture`` or a
-    media query."""
+    """The style sheet. ``dark``: the condition of the dark theme, a selector before ``.picture`` or
+    a media query."""
     light = ".picture {" + "".join(f" --p-{k}: {v};" for k, v in _LIGHT.items()) + " }"
     night = "".join(f" --p-{k}: {v};" for k, v in _DARK.items())
     night = f"{dark} {{ .picture {{{night} }} }}" if dark.startswith("@") else \
         f"{dark} .picture {{{night} }}"
     return f"{light}\n{night}{_RULES}"
-
-
-def script() -> str:
-    """The script that opens groups, for pages and files."""
-    return resource("pictures/open.js")
 
 
 def resource(path: str) -> str:
@@ -75,9 +70,9 @@ def resource(path: str) -> str:
 
 
 def svg(*pictures: Picture, fold: bool = True) -> str:
-    """A file with pictures side by side, of both themes, as the viewer's settings want; folded
-    groups open where scripts run (in a browser). ``PicturesUnavailable`` without the library that
-    lays out."""
+    """A file with pictures side by side. The viewer's settings select the light or dark theme, and
+    folded groups open where scripts run (in a browser). Raises ``PicturesUnavailable`` without the
+    layout library."""
     levels = [scene(picture, fold) for picture in pictures]
     explained, least = _legend(pictures, levels)
     width = max(sum(level.width for level in levels), least)
@@ -96,13 +91,13 @@ def svg(*pictures: Picture, fold: bool = True) -> str:
         parts += _level(level, hover=False)
         parts.append("</g>")
         at += level.width
-    parts += ["</g>", f"<script><![CDATA[\n{script()}]]></script>", "</svg>"]
+    parts += ["</g>", f"<script><![CDATA[\n{resource('pictures/open.js')}]]></script>", "</svg>"]
     return "\n".join(parts) + "\n"
 
 
 def fragment(picture: Picture, fold: bool = True) -> str:
-    """The picture alone, for a page that has ``style`` and ``script``; texts to show on hovering
-    are in ``data-tip``."""
+    """The picture without style and script, for a page that has both; ``data-tip`` has the texts to
+    show on hovering."""
     level = scene(picture, fold)
     return "".join([
         f'<svg class="picture" role="img" aria-label="{escape(picture.title)}" '
@@ -112,7 +107,7 @@ def fragment(picture: Picture, fold: bool = True) -> str:
 
 
 def legend() -> tuple[tuple[str, str], ...]:
-    """(classes of a box, what they mean)."""
+    """Classes of boxes and their meanings."""
     return (
         ("group", "click to open"), ("kernel", "one kernel"), ("vulkan", "on the device"),
         ("cpu", "on the CPU"), ("new", "made"), ("gone", "taken away"),
@@ -120,7 +115,7 @@ def legend() -> tuple[tuple[str, str], ...]:
 
 
 def _legend(pictures: Sequence[Picture], levels: Sequence[Level]) -> tuple[str, float]:
-    """What the colours mean that occur, and its width."""
+    """The legend of the classes that occur, and its width."""
     boxes = [box for picture in pictures for box in picture.boxes]
     seen = {word for box in boxes for word in (box.mark, box.kind, box.device)}
     seen |= {item.kind for level in levels for item in level.items}
@@ -150,7 +145,7 @@ def _level(level: Level, hover: bool) -> Iterator[str]:
 
 
 def _path(level: Level, edge: Edge) -> str:
-    """Straight through rows, curved between them, with an arrow's head; as in open.js."""
+    """A path, straight in rows and curved between them, with an arrow head; as in open.js."""
     source, target = level.items[edge.source], level.items[edge.target]
     x, y = source.x + edge.start, level.tops[source.row] + level.heights[source.row]
     path = f"M{_n(x)} {_n(level.tops[source.row] + source.height)}V{_n(y)}"
@@ -162,7 +157,7 @@ def _path(level: Level, edge: Edge) -> str:
 
 
 def _curve(x: float, y: float, column: float, top: float) -> str:
-    """From the bottom of a row to the top of the next."""
+    """A curve from the bottom of a row to the top of the next."""
     half = GAP / 2
     return f"C{_n(x)} {_n(y + half)} {_n(column)} {_n(top - half)} {_n(column)} {_n(top)}"
 
@@ -196,7 +191,7 @@ def _item(level: Level, item: Item, hover: bool) -> Iterator[str]:
     yield '<g class="flows">'
     for number, text in enumerate(item.flows):
         y = item.height + LINE * number + 16
-        # Edges end at it: seen between its letters they would be read as some.
+        # Hides edges behind the text, which would look like letters.
         wide = min(FLOW_CHARACTER * len(text) + 8, COLUMN)
         yield (f'<rect class="behind" x="{_n(WIDTH / 2 - wide / 2)}" y="{y - 11}" '
                f'width="{_n(wide)}" height="{LINE}"/>')
@@ -216,5 +211,5 @@ def _shape(item: Item) -> Iterator[str]:
 
 
 def _n(value: float) -> str:
-    """A number of pixels, short."""
+    """A number of pixels as a short text."""
     return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -1,6 +1,6 @@
 """Operators whose validity relates shapes and arguments: operator → how an example is drawn.
 
-Everything that the record itself says (types, ranks, annotations) comes from ``Draft``.
+``Draft`` draws everything that follows from the record alone (types, ranks, annotations).
 """
 
 from tests.conformance.differential.relations import elements, movement, products, recurrent

@@ -161,7 +161,7 @@ def _(d: Draft) -> Example:
 
 
 def _coordinates(d: Draft) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the input, of indices and of what they select."""
+    """Shapes of the input, of the indices and of the selection."""
     shape = d.shape_of("input")
     count = d.integer(1, len(shape))
     kept = shape[count:]

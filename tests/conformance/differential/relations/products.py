@@ -57,7 +57,7 @@ def _(d: Draft) -> Example:
         {"a": (*batch, m, k), "b": (n, wide), "sums": (n,), "zero_points": zero_points},
         {"a_zero_point": float(d.integer(-128, 255))},
     )
-    # Zero points are of b's type, and the sums follow from the others.
+    # Zero points have b's type, and the sums follow from the others.
     operands = dict(made.operands)
     weights = operands["b"][:, :k].astype(np.int64)
     if zero_points:
@@ -70,7 +70,7 @@ def _(d: Draft) -> Example:
 @relation("attention")
 def _(d: Draft) -> Example:
     rows, keys, depth = (d.choose(_LENGTHS) for _ in range(3))
-    width = d.choose((1, 4, 7, 16, 32))  # wider ones are other pipelines
+    width = d.choose((1, 4, 7, 16, 32))  # wider ones need other pipelines
     batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
     given = d.arguments(2)
     if given.get("causal"):
@@ -78,7 +78,7 @@ def _(d: Draft) -> Example:
     scores = (*batch, rows, keys)
     return d.example(
         {
-            # Without the others' dimensions, the query has those of the scores.
+            # Without the other dimensions, the query has the dimensions of the scores.
             "query": (*batch, rows, depth),
             "key": (*d.broadcast(batch), keys, depth),
             "value": (*d.broadcast(batch), keys, width),
@@ -101,7 +101,7 @@ def _pair(d: Draft, most: int) -> list[int]:
 @relation("conv2d", "quantized_conv2d")
 def _(d: Draft) -> Example:
     given: dict[str, Any] = {}
-    # Ordinary, depthwise and grouped; 1 × 1 is a kernel of its own.
+    # Ordinary, depthwise and grouped; 1 × 1 has its own kernel.
     groups = d.choose((1, 1, 2, 3))
     per_group = 1 if d.flag() else d.choose((1, 2, 3, 5, 8))
     outputs = groups * d.choose((1, 2, 4, 5))

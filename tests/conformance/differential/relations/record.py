@@ -1,4 +1,4 @@
-"""Where relations are kept; see the package."""
+"""Registry of relations; see the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELATIONS: dict[str, Callable[[Draft], Example]] = {}
 
 
 def relation(*operators: str) -> Callable[[Any], Any]:
-    """Have the function draw the examples of these operators."""
+    """Registers the function that draws the examples of these operators."""
 
     def record(function: Callable[[Draft], Example]) -> Callable[[Draft], Example]:
         RELATIONS.update(dict.fromkeys(operators, function))

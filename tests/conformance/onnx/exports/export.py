@@ -1,6 +1,6 @@
-"""Writes ONNX files of the networks, as PyTorch's exporters make them: export.py FOLDER [NAME…]
+"""Writes ONNX files of the networks as PyTorch's exporters make them: export.py FOLDER [NAME…]
 
-A file NAME.EXPORTER.SHAPES[.float16].onnx each, with feeds beside it (.npz; dynamic ones twice, in
+Each file is NAME.EXPORTER.SHAPES[.float16].onnx, with feeds beside it (.npz; dynamic ones twice, in
 other shapes). Run by the Python of an environment with torch and onnxscript: test_exports.py.
 """
 
@@ -58,9 +58,9 @@ CASES = {
     "gru": (lambda: n.Recurrent(nn.GRU), sequence, ["x"], [{0: B, 1: S}]),
     "small_cnn": (n.SmallCnn, lambda b, s: image(b, 16), ["image"], [{0: B}]),
 }
-#: The newer exporter fixes the length of what goes through a recurrent network.
+#: The newer exporter fixes the sequence length of recurrent networks.
 RECURRENT = ("lstm", "gru")
-#: What runs in half precision as well.
+#: Networks that are also exported in half precision.
 HALF = ("mobilenet_v3", "convnext", "vit", "gpt_step", "unet")
 
 

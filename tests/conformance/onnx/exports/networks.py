@@ -1,6 +1,6 @@
-"""Architectures as people train them, written in PyTorch, with random weights.
+"""Common architectures written in PyTorch, with random weights.
 
-Run in the exports' own environment only; nothing of webnn_vk is imported.
+They run only in the exports' own environment; webnn_vk is never imported.
 """
 
 import torch
@@ -76,7 +76,7 @@ class Inverted(nn.Module):
 
 
 class MobileNetV3(nn.Module):
-    """The small one: kernel, expanded, out, squeeze-excite, activation, stride."""
+    """The small variant: kernel, expanded, out, squeeze-excite, activation, stride."""
 
     ROWS = [
         (3, 16, 16, True, nn.ReLU, 2), (3, 72, 24, False, nn.ReLU, 2),
@@ -185,7 +185,8 @@ class UNet(nn.Module):
 
 
 class Yolo(nn.Module):
-    """Three scales, a path up and one down, boxes from distributions, decoded in the graph."""
+    """Three scales, a top-down and a bottom-up path, boxes from distributions, decoded in the
+    graph."""
 
     CLASSES, BINS, STRIDES = 12, 8, (8, 16, 32)
 
@@ -323,7 +324,7 @@ class Bert(nn.Module):
 
 
 class GptStep(nn.Module):
-    """Some tokens after a cache: the next token's scores, and the cache with them."""
+    """Some tokens after a cache: the next token's scores, and the cache including them."""
 
     def __init__(self, words=200, places=64, width=64, depth=2, heads=4):
         super().__init__()
@@ -357,7 +358,7 @@ class Recurrent(nn.Module):
 
 
 class SmallCnn(nn.Module):
-    """What is quantised: convolutions, a residual sum, pooling, and a linear layer."""
+    """The network to quantise: convolutions, a residual sum, pooling, and a linear layer."""
 
     def __init__(self):
         super().__init__()

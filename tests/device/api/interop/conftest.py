@@ -1,4 +1,4 @@
-"""Contexts on the CPU, on Vulkan memory that the host sees, and on such that it doesn't."""
+"""Contexts on the CPU, on Vulkan memory that the host can access, and on memory that it can't."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ KINDS = ("cpu", "vulkan", "hidden")
 
 
 class HidingDriver(DriverProxy):
-    """A discrete GPU as far as memory goes: the host sees what is allocated for transfers only."""
+    """Simulates the memory of a discrete GPU: the host accesses only memory allocated for
+    transfers."""
 
     def allocate(self, size: int, *, host: bool = False, **options: Any) -> Any:
         made = self.driver.allocate(size, host=host, **options)
@@ -48,14 +49,14 @@ def open_kind() -> Iterator[Callable[[str], MLContext]]:
 
 @pytest.fixture(params=KINDS)
 def shared(request: pytest.FixtureRequest, open_kind: Callable[[str], MLContext]) -> MLContext:
-    """A context of the test's own, of each of KINDS."""
+    """A new context, of each of KINDS."""
     return open_kind(request.param)
 
 
 def make_tensor(context: MLContext, data: Any = None, *, shape: Any = (4,),
                 data_type: str = "float32", readable: bool = True,
                 writable: bool = True) -> MLTensor:
-    """A tensor, holding ``data`` when given."""
+    """A tensor, with ``data`` as its contents if given."""
     if data is not None:
         data = np.asarray(data, np.float32) if isinstance(data, list) else data
         shape, data_type = data.shape, data.dtype.name

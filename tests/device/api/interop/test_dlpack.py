@@ -1,4 +1,4 @@
-"""DLPack in both directions, with NumPy and with producers and a consumer made by hand."""
+"""DLPack in both directions, with NumPy and with handwritten producers and a consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import webnn_vk
 from tests.device.api.interop.conftest import doubling, floats, make_tensor, read
 from tests.device.api.interop.test_numpy import memory_of
-from tests.support.contexts import open_over, settled_bytes
+from tests.support.contexts import open_over, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk.compiler.types.data_types import ALL_TYPES
@@ -23,7 +23,7 @@ MAPPED = ("cpu", "vulkan")
 
 @pytest.fixture(params=MAPPED)
 def mapped(request, open_kind):
-    """A context whose memory the host sees."""
+    """A context whose memory the host can access."""
     return open_kind(request.param)
 
 
@@ -67,7 +67,7 @@ def test_read_only_is_passed_on_or_refused(mapped):
     array = np.from_dlpack(tensor)
     assert not array.flags.writeable
     del array
-    # A consumer of before DLPack 1.0 would write.
+    # A consumer from before DLPack 1.0 would write.
     with pytest.raises(BufferError):
         tensor.__dlpack__()
     assert is_free(tensor)
@@ -162,7 +162,7 @@ def test_strides_scalars_bools_and_byte_order(shared):
 
 
 class Producer:
-    """Exports an array as a library of before DLPack 1.0 does."""
+    """Exports an array as a library from before DLPack 1.0 does."""
 
     def __init__(self, array, device=(CPU, 0)):
         self.array, self.device = array, device
@@ -202,11 +202,11 @@ def test_what_cannot_come_in(shared):
     with pytest.raises(TypeError, match="dimension"):
         webnn_vk.from_dlpack(np.zeros((0, 2), np.float32), shared)
     gc.collect()
-    assert settled_bytes(shared) == before
+    assert returns_to(shared, before)
 
 
 def test_what_there_is_no_memory_for():
-    """The tensor that it was to be made of is free at once, whoever keeps the error."""
+    """The array that was to become a tensor is released at once, even if the error is kept."""
     require_vulkan()
     context, driver = open_over(FaultyDriver)
     with context:

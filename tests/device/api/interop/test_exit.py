@@ -1,4 +1,4 @@
-"""The interpreter ends while views, weights and exported buffers are alive."""
+"""The interpreter exits while views, weights and exported buffers are alive."""
 
 from __future__ import annotations
 

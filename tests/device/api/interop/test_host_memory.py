@@ -37,7 +37,7 @@ def weights():
 
 @pytest.fixture(scope="module")
 def file(weights, tmp_path_factory):
-    """Laid out as safetensors are, with a header padded so that the data starts at 64 bytes."""
+    """The layout of safetensors, with a header padded so that the data starts at byte 64."""
     path = tmp_path_factory.mktemp("weights") / "model.safetensors"
     header, end = {}, 0
     for name, array in weights.items():
@@ -63,15 +63,15 @@ def load(path):
 
 
 def resident():
-    """KiB of this process' memory that are no pages of files."""
+    """KiB of this process' memory that are not pages of files."""
     with open("/proc/self/status") as status:
         lines = dict(line.split(":", 1) for line in status)
     return sum(int(lines[name].split()[0]) for name in ("RssAnon", "RssShmem"))
 
 
 def device_bytes(context):
-    """Bytes in use on the device, without what it shares. (Blocks that hold nothing go at any
-    time.)"""
+    """Bytes in use on the device, without shared memory. (Empty blocks may be freed at any time.)
+    """
     context.fence().wait(60)
     if context._state.device.profile is None:
         return context._state.device.memory_in_use()
@@ -100,13 +100,13 @@ def test_a_model_runs_from_the_file(sharing, file, weights):
     content = file.read_bytes()
     before, taken = resident(), device_bytes(sharing)
     graph = build(sharing, load(file), sharing.import_constant_tensor)
-    gc.collect()  # graph and tensors keep what they need of the mapping
+    gc.collect()  # graph and tensors keep their part of the mapping
     result = sharing.compute(graph, {"x": x})["y"]
     grown, used = resident() - before, device_bytes(sharing) - taken
     assert np.array_equal(result, expected)
     reference = x.astype(np.float64) @ weights["first"] @ weights["second"].T
     assert np.abs(result - reference).max() <= 1e-4 * np.abs(reference).max()
-    # 16 MiB of weights; what may have grown are allocators' pools.
+    # 16 MiB of weights; only allocators' pools may have grown.
     assert used <= 1 << 20
     assert grown <= 4 << 10
     assert file.read_bytes() == content
@@ -127,7 +127,7 @@ def test_it_is_the_callers_memory(sharing):
         "constant": builder.add(x, builder.constant(
             {"data_type": "float32", "shape": [4]}, array[:4])),
     }).result()
-    # Against the rules, and what shows that there is one memory (and that the others copied).
+    # Not allowed, but it shows that the memory is shared (and that the others copied).
     array[:4] = floats(5, 6, 7, 8)
     results = sharing.compute(graph, {"x": floats(0, 0, 0, 0)})
     assert results["shared"].tolist() == [5, 6, 7, 8]

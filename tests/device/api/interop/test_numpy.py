@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.device.api.interop.conftest import doubling, floats, make_tensor, read
-from tests.support.contexts import open_over, settled_bytes
+from tests.support.contexts import open_over, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, OperationError
@@ -124,7 +124,7 @@ def test_copies_and_results_do_not_hold(shared):
         array[0] = 9
     del array
     read(shared, tensor)
-    copied.release()  # holds nothing: nothing happens
+    copied.release()  # it is empty: nothing happens
     assert total.tolist() == [2, 3, 4, 5] and masked.tolist() == [1, 3]
     assert read(shared, tensor).tolist() == [2, 3, 4, 5]
 
@@ -152,7 +152,7 @@ def test_destroyed_under_a_view(shared):
     array[0] = 9
     timeline = shared._state.timeline
     shared.destroy()
-    # The memory of both is there until the last view is gone.
+    # Both memories exist until the last view is gone.
     assert not timeline._closed.wait(0.2)
     assert array.tolist() == [9, 2, 3, 4] and second.tolist() == [5, 6, 7, 8]
     array.release()
@@ -185,7 +185,7 @@ def test_nothing_leaks(shared):
         del array
         assert read(shared, tensor)[0] == i
     del tensor
-    assert settled_bytes(shared) == before
+    assert returns_to(shared, before)
     assert shared._state.timeline._on_lost.keys() == {1}
 
 

@@ -1,4 +1,4 @@
-"""Tensors lent to the devices of wgpu-py, with the real library."""
+"""Tensors lent to wgpu-py's devices, with the real library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.device.api.interop.conftest import doubling, floats, make_tensor, read
-from tests.support.contexts import open_over, settled_bytes
+from tests.support.contexts import open_over, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, ml
@@ -261,7 +261,7 @@ def test_a_device_that_is_gone_gives_back_what_was_exported(adapter, context):
     device = adapter.request_device_sync()
     tensor = exportable(context, device, [1, 2, 3, 4])
     buffer = context.export_to_gpu(tensor)
-    type(device).destroy(device)  # as a loss: nobody is told
+    type(device).destroy(device)  # like a loss: there is no notification
     buffer.destroy()
     assert read(context, tensor).tolist() == [1, 2, 3, 4]
 
@@ -319,7 +319,7 @@ def test_threads(device, context):
             thread.start()
         for thread in threads:
             thread.join(30)
-        # Either the one buffer, for those who asked while it was there, or one view.
+        # Either the one buffer, for callers that asked while it existed, or one view.
         assert len({id(buffer) for buffer in buffers}) + len(arrays) == 1
         if arrays:
             arrays[0][...] += 1
@@ -349,7 +349,7 @@ def test_nothing_leaks(device, context):
         del buffer
     del tensor
     gc.collect()
-    assert settled_bytes(context) == before
+    assert returns_to(context, before)
     assert not any(reference() for reference in living)
 
 

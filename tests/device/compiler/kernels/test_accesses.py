@@ -1,4 +1,5 @@
-"""Kernels that read and write through accesses, against the reference through the same ones."""
+"""Kernels that read and write through accesses, compared with the reference through the same
+accesses."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 # Sums of up to 72 products of numbers up to 1, of which float32 keeps 24 bits each.
 _ERROR = 2e-5
-# Each way to plan with one of the types: every pair would compile twice as many modules.
+# One data type for each way to plan: every pair would compile twice as many modules.
 EACH_WAY = pytest.mark.parametrize(
     ("way", "data_type"),
     [("software", "float32"), ("discrete", "float16"), ("masked", "float16"),
@@ -30,7 +31,7 @@ EACH_WAY = pytest.mark.parametrize(
 
 
 class Making:
-    """A graph that is one kernel in the end, with the arrays of its inputs."""
+    """A graph that becomes one kernel, with the arrays of its inputs."""
 
     def __init__(self, data_type: str, seed: int = 0) -> None:
         self.data_type = data_type
@@ -256,7 +257,7 @@ PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = 
 }
 
 
-# Every chain is a module of its own to compile: all sides for one case, one side for all.
+# Every chain is a separate module to compile: all sides for one case, one side for all cases.
 @pytest.mark.parametrize(
     ("way", "data_type"),
     [("software", "float32"), ("discrete", "float32"), ("masked", "float16")],
@@ -359,7 +360,7 @@ def test_element_wise_operators_read_what_lies_anyhow(
 
 
 class Integers:
-    """Random integers in the place of numbers between -1 and 1."""
+    """Random integers in place of numbers between -1 and 1."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng

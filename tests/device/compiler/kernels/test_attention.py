@@ -1,4 +1,4 @@
-"""The attention kernel against the NumPy reference, and fused graphs against unfused ones."""
+"""The attention kernel compared with the NumPy reference, and fused graphs with unfused ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def drawn(rng, *shape, data_type="float32"):
 
 
 CASES = {
-    # query, key, value, what else
+    # query, key, value, other operands
     "tiles with edges": ((2, 3, 37, 32), (2, 3, 70, 32), (2, 3, 70, 36), {}),
     "odd rows": ((2, 13, 5), (2, 41, 5), (2, 41, 7), {}),
     "grouped heads": ((2, 2, 3, 9, 8), (2, 2, 1, 50, 8), (2, 2, 1, 50, 8), {"mask": (50,)}),
@@ -53,7 +53,7 @@ def tiles(node, profile):
 
 
 def assert_tiles_compute(node, arrays, lanes):
-    """The schedules with tiles of so many lanes compute what the reference does."""
+    """The schedules with tiles of this many lanes compute the same as the reference."""
     profile = device_profile(device_type="discrete")
     expected = node.evaluate(arrays.get)[0].astype(np.float64)
     half = 2.0**-10 if "float16" in {str(a.dtype) for a in arrays.values()} else 0.0
@@ -66,7 +66,7 @@ def assert_tiles_compute(node, arrays, lanes):
         )
 
 
-# Driver's compilers take seconds for these kernels: cases that share one, or two.
+# Drivers' compilers take seconds for these kernels: cases share one, or two.
 TILED = {
     "edges of all tiles": ((2, 3, 37, 20), (2, 3, 70, 20), (2, 3, 70, 36), {}),
     "whole tiles": ((1, 64, 32), (1, 64, 32), (1, 64, 32), {}),
@@ -147,7 +147,7 @@ PASSES = ["fuse_attention", "fuse_norms", "fuse_activations", "join_products"]
 
 
 def test_fused_as_unfused():
-    """lavapipe, taken to be a GPU, for which the pass is."""
+    """lavapipe, simulating a GPU, for which the pass runs."""
     limits = {"device_type": "discrete"}
     rng = np.random.default_rng(2)
     with (
@@ -193,7 +193,7 @@ class Building:
          wide_softmax=True),
 ], ids=str)
 def test_forms_of_exporters(form):
-    """lavapipe, taken to be a GPU, and as it is without the pass."""
+    """lavapipe, simulating a GPU, and unchanged without the pass."""
     require_vulkan()
     results = []
     for limits, skip in (({"device_type": "discrete"}, ()), ({}, ("fuse_attention",))):

@@ -1,4 +1,4 @@
-"""Convolution kernels against the NumPy reference, and their plans for stored profiles."""
+"""Convolution kernels compared with the NumPy reference, and their plans for stored profiles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> No
     rng = np.random.default_rng([left, stride])
     for taps, dilation in ((1, 1), (3, 1), (3, 2), (4, 3)):
         right = max(0, (taps - 1) * dilation - left)
-        # Cut to a multiple of 4 outputs.
+        # Cropped to a multiple of 4 outputs.
         right += -((16 + left + right - (taps - 1) * dilation - 1) // stride + 1) % 4 * stride
         node, arrays = node_of(
             "conv2d", random_array(rng, data_type, (2, 3, 9, 16)),
@@ -76,8 +76,8 @@ def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> No
 
 @pytest.mark.parametrize(("left", "stride", "dilation"), [(0, 1, 1), (1, 2, 1), (3, 1, 2)])
 def test_depthwise_of_ragged_widths(left: int, stride: int, dilation: int) -> None:
-    """Widths that vectors don't divide: 4 outputs side by side all the same, where inputs are
-    read as texels."""
+    """Widths that vectors don't divide: 4 outputs side by side nevertheless, where inputs are read
+    as texels."""
     require_vulkan()
     rng = np.random.default_rng([left, stride])
     for width in (9, 10, 11, 13):
@@ -105,7 +105,7 @@ def tilings() -> list[Schedule]:
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
 def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) -> None:
     """Every tile size, with channels and pixels that fill tiles and that don't, loaded one by one
-    and in vectors, in every order of the filter; zeros and what is beside the input included."""
+    and in vectors, with every filter layout; including zeros and values beside the input."""
     require_vulkan()
     profile = profile_for("discrete")
     monkeypatch.setattr(Gpu, "conv", lambda self, *problem: schedule)
@@ -115,7 +115,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
         (16, 64, 1, (9, 12)), (3, 5, 1, (7, 9)), (12, 20, 2, (8, 8)), (20, 131, 1, (5, 6)),
         (8, 4, 3, (4, 15)),
     )))
-    # The first loads and stores vectors; of the others some for each, to save time.
+    # The first case loads and stores vectors; for each of the others some, to save time.
     turn = tilings().index(schedule) + (layout == "nhwc")
     chosen = [cases[0], cases[1 + turn % 4], cases[1 + (turn + 1) % 4]]
     for case, (inputs, outputs, groups, size) in chosen:
@@ -147,8 +147,8 @@ def few_channels() -> list[Schedule]:
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("pixels", [s["TP"] for s in few_channels()])
 def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> None:
-    """Pixels that share a filter, as models begin: channels and pixels that fill a workgroup and
-    that don't, one to four input channels a step, infinite weights and padding."""
+    """Pixels that share a filter, as at the start of models: channels and pixels that fill a
+    workgroup and that don't, one to four input channels a step, infinite weights and padding."""
     require_vulkan()
     profile = profile_for("discrete")
     monkeypatch.setattr(Gpu, "_wide", lambda self, wide, problem: next(
@@ -173,7 +173,8 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_weights_of_tiles_that_are_no_numbers(value: float, monkeypatch) -> None:
-    """Beside the input they make NaN of zeros; past the last channel there is nothing."""
+    """Beside the input, infinite weights turn zeros into NaN; past the last channel there is
+    nothing."""
     require_vulkan()
     profile = profile_for("discrete")
     rng = np.random.default_rng(2)
@@ -205,7 +206,8 @@ def test_padding_is_zero_whatever_the_corner_holds() -> None:
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_infinite_weights(name: str, channels: int) -> None:
-    """Padding is zeros, which they make NaN; a tap that a transposed convolution lacks is not."""
+    """Padding is zeros, which infinite weights turn into NaN; a missing tap of a transposed
+    convolution is not."""
     require_vulkan()
     rng = np.random.default_rng(channels)
     x = random_array(rng, "float32", (2, 5, 6, channels))
@@ -221,8 +223,8 @@ def test_infinite_weights(name: str, channels: int) -> None:
 @pytest.mark.parametrize("strides", [(1, 2), (2, 2), (3, 2), (4, 3), (6, 6)], ids=str)
 @pytest.mark.parametrize("way", ["software", "discrete"])
 def test_transposed_phases(way: str, strides: tuple[int, int]) -> None:
-    """Every remainder of outputs by the strides, dilations that share factors with them or don't
-    (phases without any tap among them), taps fewer and more than strides."""
+    """Every remainder of outputs by the strides, dilations with and without common factors
+    (including phases without any tap), fewer and more taps than strides."""
     require_vulkan()
     rng = np.random.default_rng(strides)
     profile = profile_for(way)
@@ -245,7 +247,8 @@ def test_transposed_phases(way: str, strides: tuple[int, int]) -> None:
 
 
 def test_a_transposed_convolution_computes_no_absent_taps() -> None:
-    """Every output's workgroup is of one phase: their number is that of the phases' own tiles."""
+    """Every output's workgroup belongs to one phase: their number is that of the phases' own tiles.
+    """
     x, w = (MLOperandDescriptor("float32", s) for s in ((1, 8, 16, 16), (8, 8, 4, 4)))
     profile = stored_profile("llvmpipe")
     groups = []

@@ -1,5 +1,5 @@
-"""Products by cooperative matrices, in their emulation, against the references: what it shares with
-the real form is all of the tiling, indexing, staging and storing."""
+"""Products by cooperative matrices, in their emulation, compared with the references. The emulation
+shares all tiling, indexing, staging and storing with the real form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
 
 
 def test_the_real_form_where_the_device_has_it() -> None:
-    """Newer lavapipes list shapes, and so do GPUs."""
+    """Newer versions of lavapipe list shapes, as GPUs do."""
     require_vulkan()
     profile = device_profile()
     data_types = [t for t in FLOAT_TYPES if coopmat.shape_for(t, profile)]
@@ -63,7 +63,7 @@ def test_transposes_by_vectors_and_by_elements(data_type: str, transposes) -> No
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shapes_and_edges(shape: str) -> None:
-    """Sizes below, at and past those of fragments, tiles and steps."""
+    """Sizes below, at and past the sizes of fragments, tiles and steps."""
     require_vulkan()
     rng = np.random.default_rng(2)
     profile = emulating(shape)

@@ -1,7 +1,8 @@
-"""Products by the cooperative matrices of workgroups (NV2), in their emulation, against the
-references: what it shares with the real form is all of the tiling, layouts, edges and epilogues.
-What the extension leaves undefined makes all results NaN there: reading past the edge of a layout
-that isn't clamped, rows that overlap, and matrices that begin at no multiple of 16 bytes."""
+"""Products by the cooperative matrices of workgroups (NV2), in their emulation, compared with the
+references. The emulation shares all tiling, layouts, edges and epilogues with the real form.
+Operations that the extension leaves undefined make all results NaN there: reading past the edge of
+a layout that isn't clamped, overlapping rows, and matrices that don't begin at a multiple of 16
+bytes."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_the_real_form_where_the_device_has_it() -> None:
 
 @pytest.mark.parametrize("transposes", _TRANSPOSES)
 def test_transposes_inside_and_at_the_edges(transposes) -> None:
-    """Tiles inside, at the edges of rows, columns and steps; sizes below one of them."""
+    """Tiles inside, at the edges of rows, columns and steps; sizes below one tile."""
     require_vulkan()
     rng = np.random.default_rng(1)
     profile = emulating_flexible()
@@ -81,7 +82,8 @@ def test_transposes_inside_and_at_the_edges(transposes) -> None:
 
 
 def test_results_element_by_element() -> None:
-    """Where the device has no matrices of halves for results, or out begins anywhere."""
+    """Where the device has no matrices of halves for results, or out begins at an unaligned offset.
+    """
     require_vulkan()
     rng = np.random.default_rng(2)
     node, arrays = _gemm(rng, 40, 72, 64)
@@ -104,13 +106,13 @@ def test_addend_and_factors(shape: tuple[int, ...]) -> None:
 
 
 def test_batches() -> None:
-    """Those that begin at 16 bytes; others aren't computed so."""
+    """Matrices that begin at a multiple of 16 bytes; for others there is no such kernel."""
     require_vulkan()
     rng = np.random.default_rng(5)
     profile = emulating_flexible()
     for a_shape, b_shape in (
         ((3, 20, 24), (3, 24, 40)), ((2, 1, 20, 24), (3, 24, 40)), ((4, 20, 24), (24, 40)),
-        # The results' matrices begin anywhere.
+        # The results' matrices begin at any offset.
         ((3, 33, 8), (3, 8, 15)),
     ):
         a, b = random_array(rng, "float16", a_shape), random_array(rng, "float16", b_shape)
@@ -130,7 +132,7 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns() -> None:
 
 
 def test_results_are_rounded_to_nearest_even() -> None:
-    """Sums halfway between two halves, and past the largest."""
+    """Sums halfway between two halves, and past the largest half."""
     require_vulkan()
     sums = np.array([2049, 2051, 4098, -2049, 65519, 65520, 2.0**-25, 3 * 2.0**-25], np.float32)
     high = np.floor(sums / 2048) * 2048
@@ -148,7 +150,7 @@ def test_results_are_rounded_to_nearest_even() -> None:
 
 
 def _fused(profile: DeviceProfile, x, w, c, finish) -> tuple[KernelNode, dict]:
-    """A product and what ``finish`` puts behind it, as one kernel, and the arrays of its values."""
+    """A product with ``finish`` as its epilogue, as one kernel, and the arrays of its values."""
     emit = Emitter()
     values = [Value(MLOperandDescriptor("float16", x.shape), name="x"),
               *(emit.constant(array) for array in (w, c))]
@@ -177,7 +179,7 @@ def test_fused_operators(kind: str) -> None:
     (computed,) = run(node, arrays, profile)
     assert computed.dtype.name == kind
     if kind == "uint8":
-        # A sum at an integer may be cut off on either side of it.
+        # A sum at an integer may be truncated to either side of it.
         clear = np.abs(expected - np.round(expected)) > tolerance * np.abs(expected)
         assert clear.mean() > 0.9
         np.testing.assert_array_equal(computed[clear], expected[clear].astype(kind))
@@ -191,7 +193,7 @@ def test_fused_operators(kind: str) -> None:
 
 
 def test_weights_in_panels() -> None:
-    """The last panel is wider than the columns that are left for it."""
+    """The last panel is wider than the remaining columns."""
     require_vulkan()
     rng = np.random.default_rng(9)
     profile = _gpu()

@@ -67,7 +67,7 @@ def test_tile_of_eight_dimensions() -> None:
 def test_transposes_through_shared_memory(
     shape: tuple[int, ...], permutation: tuple[int, ...], limits: dict[str, int]
 ) -> None:
-    """On a GPU; what has too few rows or columns for a tile moves as elsewhere."""
+    """On a GPU; operands with too few rows or columns for a tile move as on other devices."""
     profile = device_profile(device_type="discrete", **limits)
     x = random_bits(np.random.default_rng(3), "float32", shape)
     node, arrays = node_of("transpose", x, permutation=permutation)

@@ -1,4 +1,5 @@
-"""Element-wise kernels: plans, and values against the references over types, shapes and slices."""
+"""Element-wise kernels: plans, and values compared with the references over types, shapes and
+slices."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.support.ulp import assert_as_reference
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import Node, Value
 
-# Where the reference rounds otherwise than the kernel, in units of the last place of float32.
+# Where the reference rounds differently from the kernel, in units in the last place of float32.
 ULP = {
     "cos": 4, "erf": 4, "exp": 3, "gelu": 6, "log": 4, "pow": 8, "sin": 4, "tan": 4, "elu": 4,
     "sigmoid": 4, "softplus": 4, "tanh": 4, "hard_sigmoid": 2, "linear": 2, "hard_swish": 3,

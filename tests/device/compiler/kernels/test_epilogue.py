@@ -1,4 +1,4 @@
-"""Element-wise chains fused into one kernel: equal to the operators one by one."""
+"""Element-wise chains fused into one kernel equal the operators one by one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PRODUCERS: dict[str, Callable[[Chain], Value]] = {
 def test_fused_chains_equal_their_operators(producer: str, masked: bool) -> None:
     profile = device_profile(masked)
 
-    # Every chain is a module of its own to compile.
+    # Every chain is a separate module to compile.
     @settings(max_examples=12)
     @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
     def check(seed: int, steps: int) -> None:
@@ -117,7 +117,7 @@ def test_a_number_keeps_64_bits() -> None:
     ((2, 6, 8), (8,)), ((3, 4, 2, 4), (4, 1, 1)), ((96,), (96,)), ((1, 12, 2, 4), (12, 1, 4)),
 ])
 def test_steps_behind_reshapes(shape: tuple[int, ...], side: tuple[int, ...]) -> None:
-    """A step finds its operand's elements by its own shape, not the product's."""
+    """A fused step indexes its operand by the operand's shape, not the product's."""
     chain = Chain(3)
     total = chain.emit.matmul(chain.operand("float32", (12, 5)), chain.operand("float32", (5, 8)))
     total = chain.emit.sub(chain.operand("float32", side), chain.emit.reshape(total, shape))

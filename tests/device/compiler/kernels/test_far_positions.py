@@ -1,5 +1,5 @@
-"""Padding, strides, dilations and windows of up to a billion around small inputs, on both devices:
-computed without laying out what no tensor holds."""
+"""Padding, strides, dilations and windows of up to a billion around small inputs, on both devices,
+computed without materialising the padded tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from webnn_vk import MLContext, MLGraphBuilder
 
-#: Along one axis, and along both: all that is padded has no more than 2³² elements.
+#: Along one axis, and along both: the padded tensor has at most 2³² elements.
 FAR, WIDE = 5 * 10**8, 3 * 10**4
 X = np.array([[1, 2], [3, 5]], np.float32).reshape(1, 1, 2, 2)
 W = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
@@ -64,7 +64,7 @@ def test_conv2d_of_several_channels(context: MLContext) -> None:
 
 
 def test_conv_transpose2d(context: MLContext) -> None:
-    # Outputs far apart, of which the padding leaves those of the last row, or element.
+    # Outputs far apart; after cropping, those of the last row, or one element, are left.
     for options, left in (
         ({"strides": [FAR, 1], "padding": [FAR, 0, 0, 0]}, [[9, 15]]),
         ({"strides": [WIDE] * 2, "padding": [WIDE, 0, WIDE, 0]}, [[15]]),

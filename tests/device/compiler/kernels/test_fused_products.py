@@ -1,4 +1,5 @@
-"""Element-wise operators fused behind matrix products and convolutions, against the CPU device."""
+"""Element-wise operators fused into matrix products and convolutions, compared with the CPU device.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def test_fused(case: str, data_type: str, vulkan_context: Any, cpu_context: Any)
     own, expected = results
     assert own.dtype == expected.dtype and own.shape == expected.shape
     if own.dtype.kind != "f":
-        # Where the sums' rounding falls on the other side of an integer, by one.
+        # Where the sum is rounded to the other side of an integer, by one.
         assert np.abs(own.astype(np.int64) - expected.astype(np.int64)).max() <= 1
         assert (own != expected).mean() < 0.02
         return

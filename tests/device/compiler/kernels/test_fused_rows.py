@@ -1,4 +1,4 @@
-"""Element-wise operators fused behind reductions, normalisations, pooling and resampling."""
+"""Element-wise operators fused into reductions, normalisations, pooling and resampling."""
 
 from __future__ import annotations
 

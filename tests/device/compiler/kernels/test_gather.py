@@ -1,4 +1,4 @@
-"""Gather kernels: equal to the reference, whatever the indices hold."""
+"""Gather kernels equal the reference for any indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""float16 converted by the device itself, for devices that promise to do so exactly.
+"""float16 conversions by the device's own instructions, for devices that promise exact ones.
 
 lavapipe does not promise to keep denormal numbers, but it does: its modules lack that mode here.
 """
@@ -20,7 +20,7 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 @pytest.fixture
 def promised(monkeypatch):
-    """What makes the modules that are compiled meanwhile ones for a device that promises."""
+    """Compiles modules meanwhile for a device that makes the promise."""
     require_vulkan()
     add = kernels.add_float_controls
     monkeypatch.setattr(
@@ -64,7 +64,8 @@ def test_every_half_is_read_exactly(promised, vectors, packed):
 
 @ways
 def test_singles_are_rounded_to_nearest_even(promised, vectors, packed):
-    # Each half, the tie above it and what lies on both sides of the tie; then what overflows.
+    # Each half, the tie above it and the neighbours of the tie on both sides; then overflowing
+    # numbers.
     halves = all_halves()[:31743].astype(np.float32)
     ties = (halves + all_halves()[1:31744].astype(np.float32)) / 2
     given = np.concatenate([

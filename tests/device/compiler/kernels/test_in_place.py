@@ -1,5 +1,5 @@
 """Random graphs of concats, splits, slices and views: with parts in place and with copies, on the
-device and on the CPU, the results are the same."""
+device and on the CPU, the results are equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def variants(vulkan: Any) -> Iterator[list[Any]]:
 
 
 class _Drawn:
-    """A graph being drawn on every builder at once: ``values`` are those of every builder, with
+    """A graph drawn on every builder at once: ``values`` are the values of every builder, with
     their rows."""
 
     def __init__(self, draw: Callable[[Any], Any], builders: list[Any]) -> None:
@@ -50,7 +50,7 @@ class _Drawn:
             self.values.append(([b.input(f"x{i}", described) for b in builders], rows))
 
     def pick(self) -> tuple[list[Any], int]:
-        # The latest most often, so that graphs grow deep.
+        # Recent values more often, so that graphs grow deep.
         return self.values[-1 - self.draw(st.integers(0, min(len(self.values), 6) - 1))]
 
     def add(self, rows: int, make: Callable[..., Any], *operands: list[Any]) -> None:
@@ -90,7 +90,7 @@ class _Drawn:
 def test_with_and_without_copies(
     vulkan_context: Any, cpu_context: Any, variants: list[Any]
 ) -> None:
-    # Inputs that no output needs are left out.
+    # Inputs that no output needs are omitted.
     warnings.simplefilter("ignore", RuntimeWarning)
     contexts = [cpu_context, vulkan_context, *variants]
     fewer = 0
@@ -114,7 +114,7 @@ def test_with_and_without_copies(
             outputs = {f"y{i}": drawn.values[i][0][n] for i in sorted(chosen)}
             with builder.build(outputs).result() as graph:
                 feeds = {name: drawn.feeds[name] for name in graph.inputs}
-                # Twice: what one run leaves in the arena must not show in the next.
+                # Twice: leftovers of one run in the arena must not show in the next.
                 context.compute(graph, {k: np.full_like(v, np.nan) for k, v in feeds.items()})
                 results.append(context.compute(graph, feeds))
                 steps = graph.report().steps
@@ -126,5 +126,5 @@ def test_with_and_without_copies(
         fewer += copies[1] < copies[2]
 
     check()
-    # Otherwise nothing lay in place.
+    # Otherwise no value was computed in place.
     assert fewer > EXAMPLES // 4

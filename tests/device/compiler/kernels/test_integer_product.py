@@ -1,4 +1,4 @@
-"""Products of integers of 8 bits on the device: to the last bit, by the instruction and without."""
+"""Products of 8-bit integers on the device are exact, with the instruction and without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCELERATED = {"integer_dot_product", "integer_dot_product_accelerated"}
 def case(
     m: int, k: int, n: int, kind: str, zeros: bool, batch: tuple[int, ...] = ()
 ) -> tuple[Any, dict[Any, np.ndarray], np.ndarray]:
-    """A product, its operands, and what it is to give, exactly."""
+    """A product, its operands, and its exact result."""
     rng = np.random.default_rng(m + k + n)
     limits = np.iinfo(kind)
     a = rng.integers(limits.min, limits.max + 1, (*batch, m, k)).astype(kind)
@@ -43,8 +43,8 @@ def case(
 def test_exact(
     kind: str, m: int, k: int, n: int, zeros: bool, batch: tuple[int, ...], vulkan: None
 ) -> None:
-    """Rows that begin with a vector, a word, anywhere; edges of tiles; several batches. By every
-    schedule where the device has the instruction, and by one without it."""
+    """Rows that begin at a vector, a word, or anywhere; edges of tiles; several batches. By every
+    schedule if the device has the instruction, and by one without it."""
     profile = profile_for("discrete")
     node, arrays, expected = case(m, k, n, kind, zeros, batch)
     tilings = schedules_of(node, profile)
@@ -57,8 +57,8 @@ def test_exact(
 
 
 def network(context: Any) -> tuple[Any, dict[str, np.ndarray], np.ndarray]:
-    """Quantised in and between, as QDQ models are. The graph, what it is fed, and in float64 what
-    it is to give."""
+    """Quantised at the input and between, as in QDQ models. The graph, its inputs, and its result
+    in float64."""
     rng = np.random.default_rng(4)
     b = MLGraphBuilder(context)
     x = b.input("x", {"data_type": "float32", "shape": [2, 20, 52]})
@@ -79,7 +79,7 @@ def network(context: Any) -> tuple[Any, dict[str, np.ndarray], np.ndarray]:
 
 
 def test_a_network(vulkan: None) -> None:
-    """The test device, taken to be a GPU with the instruction in hardware."""
+    """The test device, simulating a GPU with the instruction in hardware."""
     features = device_profile().features
     if "integer_dot_product" not in features:
         pytest.skip("the device has no integer dot products")

@@ -1,5 +1,5 @@
-"""Rows so long that one invocation of llvmpipe, whose loops stop silently after 65535 iterations,
-could not go through them."""
+"""Rows too long for one invocation of llvmpipe, whose loops stop silently after 65535 iterations.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.running import node_of
 
 LENGTH = 150_000
-# More rows than a group is formed for by their number alone.
+# So many rows that their number alone would not lead to groups.
 ROWS = np.random.default_rng(0).uniform(-1, 1, (70, LENGTH)).astype(np.float32)
 ROWS[:, -1] = 9
 

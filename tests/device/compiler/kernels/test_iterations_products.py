@@ -1,4 +1,4 @@
-"""Products and convolutions of inner dimensions too long for one invocation of llvmpipe."""
+"""Products and convolutions whose inner dimension is too long for one invocation of llvmpipe."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Matrix product kernels against the NumPy reference, and their plans for stored profiles."""
+"""Matrix product kernels compared with the NumPy reference, and their plans for stored profiles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_random(case, data_type: str, way: str) -> None:
 @pytest.mark.parametrize("ta", [False, True])
 @pytest.mark.parametrize("tb", [False, True])
 def test_edges_of_every_variant(ta: bool, tb: bool) -> None:
-    """Sizes around the tiles', for every combination of vector loads."""
+    """Sizes around the tiles' sizes, for every combination of vector loads."""
     require_vulkan()
     rng = np.random.default_rng(1)
     seen = set()
@@ -58,8 +58,9 @@ def tilings() -> list[Schedule]:
 
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
 def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
-    """Every tile size, of float16 loaded 8, 4 and 1 elements at a time, with a rest of the inner
-    dimension and without, with less than a tile; what lies behind a row is not multiplied."""
+    """Every tile size, with float16 loaded 8, 4 and 1 elements at a time, with and without a
+    remainder of the inner dimension, and with less than a tile; elements after a row are not
+    multiplied."""
     require_vulkan()
     profile = profile_for("discrete")
     monkeypatch.setattr(Gpu, "matmul", lambda self, *problem: schedule)
@@ -67,7 +68,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
     widths = set()
     turns = ((False, False), (False, True), (True, False), (True, True))
     cases = [("float16", (40, 136, 24), turn) for turn in turns]
-    # All four orders for what is loaded 8 at a time; of the others some for each tile size.
+    # All four orders for operands loaded 8 at a time; for the others some for each tile size.
     turn = turns[tilings().index(schedule)]
     cases += [("float16", (40, 132, 20), turn), ("float32", (132, 36, 20), turn[::-1])]
     cases += [("float32", (33, 69, 19), turn)] * (schedule["TM"] < 8)

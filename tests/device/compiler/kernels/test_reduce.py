@@ -1,4 +1,4 @@
-"""Reduction kernels against the NumPy reference, on plans of several kinds of devices."""
+"""Reduction kernels compared with the NumPy reference, on plans of several kinds of devices."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_random(name: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [*REDUCTIONS, "arg_min", "arg_max"])
 def test_rows_of_vectors(name: str, way: str) -> None:
-    """Rows that are loaded four elements at once, whole and in chunks that end within a vector's
-    reach of each other."""
+    """Rows that are loaded four elements at once, whole and in chunks whose ends are less than a
+    vector apart."""
     require_vulkan()
     profile = profile_for(way, 1 << 15)
     rng = np.random.default_rng([WAYS.index(way), 3])

@@ -1,4 +1,4 @@
-"""The resampling kernel against the NumPy reference."""
+"""The resampling kernel compared with the NumPy reference."""
 
 from __future__ import annotations
 

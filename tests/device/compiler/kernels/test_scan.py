@@ -1,4 +1,4 @@
-"""The scan kernel against the NumPy reference."""
+"""The scan kernel compared with the NumPy reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter kernels: equal to the reference, duplicates included."""
+"""Scatter kernels equal the reference, duplicates included."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_tensors_over_the_binding_limit_are_covered_in_ranges(name: str) -> None
 
 
 def test_the_last_of_several_updates_wins() -> None:
-    """Many updates for each of two elements, from workgroups that run side by side."""
+    """Many updates for each of two elements, from concurrent workgroups."""
     count = 300_000
     indices = np.arange(count, dtype=np.int32) % 2
     updates = np.arange(count, dtype=np.int32)
@@ -40,7 +40,7 @@ def test_the_last_of_several_updates_wins() -> None:
 
 
 def test_whole_slices_come_from_one_update() -> None:
-    """Rows for one place are never mixed, though their elements are written apart."""
+    """Rows for one place are never mixed, though their elements are written separately."""
     updates = np.repeat(np.arange(64, dtype=np.float16)[:, None], 48, 1)
     node, arrays = node_of(
         "scatter_nd", np.zeros((3, 48), np.float16), np.ones((64, 1), np.int64), updates

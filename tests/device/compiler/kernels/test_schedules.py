@@ -1,5 +1,5 @@
 """Every schedule of a problem computes the same: loads from storage buffers and as texels, several
-elements an invocation, rows by themselves, shared by workgroups, in chunks."""
+elements per invocation, rows alone, shared by workgroups, and in chunks."""
 
 from __future__ import annotations
 

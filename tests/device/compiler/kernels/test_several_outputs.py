@@ -1,4 +1,4 @@
-"""Kernels that store results on the way: each equal to the operators one by one."""
+"""Kernels that also store intermediate results: each equals the operators one by one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from webnn_vk.compiler.kernels.lower import kernelize
 
 
 def _numbers(value: Value, seed: int) -> np.ndarray:
-    """Of which sums of a few products are exact in every order."""
+    """Sums of a few of these products are exact in every order."""
     rng = np.random.default_rng(seed)
     return (rng.integers(-8, 9, value.shape) * 0.25).astype(value.descriptor.numpy_dtype)
 
 
 def check(emit: Emitter, inputs: tuple[Value, ...], *outputs: Value) -> None:
-    """All becomes one kernel, whose results are those of the reference."""
+    """All nodes become one kernel, whose results equal the reference's."""
     require_vulkan()
     graph = graph_of(emit, {f"y{i}": v for i, v in enumerate(outputs)}, *inputs)
     profile = profile_for("discrete")

@@ -1,4 +1,4 @@
-"""The softmax kernel against the NumPy reference."""
+"""The softmax kernel compared with the NumPy reference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, run
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
-#: Relative errors, however small an element is beside its row's largest; of float16 down to the
-#: least number above 0.
+#: Relative errors, however small an element is relative to its row's largest; for float16 down to
+#: the least number above 0.
 _LEAST = {"float32": 1e-30, "float16": 2.0**-24 / 1e-6}
 
 

@@ -1,5 +1,5 @@
-"""Products whose inner dimension is cut into parts, against the references and the plain kernel, by
-every kernel that computes parts."""
+"""Products whose inner dimension is cut into parts, compared with the references and the plain
+kernel, for every kernel that computes parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _gpu() -> DeviceProfile:
 
 
 def _cut(node, profile: DeviceProfile, parts: int | None = None) -> list[Schedule]:
-    """One schedule of each kernel that cuts the product, in so many parts, by its smallest tile."""
+    """One schedule of each kernel that cuts the product, into this many parts, with its smallest
+    tile."""
     found: dict[str, Schedule] = {}
     for schedule in schedules_of(node, profile):
         if schedule.parts > 1 and schedule.parts == (parts or schedule.parts):
@@ -93,7 +94,7 @@ def test_batches() -> None:
 
 
 def test_a_packed_weight() -> None:
-    """The parts of a panel lie one behind the other, further apart than a part's depth."""
+    """The parts of a panel are stored in a row, further apart than a part's depth."""
     rng, profile = np.random.default_rng(5), _gpu()
     a, b = random_array(rng, "float32", (9, 256)), random_array(rng, "float32", (256, 70))
     node, arrays = node_of("matmul", a, b)

@@ -1,4 +1,4 @@
-"""Winograd's convolution on the device: its error, its edges, and the filter's way back."""
+"""Winograd's convolution on the device: its error, its edges, and its filter transformed back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _case(
 
 
 def _magnitude(node: Node, arrays: dict) -> np.ndarray:
-    """Σ|x·w|, with the bias's magnitude: of what is rounded."""
+    """Σ|x·w|, with the bias's magnitude: the magnitude that is rounded."""
     return node.evaluate({v: np.abs(a) for v, a in arrays.items()}.get)[0].astype(np.float64)
 
 
@@ -73,11 +73,11 @@ def _exact(node: Node, arrays: dict) -> np.ndarray:
 @pytest.mark.parametrize("kernel", RULES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_the_error_is_bounded(tile: int, kernel: str, monkeypatch) -> None:
-    """At most 2·n·ε·Σ|x·w| of n products, everywhere, on random problems."""
+    """At most 2·n·ε·Σ|x·w| for n products, everywhere, on random problems."""
     require_vulkan()
     rng = np.random.default_rng(tile)
     rules, way = RULES[kernel]
-    # The last has the most sums an invocation.
+    # The last has the most sums per invocation.
     *_, chosen = (s for s in schedules(kernel) if s["TILE"] == tile and s.load == "storage")
     monkeypatch.setattr(rules, "conv", lambda *_: chosen)
     for case in range(6):
@@ -101,7 +101,7 @@ def _inputs(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
 
 
 def _weights(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
-    """He's initialisation; and, as training leaves them: channels of very different size, smooth
+    """He's initialisation; and weights as after training: channels of very different size, smooth
     taps, a mean for each pair of channels."""
     deviation = np.sqrt(2 / (9 * channels))
     taps = rng.standard_normal((32, channels, 3, 3)) * deviation
@@ -114,8 +114,8 @@ def _weights(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
 
 
 def _least_kept(kernel: str, tile: int, channels: int) -> float:
-    """The size of an output, relative to √Σ(x·w)², from which on all keep the tolerance of conv2d:
-    2·n units in the last place of the result."""
+    """The size of an output, relative to √Σ(x·w)², from which on all outputs keep the tolerance of
+    conv2d: 2·n units in the last place of the result."""
     profile, least = profile_for(RULES[kernel][1]), 0.0
     chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
     for x_kind in ("N(0, 1)", "N(5, 1)", "relu"):
@@ -137,8 +137,8 @@ def _least_kept(kernel: str, tile: int, channels: int) -> float:
 @pytest.mark.parametrize("kernel", RULES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_the_tolerance_of_conv2d_is_kept_where_it_is_chosen(tile: int, kernel: str) -> None:
-    """Of the fewest channels, by outputs of a tenth of what the squares of their products say; no
-    tile is a candidate with fewer channels, and large ones would exceed it there."""
+    """With the fewest channels, for outputs of a tenth of √Σ(x·w)². No tile is a candidate with
+    fewer channels, and large tiles would exceed the tolerance there."""
     require_vulkan()
     assert _least_kept(kernel, tile, LEAST_INPUTS[tile]) < 0.1
     if tile == 4:
@@ -153,8 +153,8 @@ def test_the_tolerance_of_conv2d_is_kept_where_it_is_chosen(tile: int, kernel: s
 @pytest.mark.parametrize("kernel", RULES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> None:
-    """What docs/operators.md promises: the tile that sees them may become anything that its bound
-    allows, infinite or NaN; the others have the same bits as ever."""
+    """The promise of docs/operators.md: the tile that sees special values may become anything that
+    its bound allows, infinite or NaN; the others have the usual bits."""
     require_vulkan()
     chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
     profile = profile_for(RULES[kernel][1])
@@ -162,7 +162,7 @@ def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> 
     node, arrays = _case(rng, 64, 32, size=(12, 12), padding=[1, 1, 1, 1])
     (plain,) = run(node, arrays, profile, chosen)
     magnitudes = np.abs(arrays[node.operands["filter"]]).sum((1, 2, 3), dtype=np.float64)
-    # Pixel (0, 0) is among the inputs of the first tile alone.
+    # Pixel (0, 0) is an input of the first tile only.
     touched = np.zeros((12, 12), bool)
     touched[:tile, :tile] = True
     for number in (np.inf, -np.inf, np.nan, 3e38, 1e30, 1e10):
@@ -183,7 +183,7 @@ def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> 
     "schedule", [s for kernel in RULES for s in schedules(kernel)], ids=str
 )
 def test_every_tile(schedule: Schedule, monkeypatch) -> None:
-    """Tiles and channels that fill what a workgroup computes, and that don't."""
+    """Tiles and channels that fill a workgroup's share, and that don't."""
     require_vulkan()
     rules, way = RULES[schedule.kernel]
     monkeypatch.setattr(rules, "conv", lambda *_: schedule)
@@ -200,7 +200,7 @@ def test_every_tile(schedule: Schedule, monkeypatch) -> None:
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 def test_what_follows_is_fused_on_gpus(layout: str) -> None:
-    """A residual block's end: bias, what is added, an activation, of rows that are stored in
+    """The end of a residual block: bias, addition, an activation, with rows that are stored in
     vectors and that aren't."""
     require_vulkan()
     rng = np.random.default_rng(3)
@@ -232,7 +232,8 @@ def test_what_follows_is_fused_on_gpus(layout: str) -> None:
 
 
 def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
-    """They reach all outputs of a tile, and no others; what fills up a vector of tiles is none."""
+    """They reach all outputs of a tile, and no others; padding of a vector of tiles is not a tile.
+    """
     require_vulkan()
     rng = np.random.default_rng(4)
     chosen = schedules("winograd_tiled")[-1]
@@ -242,7 +243,7 @@ def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
         node, arrays = _case(rng, 16, 16, size=(12, 12), layout=layout, padding=[1, 1, 1, 1])
         (plain,) = run(node, arrays, profile_for("discrete"))
         x = arrays[node.operands["input"]].copy()
-        # Pixel (1, 1) is seen by the first tile alone: the others begin at row or column 3.
+        # Pixel (1, 1) is seen by the first tile only: the others begin at row or column 3.
         x[(0, 0, 1, 1) if layout == "nchw" else (0, 1, 1, 0)] = np.inf
         (result,) = run(node, {**arrays, node.operands["input"]: x}, profile_for("discrete"))
         if layout == "nhwc":

@@ -1,5 +1,5 @@
 """Any set of operators can be forced to the CPU: the rest stays on the device, values cross the
-border only where a reader is on the other side, and the results are equal."""
+border only if a reader is on the other side, and the results are equal."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def transfers(program: Program) -> tuple[int, int]:
 
 
 def crossings(graph: RandomGraph, operators: frozenset[str]) -> tuple[int, int]:
-    """(memories that the CPU reads and did not make, memories that the device or an output reads
-    and the CPU made), counted on the graph as drawn."""
+    """(memories that the CPU reads and did not write, memories that the device or an output reads
+    and the CPU wrote), counted on the graph as drawn."""
     first = len(graph.sources)
     needed = set(graph.outputs)
     for i in reversed(range(len(graph.steps))):

@@ -24,7 +24,7 @@ def plain_context():
 
 
 def run(context, describe, x: np.ndarray):
-    """(output, what each step computes) of the graph that ``describe(builder, x)`` makes."""
+    """(output, description of each step) of the graph that ``describe(builder, x)`` makes."""
     builder = MLGraphBuilder(context)
     described = {"data_type": x.dtype.name, "shape": x.shape}
     y = describe(builder, builder.input("x", described))

@@ -17,7 +17,7 @@ import pytest
 import webnn_vk.compiler.program.saved_graphs
 from bench.models import mobilenet_v2
 from tests.support import models
-from tests.support.contexts import open_context, settled_bytes
+from tests.support.contexts import open_context, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 from webnn_vk import InvalidStateError, MLGraphBuilder, NotSupportedError, OperationError
@@ -81,7 +81,7 @@ def test_a_loaded_graph_is_the_one_that_was_saved(context):
     assert loaded.report().weight_bytes == graph.report().weight_bytes
     with pytest.raises(TypeError, match=r"no output depends on \['idle'\]"):
         context.compute(loaded, {**FEEDS, "idle": np.zeros(1, np.float32)})
-    # And saved once more, from what was loaded.
+    # Saved once more, from the loaded graph.
     context.save_graph("copy", loaded).result()
     same(context, context.load_graph("copy").result(), wanted)
     assert context.list_graphs().result() == ["copy", "model"]
@@ -98,7 +98,7 @@ def test_keys(context):
     same(context, context.load_graph("").result(), context.compute(first, FEEDS))
     folder = webnn_vk.compiler.program.saved_graphs.SavedGraphs
     root = context._settings.cache_folder / "graphs"
-    assert len(list(root.iterdir())) == 2 * len(keys)  # what was replaced is gone
+    assert len(list(root.iterdir())) == 2 * len(keys)  # the replaced file is gone
     assert folder(root, None, "").keys() == sorted(keys)
     for key in keys:
         assert context.delete_graph(key).result() is None
@@ -178,8 +178,8 @@ SMALL = (1, 3, 64, 64)
 
 
 def test_another_process_gets_the_same_bits(context, device, monkeypatch, tmp_path):
-    """Models with packed weights, CPU steps and constant tensors, by a process that has neither a
-    shader compiler nor the pack nor the cache of shaders."""
+    """Models with packed weights, CPU steps and constant tensors, in a process without a shader
+    compiler, a shader archive and a shader cache."""
     monkeypatch.setattr(mobilenet_v2, "INPUT_SHAPE", SMALL)
     wanted = {}
 
@@ -220,7 +220,7 @@ def test_another_process_gets_the_same_bits(context, device, monkeypatch, tmp_pa
 
 @pytest.mark.device
 def test_cpu_steps_that_read_a_constant_tensor(tmp_path):
-    """The tensor's bytes are copied to the host at set-up: the saved graph has them by value."""
+    """The tensor's bytes are copied to the host at set-up: the saved graph contains them."""
     require_vulkan()
     with open_context("vulkan", cache=tmp_path, force_cpu=("concat",)) as context:
         tensor = context.create_constant_tensor(
@@ -302,7 +302,7 @@ def test_damaged_files_are_refused(context):
             with pytest.raises(NotSupportedError, match=f"{name} is damaged"):
                 context.load_graph("a").result()
             path.write_bytes(original)
-        # An entry with any byte changed is no entry, or refers to what isn't so, or is the same.
+        # With any byte changed, an entry is invalid, or has invalid references, or is unchanged.
         original = entry.read_bytes()
         for _ in range(20):
             data = bytearray(original)
@@ -395,7 +395,7 @@ def test_loading_leaves_no_memory_behind(context):
         size = settled_bytes(context) - before
         loaded.destroy()
         del loaded
-        assert settled_bytes(context) == before
+        assert returns_to(context, before)
     if context.device_info.is_vulkan:
         assert size >= graph.report().weight_bytes
 

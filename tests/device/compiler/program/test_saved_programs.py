@@ -91,7 +91,7 @@ def test_another_process_gets_the_same_bits(vulkan_context, monkeypatch, tmp_pat
     for key, array in wanted.items():
         assert array.any()
         np.testing.assert_array_equal(got[key].view(np.uint8), array.view(np.uint8))
-    # And once more here, from the file.
+    # Once more here, from the file.
     saved = load(tmp_path)
     again = vulkan_context.compute(
         set_up(vulkan_context, saved.program, saved.constants), feeds

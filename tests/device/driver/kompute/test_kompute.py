@@ -1,4 +1,4 @@
-"""Kompute on a Vulkan device: the same results as the raw driver's, and what is its own."""
+"""Kompute on a Vulkan device: the same results as the raw driver's, and Kompute's own behaviour."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_types_of_8_16_and_64_bits_are_emulated(context, vulkan_context, data_ty
 
 
 def test_parameters_that_exceed_push_constants(context, vulkan_context):
-    """Each kernel's have a tensor of their own."""
+    """Each kernel's parameters have their own tensor."""
     data = np.random.default_rng(3).standard_normal((2, 3, 2, 3, 2, 3, 2)).astype(np.float32)
     orders = {"y": [6, 5, 4, 3, 2, 1, 0], "z": [2, 6, 0, 4, 1, 5, 3]}
 
@@ -179,7 +179,7 @@ print("queued")
     assert (done.returncode, done.stdout) == (0, "queued\n"), done.stderr[-2000:]
 
 
-#: A device is destroyed that says a lot meanwhile, in Python, while Kompute destroys its own.
+#: Destroys a device that writes much log output in Python while Kompute destroys its own.
 BOTH_AT_ONCE = """
 import faulthandler, sys, threading
 faulthandler.dump_traceback_later(100, exit=True)
@@ -202,8 +202,8 @@ print("closed")
 
 
 def test_closing_beside_a_device_that_says_something():
-    """Kompute's calls hold the interpreter's lock, which a message needs: once in five tries the
-    two waited for each other."""
+    """Kompute's calls hold the interpreter's lock, which a log message needs: one time in five the
+    two used to deadlock."""
     require_kompute()
     if os.environ["WEBNN_VK_VALIDATE"] in ("", "0"):
         pytest.skip("validation layer off: nobody says anything")
@@ -266,7 +266,7 @@ def test_modules_that_need_features_are_refused(context):
 
 
 def test_host_memory_is_for_transfers_alone(context, monkeypatch):
-    monkeypatch.delenv("WEBNN_VK_DUMP_SPIRV")  # the module has a header alone
+    monkeypatch.delenv("WEBNN_VK_DUMP_SPIRV")  # the module has only a header
     driver = context._state.device.driver
     header = struct.pack("<5I", 0x07230203, 0x00010500, 0, 1, 0)
     [pipeline] = driver.pipelines([PipelineRequest(header, 1)])
@@ -331,7 +331,7 @@ def test_staging_twins(context):
 
     for allocation in (a, b):
         mover.send(allocation.buffer)
-    # What a dispatch has written is in the tensor alone.
+    # Only the tensor has a dispatch's output.
     a.buffer.words[:] = 0
     a.buffer.stale = True
     run(CopyCommand(a, 4, b, 8, 8))
@@ -344,7 +344,8 @@ def test_staging_twins(context):
 
 
 def synchronisation(code: str, tmp_path: Path) -> str:
-    """What synchronisation validation says of Kompute's own calls in a process that runs code."""
+    """The messages of synchronisation validation about Kompute's own calls in a process that runs
+    code."""
     log = tmp_path / "log.txt"
     (tmp_path / "vk_layer_settings.txt").write_text(
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
@@ -355,7 +356,7 @@ def synchronisation(code: str, tmp_path: Path) -> str:
         **os.environ,
         "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
         "VK_LAYER_SETTINGS_PATH": str(tmp_path),
-        # Between submissions the layer doesn't see that the host waits.
+        # The layer doesn't see that the host waits between submissions.
         "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
         "WEBNN_VK_VALIDATE": "0",
         "WEBNN_VK_DRIVER": "kompute",
@@ -379,7 +380,7 @@ with ml.create_context().result() as context:
     assert context.device_info.driver.startswith("Kompute")
     context.compute(graph, {"x": np.ones((64, 64), np.float32)})
 """
-# Two dispatches in one sequence, the second of which reads what the first writes.
+# Two dispatches in one sequence, the second of which reads the first's output.
 UNORDERED = """
 import kp, numpy as np
 manager = kp.Manager(0)

@@ -1,4 +1,4 @@
-"""Drivers to test with: each test gets the session's, or opens one of its own."""
+"""Drivers for tests: each test uses the session's, or opens a new one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def driver(physical: PhysicalDevice) -> Iterator[VulkanDriver]:
 
 @pytest.fixture
 def own_driver(physical: PhysicalDevice) -> Iterator[VulkanDriver]:
-    """A driver of the test's own."""
+    """A new driver for the test."""
     driver = open_driver(physical)
     yield driver
     driver.close()

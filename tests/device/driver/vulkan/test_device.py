@@ -147,7 +147,7 @@ def test_precompile(own_driver: VulkanDriver, spirv: bytes, scale: Scale) -> Non
     assert [pipeline.request.name for pipeline in pipelines] == [r.name for r in requests]
     assert own_driver.wait(own_driver.precompile(pipelines), 60)
     assert own_driver.precompile([]) == own_driver.submitted()
-    # The empty dispatches changed nothing and the pipelines are the ones asked for.
+    # The empty dispatches changed nothing and the pipelines are the expected ones.
     source, target = upload(own_driver, np.ones(64, np.uint32)), own_driver.allocate(256)
     for factor, pipeline in enumerate(pipelines, 2):
         run(own_driver, scale(pipeline, source, target, 64))
@@ -193,7 +193,7 @@ def test_nothing_leaks(own_driver: VulkanDriver, pipeline: MakePipeline, scale: 
     gc.collect()
     assert own_driver.memory_in_use() == before
     assert len(own_driver._recordings) == len(own_driver._semaphores) == 0
-    # Descriptor and command pools too: closing reports what is left to the validation layer.
+    # Descriptor and command pools too: at closing the validation layer reports what is left.
     own_driver.close()
     assert drain_validation_messages() == []
 
@@ -213,7 +213,7 @@ def test_memory_stays_while_a_recording_uses_it(own_driver: VulkanDriver) -> Non
 
 
 def test_recordings_that_are_never_submitted_go(own_driver: VulkanDriver) -> None:
-    """Though no submit, wait or look at the memory comes that would take them back."""
+    """Though no submit, wait or query of memory follows that would free them."""
     for _ in range(200):
         place = own_driver.allocate(256)
         own_driver.record([FillCommand(place, 0, 256)]).free()
@@ -221,7 +221,7 @@ def test_recordings_that_are_never_submitted_go(own_driver: VulkanDriver) -> Non
 
 
 def test_out_of_memory_with_real_allocations(physical: PhysicalDevice) -> None:
-    # The heap of a masked profile; llvmpipe itself would over-commit without end.
+    # The heap of a masked profile; llvmpipe itself would over-commit without limit.
     profile = physical.profile.replace(memory_heaps=tuple(
         (256 << 20, local) for _, local in physical.profile.memory_heaps))
     driver = open_driver(physical, profile=profile)
@@ -306,7 +306,7 @@ def test_collected_without_close(physical: PhysicalDevice, pipeline: MakePipelin
     assert data.mapped is None or words(data)[0] == 9
     del data
     gc.collect()
-    # The layer would report what was left behind.
+    # The layer would report objects that were not destroyed.
     assert drain_validation_messages() == []
 
 
@@ -320,8 +320,8 @@ def test_failed_calls_name_the_result() -> None:
 
 
 def _enabled(physical: PhysicalDevice, mask: list[str], monkeypatch) -> tuple[set[str], dict]:
-    """What the device of a GPU with cooperative matrices is asked for: extensions, and the members
-    of feature structs that are on. No such device is made."""
+    """The extensions, and the enabled members of feature structs, when a device of a GPU with
+    cooperative matrices is created. No such device is really created."""
     extensions: set[str] = set()
     members: dict[str, set[str]] = {}
     kinds = {

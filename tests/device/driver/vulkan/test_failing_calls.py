@@ -1,5 +1,5 @@
-"""Each Vulkan call that the library makes returns each of its error codes: at every step of a
-context's life that makes the call. `failing_calls.txt` is the table of what comes of it."""
+"""Each Vulkan call that the library makes returns each of its error codes, at every step of a
+context's life that makes the call. `failing_calls.txt` is the table of the outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from webnn_vk.runtime import timeline
 
 TABLE = Path(__file__).with_name("failing_calls.txt")
 PATIENCE = 60
-#: What the steps may end in, by the draft and the README; after a loss InvalidStateError too.
+#: Errors with which the steps may end, by the draft and the README; after a loss InvalidStateError
+#: too.
 DOCUMENTED = {
     "open": (NotSupportedError,),
     "tensors": (UnknownError,),
@@ -51,9 +52,9 @@ DESCRIPTOR = {"data_type": "float32", "shape": [4, 4], "readable": True, "writab
 def library(monkeypatch: pytest.MonkeyPatch, vulkan: None) -> Iterator[FaultyLibrary]:
     from webnn_vk.runtime.device_selection import find_devices
 
-    # Devices that rest call Vulkan too, whenever that is.
+    # Idle devices call Vulkan too, at any time.
     monkeypatch.setattr(timeline, "QUIET_SECONDS", 3600.0)
-    find_devices()  # the instance is the process's, and stays
+    find_devices()  # the instance belongs to the process, and stays
     library = FaultyLibrary(binding)
     monkeypatch.setattr(binding, "lib", library)
     yield library
@@ -61,8 +62,8 @@ def library(monkeypatch: pytest.MonkeyPatch, vulkan: None) -> Iterator[FaultyLib
 
 
 def life(library: FaultyLibrary) -> dict[str, Any]:
-    """A context's life, step by step: what came of each, a value, None or an exception. A step that
-    needs what failed is left out."""
+    """A context's life, step by step: the outcome of each, a value, None or an exception. A step
+    that needs a failed one is skipped."""
     results: dict[str, Any] = {"lost": False, "why": ""}
     library.place = "open"
     context = None
@@ -89,7 +90,7 @@ def life(library: FaultyLibrary) -> dict[str, Any]:
         return tensor
 
     def settle() -> None:
-        # What is submitted together, and what is over by then, must not depend on time.
+        # Timing must not affect what is submitted together, and what has finished by then.
         if not context.lost.done():
             context.fence().wait(PATIENCE)
 
@@ -124,7 +125,7 @@ def life(library: FaultyLibrary) -> dict[str, Any]:
     if context is not None:
         order = context._state.timeline
         if any("the context is lost" in str(result) for result in results.values()):
-            # It is said after what was rejected with it.
+            # It is reported after the rejected calls.
             context.lost.result(PATIENCE)
         results["lost"] = context.lost.done()
         results["why"] = context.lost.result().message if results["lost"] else ""
@@ -151,7 +152,7 @@ def check_success(results: dict[str, Any]) -> None:
 
 
 def outcome(results: dict[str, Any]) -> str:
-    """In a word for each step that failed."""
+    """The outcome of each failed step, in a word."""
     said = []
     for name, result in results.items():
         if not isinstance(result, Exception):
@@ -165,7 +166,7 @@ def outcome(results: dict[str, Any]) -> str:
     if not said:
         check_success(results)
     else:
-        # What was read is right all the same.
+        # Data that was read is correct nevertheless.
         for name in ("read", "again"):
             if isinstance(results.get(name), np.ndarray) and "lost" not in said:
                 np.testing.assert_allclose(results[name], EXPECTED, rtol=1e-5)
@@ -173,7 +174,7 @@ def outcome(results: dict[str, Any]) -> str:
 
 
 def measure(library: FaultyLibrary, call: str) -> list[str]:
-    """The rows of the table for one call, each checked for what it leaves."""
+    """The rows of the table for one call; each checks that nothing is left over."""
     library.disarm()
     check_success(life(library))
     places = [place for name, place in library.called if name == call]
@@ -191,7 +192,7 @@ def measure(library: FaultyLibrary, call: str) -> list[str]:
             rows.append(f"{call} at {place}: {error}: {what}")
             for result in results.values():
                 if isinstance(result, Exception):
-                    # What was lost with the context says so.
+                    # The errors of what was lost with the context say so.
                     text = results["why"] or str(result)
                     assert f"VK_ERROR_{error}" in text, (rows[-1], text)
                     result.__traceback__ = result.__cause__ = result.__context__ = None
@@ -224,7 +225,7 @@ def test_a_call_that_fails(library: FaultyLibrary, call: str, request: Any) -> N
 def test_a_failed_import_leaves_the_file_descriptor_to_the_caller(
     library: FaultyLibrary, physical: PhysicalDevice, call: str
 ) -> None:
-    """Closed by both, it might be another one's by then."""
+    """Closed by both, it might be another descriptor by then."""
     driver = open_driver(physical)
     if "external_memory_fd" not in driver.profile.features:
         pytest.skip("no memory by file descriptor on this device")

@@ -1,5 +1,5 @@
-"""Drivers that fail, crash or hang when they are asked, alone and beside one that works: each in a
-process of its own. The drivers are made by tests/support/fake_icd.c over lavapipe."""
+"""Drivers that fail, crash or hang when they are queried, alone and beside a working one, each in a
+new process. tests/support/fake_icd.c makes the drivers from lavapipe."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def computes(context):
 
 
 class Process:
-    """Runs code with some drivers and a cache of its own."""
+    """Runs code with some drivers and a new cache."""
 
     def __init__(self, folder: Path, drivers: FakeDrivers) -> None:
         self.folder, self.drivers = folder, drivers
@@ -70,7 +70,7 @@ LIST = """
 for device in webnn.devices():
     print(device.name, "|", device.unusable or "usable")
 """
-#: What is said of each, alone.
+#: The message about each, alone.
 ALONE = [
     ("refuses", {"vkCreateInstance": -3}, "it doesn't come up (vkCreateInstance)"),
     ("no_gpu", {"vkEnumeratePhysicalDevices": -3},
@@ -136,7 +136,7 @@ except webnn.NotSupportedError as error:
 def test_a_device_that_can_t_be_opened_is_passed_over(
     process: Process, drivers: FakeDrivers
 ) -> None:
-    """The next best is taken, at the end the CPU device, and one line says so."""
+    """The next best device is opened, finally the CPU device, and one line reports it."""
     first = drivers.make("first", type=DISCRETE, vkCreateDevice=-3)
     second = drivers.make("second", type=1)
     reason = "creating VkDevice: VK_ERROR_INITIALIZATION_FAILED"
@@ -167,7 +167,7 @@ def test_one_that_hangs_is_asked_once(process: Process, drivers: FakeDrivers) ->
     first = process(code, manifest, drivers.real)
     assert "hangs: vkEnumeratePhysicalDevices took longer than 6 s" in first[1]
     assert "llvmpipe" in first[0] and first[3] == first[0].split(" | ")[0]
-    # From then on it is known: nobody waits for it.
+    # From then on it is known: no process waits for it.
     code = "drivers.PATIENCE = 100\n" + LIST
     assert process(code, manifest, drivers.real)[:2] == first[:2]
 
@@ -206,7 +206,7 @@ print(sum(started))
 def test_a_process_that_died_among_the_drivers_has_them_asked_again(
     process: Process, drivers: FakeDrivers
 ) -> None:
-    """What is known to be well may break later: the one that it kills warns the others."""
+    """A driver known to work may break later: the process that it kills warns the others."""
     manifest = drivers.make("later")
     assert process(LIST, manifest)[0] == "later | usable"
     (known,) = process.folder.glob("drivers/*.json")
@@ -272,7 +272,7 @@ def test_a_damaged_memory_is_none(
 def test_each_call_before_there_is_a_device_fails_with_each_error(
     process: Process, drivers: FakeDrivers
 ) -> None:
-    """The CPU device is taken, Vulkan refused with the code, the devices are listed; and the next
+    """The CPU device is opened, Vulkan refused with the code, the devices are listed; and the next
     attempt, without the error, works."""
     lines = process("""
 from tests.support.vulkan_faults import INSTANCE_ERRORS, FaultyLibrary, errors_of

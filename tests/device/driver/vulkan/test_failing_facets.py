@@ -1,6 +1,6 @@
 """The calls behind the driver's facets (shared memory and semaphores, host pages, timestamps) and
-behind memory that isn't coherent return each of their error codes: a DriverError, nothing is left,
-and the same again works. What contexts call is in test_failing_calls.py."""
+behind memory that isn't coherent return each of their error codes: a DriverError, no leftovers, and
+a second attempt works. Calls of contexts are in test_failing_calls.py."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_each_call_fails_with_each_error(
                 assert failed.result == f"VK_ERROR_{error}", (call, failed)
                 assert isinstance(failed, DeviceLost) == (error == "DEVICE_LOST")
             else:
-                # Memory is asked for once more when what is done by now was given back.
+                # Memory is requested again after finished work has given its memory back.
                 assert error.startswith("OUT_OF_"), (call, error)
             assert library.injected, (call, error)
             library.place = "again"

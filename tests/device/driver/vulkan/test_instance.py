@@ -1,4 +1,4 @@
-"""Instance, validation layer, forks, missing libraries: each in a process of its own."""
+"""Instance, validation layer, forks, missing libraries: each in a new process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ print(instance.validation_messages(), instance.validation_total())
 def test_what_a_driver_says_of_its_own_results_is_no_mistake_of_ours(
     physical: PhysicalDevice,
 ) -> None:
-    """Mesa reports every error that it returns, out of memory for example, by the layer's way."""
+    """Mesa reports every error that it returns, out of memory for example, through the layer."""
     printed = python(OPEN + """
 driver = open_driver(device)
 handle = instance.instance().handle
@@ -90,7 +90,7 @@ print(instance.drain_validation_messages())
 
 @needs_layer
 def test_copy_beyond_a_buffer_is_reported(physical: PhysicalDevice) -> None:
-    """The allocation's own check is bypassed: the layer sees what it would have caught."""
+    """The allocation's own check is bypassed: the layer detects the error instead."""
     printed = python(OPEN + """
 driver = open_driver(device)
 data = driver.allocate(256)
@@ -115,7 +115,7 @@ print(any("SYNC-HAZARD-WRITE" in text for text in instance.drain_validation_mess
 
 @needs_layer
 def test_hazard_between_two_submits_is_reported(physical: PhysicalDevice) -> None:
-    """With and without the barriers that start every submit."""
+    """With and without the barriers at the start of every submit."""
     none = "from webnn_vk.driver.vulkan import submission; submission.put_barrier = lambda *_: None"
     for patch, expected in ((none, "True\n"), ("", "False\n")):
         printed = python(OPEN + f"""
@@ -132,7 +132,7 @@ print(any("SYNC-HAZARD-WRITE-AFTER-WRITE" in text and "vkQueueSubmit" in text
 
 @needs_layer
 def test_hazard_between_two_recordings_is_reported(physical: PhysicalDevice) -> None:
-    """With and without the barrier that starts every recording."""
+    """With and without the barrier at the start of every recording."""
     for patch, expected in (("driver._recorder._barrier = lambda *_: None", "True\n"),
                             ("", "False\n")):
         printed = python(OPEN + f"""

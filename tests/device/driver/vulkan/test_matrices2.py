@@ -1,5 +1,5 @@
-"""VK_NV_cooperative_matrix2 as a driver describes it, and as a device is asked for it. No driver
-here has it: what one would write is laid out by the extension's C declarations."""
+"""VK_NV_cooperative_matrix2 as a driver describes it, and as a device enables it. No driver here
+has it: its structures follow the extension's C declarations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _bytes(pointer: Any, size: int) -> Any:
 
 
 class Listing:
-    """The driver's function: it has so many rows each time that it is asked."""
+    """The driver's function, which reports this many rows at each call."""
 
     def __init__(self, *counts: int) -> None:
         self.counts = list(counts)
@@ -65,7 +65,7 @@ class Listing:
 
 @pytest.mark.parametrize("counts", [(5,), (3, 5, 5), (5, 4)], ids=str)
 def test_matrices_of_workgroups_are_listed(counts, monkeypatch) -> None:
-    """Of types that we know, and of workgroups that the device can have; the number may change."""
+    """Of known types, and for workgroups that the device supports; the number may change."""
     monkeypatch.setattr(matrices2, "_function", lambda instance: Listing(*counts))
     types = {_FLOAT16: "float16", _FLOAT32: "float32"}
     assert matrices2.flexible_matrices(None, None, types, 512) == MATRICES
@@ -90,7 +90,7 @@ def _chained(first: Any) -> Iterator[Any]:
 
 
 class Library:
-    """The loader's library, of a driver that has both extensions: it fills in their structs."""
+    """The loader's library, for a driver that has both extensions: it fills in their structs."""
 
     def __init__(self, lib: Any, booleans: tuple[int, ...]) -> None:
         self._lib, self._booleans = lib, booleans
@@ -139,7 +139,7 @@ def test_the_snapshot(physical, booleans, there: bool, monkeypatch) -> None:
     assert profile.flexible_matrices == (MATRICES if there else ())
     assert profile.max_flexible_dimension == (1024 if there else 0)
     if there:
-        # Without the extension it rests on, or on Vulkan 1.2, there is none.
+        # Without the extension it depends on, or on Vulkan 1.2, there is none.
         for without, version in (({KHR}, owner.api_version), (set(), (1, 2, 0))):
             older = SimpleNamespace(handle=owner.handle, api_version=version)
             less = snapshot._profile(older, physical.handle, extensions - without, 64)
@@ -147,7 +147,7 @@ def test_the_snapshot(physical, booleans, there: bool, monkeypatch) -> None:
 
 
 def _asked_for(physical, mask: list[str], monkeypatch) -> tuple[set[str], set[str] | None]:
-    """The extensions that a device is asked for, and which members of the struct of features."""
+    """The extensions that a device enables, and the members of the struct of features."""
     extensions: set[str] = set()
     members: list[set[str] | None] = [None]
 

@@ -1,6 +1,6 @@
 """A device without memory: RADV's null device (no hardware, no heaps), alone and beside lavapipe.
 
-Each test runs in a process of its own, as the loader reads its drivers once.
+Each test runs in a new process, since the loader reads its drivers once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except webnn_vk.DOMException as error:
 
 
 def opened(drivers: list[Path], device: str = "") -> tuple[list[str], str]:
-    """The lines that OPEN prints with these drivers and WEBNN_VK_DEVICE, and what it warns."""
+    """The lines that OPEN prints with these drivers and WEBNN_VK_DEVICE, and its warnings."""
     missing = [str(path) for path in drivers if not path.is_file()]
     if missing:
         pytest.skip(f"no driver at {', '.join(missing)}")

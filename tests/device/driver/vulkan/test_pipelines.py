@@ -1,4 +1,4 @@
-"""The pipeline store: duplicates, failures, interruption; what nobody uses is given up."""
+"""The pipeline store: duplicates, failures, interruption; unused pipelines are destroyed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ctrl_c_leaves_nothing_to_wait_for(own_driver: VulkanDriver,
                                            monkeypatch: pytest.MonkeyPatch,
                                            request_for: Callable[[int], PipelineRequest]) -> None:
     def interrupted(*arguments: object) -> None:
-        """Ctrl-C before any thread has begun."""
+        """Ctrl-C before any thread has started."""
         raise KeyboardInterrupt
 
     monkeypatch.setattr("webnn_vk.driver.vulkan.pipelines.spread", interrupted)
@@ -153,7 +153,7 @@ def number(handle: Any) -> int:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> CountingLibrary:
-    """Counts from now on, with only 4 pipelines kept that nobody uses."""
+    """Counts from now on, with only 4 unused pipelines kept."""
     monkeypatch.setattr(pipelines, "MAX_IDLE", 4)
     library = CountingLibrary(vk.lib)
     monkeypatch.setattr(vk, "lib", library)
@@ -203,7 +203,7 @@ def test_used_ones_stay(library: CountingLibrary, own_driver: VulkanDriver, scal
         assert own_driver.pipelines([request_for(factor)]) == [pipeline]
         run(own_driver, scale(pipeline, source, target, 64))
         assert np.array_equal(download(own_driver, target, 64), np.full(64, factor))
-    # No build has to follow: any call that looks at the device's progress gives them up.
+    # No build has to follow: any call that checks the device's progress destroys them.
     held.append(held)  # garbage that only the collector finds
     del held, pipeline
     gc.collect()
@@ -245,7 +245,7 @@ def test_threads_make_and_drop(library: CountingLibrary, own_driver: VulkanDrive
             for _ in range(60):
                 held += own_driver.pipelines([request_for(rng.randint(1, 40)) for _ in range(3)])
                 scaled(own_driver, rng.randint(1, 40))
-                # Nobody gets a second one beside one that is in use, or one destroyed.
+                # There is never a second pipeline beside one that is in use, nor a destroyed one.
                 for pipeline in held:
                     factor = struct.unpack("<I", pipeline.request.constants[1][1])[0]
                     assert library.living[number(pipeline.handle)] == factor
@@ -261,7 +261,7 @@ def test_threads_make_and_drop(library: CountingLibrary, own_driver: VulkanDrive
     assert failures == []
     own_driver.completed()
     assert len(library.living) == 4
-    # Of 40, so many were given up and made again.
+    # Of 40, this many were destroyed and made again.
     assert len(library.created) > 80
 
 

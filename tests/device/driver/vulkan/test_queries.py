@@ -1,4 +1,4 @@
-"""Times in slots that recordings have in common: the driver's side of query sets."""
+"""Times in slots that recordings share: the driver's side of query sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run(driver: VulkanDriver, *commands: Command) -> None:
 
 def resolved(driver: VulkanDriver, queries: object, first: int, count: int, *before: Command,
              offset: int = 0) -> np.ndarray:
-    """What a buffer of 64 numbers, all ones before, has after the times were copied into it."""
+    """The contents of a buffer of 64 numbers, all ones before, after the times were copied into it.
+    """
     target, staging = driver.allocate(512), driver.allocate(512, host=True)
     run(driver, *before, FillCommand(target, 0, 512, 0xFFFFFFFF), BarrierCommand(),
         ResolveCommand(queries, first, count, target, offset), BarrierCommand(),
@@ -107,11 +108,11 @@ def test_nothing_is_left(own_driver: VulkanDriver) -> None:
     assert own_driver.wait(value, 60)
     del queries
     gc.collect()
-    own_driver.memory_in_use()  # takes back what is released
+    own_driver.memory_in_use()  # frees released recordings
     own_driver.memory_in_use()
-    # Those of the recording that is still there.
+    # Those of the recording that still exists.
     assert len(own_driver._queries) == 1
-    # The validation layer reports at closing what is left.
+    # The validation layer reports leftovers at closing.
     facet = own_driver.timestamps
     own_driver.close()
     assert drain_validation_messages() == []

@@ -49,7 +49,7 @@ def test_submit_waits_for_a_later_signal_of_the_host(own_driver: VulkanDriver) -
     gate = own_driver.sharing.semaphore()
     fill = own_driver.record([FillCommand(data, 0, 1024, 7)])
     first = own_driver.submit([fill], wait=[(gate, 5)])
-    # The one behind it waits as well: the queue is in order.
+    # The next one waits as well: the queue is in order.
     second = own_driver.submit([own_driver.record([FillCommand(data, 0, 512, 8)])])
     assert own_driver.wait(first, 0.2) is False
     assert own_driver.wait(second, 0) is False
@@ -226,7 +226,7 @@ def test_primaries_are_used_again(own_driver: VulkanDriver) -> None:
 
 
 def failing(*names: str) -> Callable[..., int]:
-    """Stands in for `Submission.submit`: answers with VkResults instead of submitting."""
+    """Stands in for `Submission.submit`: returns VkResults instead of submitting."""
     results = [vk.const(name) for name in names]
     return lambda *arguments: results.pop(0)
 

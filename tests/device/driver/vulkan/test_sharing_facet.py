@@ -49,7 +49,7 @@ def test_two_devices_share_memory(physical: PhysicalDevice, own_driver: VulkanDr
     run(other, scale(pipeline(other, 3), theirs, result, 1000, 1),)
     run(other, CopyCommand(result, 0, theirs, 0, 4000))
     assert np.array_equal(download(own_driver, mine, 1000), np.full(1000, 16))
-    # The importing side lives on without the exporting one.
+    # The importing side outlives the exporting one.
     mine.free()
     own_driver.close()
     assert np.array_equal(download(other, theirs, 1000), np.full(1000, 16))

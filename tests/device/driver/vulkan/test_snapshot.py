@@ -8,7 +8,7 @@ def test_snapshot_is_plain_and_sane(physical: PhysicalDevice) -> None:
     assert type(profile).from_json(profile.to_json()) == profile
     assert "timeline_semaphore" in profile.features
     assert physical.unusable is None
-    # The floors that Vulkan guarantees
+    # The minimum limits that Vulkan guarantees
     assert profile.api_version >= (1, 2)
     assert profile.max_storage_buffer_range >= 2**27
     assert profile.max_push_constants_size >= 128

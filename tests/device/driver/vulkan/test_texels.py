@@ -1,4 +1,4 @@
-"""Uniform texel buffers: views, what may be bound as one, and memory that changes hands."""
+"""Uniform texel buffers: views, valid bindings, and memory that changes owners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 TEXELS = ((0, "rgba32f"),)
-# target[i] = 2 * source[i], a texel an invocation.
+# target[i] = 2 * source[i], one texel per invocation.
 SHADER = """#version 450
 layout(local_size_x = 8) in;
 layout(set = 0, binding = 0) uniform samplerBuffer source;
@@ -31,8 +31,8 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_ranges_and_memory_that_change_hands(own_driver: VulkanDriver, doubles: bytes) -> None:
-    """Views of two ranges of a buffer; what one dispatch writes the next reads as texels; a
-    recording's views outlive the allocation's `free`, and new memory there has views of its own."""
+    """Views of two ranges of a buffer; the second dispatch reads the first's output as texels; a
+    recording's views outlive the allocation's `free`, and new memory there gets new views."""
     pipeline = own_driver.pipeline(doubles, binding_count=2, texels=TEXELS)
     for first in (0.0, 1000.0):  # the second finds the memory of the first
         values = np.arange(first, first + 256, dtype=np.float32)
@@ -60,7 +60,7 @@ def test_ranges_and_memory_that_change_hands(own_driver: VulkanDriver, doubles: 
 def test_a_storage_and_a_texel_binding_of_the_same_memory_are_two_sets(
     own_driver: VulkanDriver, doubles: bytes, spirv: bytes
 ) -> None:
-    """Descriptors are told apart by their kind, not by the memory alone."""
+    """Descriptors are distinguished by their kind, not by the memory alone."""
     scale = own_driver.pipeline(spirv, binding_count=2, push_size=8,
                                 constants=((0, struct.pack("<I", 64)), (1, struct.pack("<I", 3))))
     double = own_driver.pipeline(doubles, binding_count=2, texels=TEXELS)
@@ -98,7 +98,7 @@ def test_what_may_not_be_bound_as_texels(physical: PhysicalDevice, doubles: byte
 
 
 def test_a_device_without_them(physical: PhysicalDevice, doubles: bytes) -> None:
-    """No pipeline, and buffers without the usage, which the validation layer would tell."""
+    """No pipeline, and buffers without the usage flag, which the validation layer would report."""
     driver = open_driver(physical, profile=physical.profile.masked(["texel_buffers"]))
     with pytest.raises(ValueError, match="texel buffers, which the device does not have"):
         driver.pipelines([PipelineRequest(doubles, 2, texels=TEXELS)])
@@ -106,7 +106,8 @@ def test_a_device_without_them(physical: PhysicalDevice, doubles: bytes) -> None
 
 
 def test_buffers_stay_within_the_device_s_limits(physical: PhysicalDevice) -> None:
-    """They are widened so that llvmpipe's kernels take no other's size for theirs, not beyond."""
+    """They are widened, but not beyond the buffer, so that llvmpipe's kernels have no size in
+    common."""
     most = 1 << 20
     driver = open_driver(physical, profile=physical.profile.replace(
         max_buffer_size=most, max_memory_allocation_size=most))

@@ -1,4 +1,5 @@
-"""The tuner on a device: what it measures, accepts, rejects and keeps; builds that use it."""
+"""The tuner on a device: its measurements, the schedules that it accepts, rejects and stores;
+builds that use them."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_the_fastest_of_those_measured_is_kept(
     )
     expected = "timestamps" if device.driver.timestamps is not None else "submits"
     assert outcome.timed_by == expected
-    # Another process finds it, and doesn't measure again unless asked to.
+    # Another process finds it, and doesn't measure again unless requested.
     later = TunedStore(tmp_path / "tuned", device.profile)
     assert later[outcome.family, outcome.problem] == outcome.chosen
     (known,) = tune([node], device, later, QUICK)
@@ -115,7 +116,7 @@ def test_progress_is_told(context: MLContext) -> None:
 def test_a_wrong_candidate_is_rejected(
     context: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel that leaves out half of its work is fast, and is not accepted."""
+    """A kernel that skips half of its work is fast, and is not accepted."""
     device, node = device_of(context), product(64, 256, 64)
     problem = MATMUL.problem(node)
     order = tuner.ranked("matmul", MATMUL.candidates(problem, device.profile), problem,
@@ -128,7 +129,7 @@ def test_a_wrong_candidate_is_rejected(
         return right(self, node, problem, schedule, profile)
 
     monkeypatch.setattr(type(MATMUL), "lower", wrong)
-    # Were it asked for its time alone, it would be taken.
+    # Judged by its time alone, it would be chosen.
     monkeypatch.setattr(tuner, "WORTH", 1e9)
     (outcome,) = tune([node], device, TunedStore(None, device.profile), Plan(3, 1))
     found = {m.schedule: m for m in outcome.measured}
@@ -172,7 +173,7 @@ def test_differences() -> None:
 
 
 class NoLargePipelines(DriverProxy):
-    """A driver whose compiler fails on 16 rows a tile, and which has no memory for large ones."""
+    """A driver whose compiler fails on 16 rows per tile, and which has no memory for large ones."""
 
     def pipelines(self, requests: Any) -> Any:
         if any(value == (16).to_bytes(4, "little") for r in requests for _, value in r.constants):
@@ -214,8 +215,8 @@ def test_a_device_without_timestamps_is_timed_by_submits(vulkan: Any) -> None:
 
 # -- builds
 def layers(context: MLContext) -> tuple[Any, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """A graph of products and convolutions with what is fused and packed, an input for it, and what
-    NumPy says of it."""
+    """A graph of products and convolutions with epilogues and packed constants, an input for it,
+    and NumPy's result."""
     local = np.random.default_rng(3)
     x = local.uniform(-1, 1, (1, 8, 10, 10)).astype(np.float32)
     w3 = local.uniform(-0.2, 0.2, (16, 8, 3, 3)).astype(np.float32)
@@ -242,8 +243,8 @@ def variants(graph: Any) -> list[tuple[str, str, Any]]:
 def test_builds_use_what_was_tuned(
     vulkan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tuned in one context, used in the next, ignored where settings say so; equal results."""
-    # Another one is taken, so that what is tuned is not what would be chosen anyway.
+    """Tuned in one context, used in the next, ignored if settings say so; equal results."""
+    # Another one is chosen, so that the tuned schedule differs from the default.
     monkeypatch.setattr(
         tuner, "accepted", lambda usual, seconds: [s for s in seconds if s != usual][-1]
     )
@@ -267,7 +268,7 @@ def test_builds_use_what_was_tuned(
     for result in results.values():
         np.testing.assert_allclose(result, expected["y"], rtol=2e-5)
     np.testing.assert_array_equal(results["tuned"], results["tuning"])
-    # The weights are packed for what was tuned, which the kernels then read.
+    # The weights are packed for the tuned schedule, which the kernels then read.
     tuned_packed = {o.problem for o in outcomes}
     assert len(schedule_files(tmp_path / "tuned")) > len(tuned_packed)
 
@@ -338,7 +339,7 @@ def test_the_probe_is_asked_once(
 def test_memory_that_the_host_does_not_see(
     context: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Operands go by way of staging memory there, as on GPUs with memory of their own."""
+    """Operands go through staging memory there, as on GPUs with their own memory."""
     device, node = device_of(context), product()
     plain = MATMUL.lower(node, MATMUL.problem(node),
                          MATMUL.candidates(MATMUL.problem(node), device.profile)[0],

@@ -1,4 +1,5 @@
-"""A harness in a folder: what is missing is said, what it measures is read, what hangs is ended."""
+"""A peers' harness in a folder: missing parts are reported, its measurements are read, and hanging
+runs are ended."""
 
 import json
 import os
@@ -10,8 +11,8 @@ import pytest
 from bench.peers import harness, report
 from webnn_vk.tools import ToolError
 
-#: Answers as the real harness does: "hang" starts a process of its own and waits for it, "crash"
-#: writes nothing.
+#: Outcomes of the real harness: "hang" starts a child process and waits for it, "crash" writes
+#: nothing.
 PROGRAM = """
 import json, os, subprocess, sys
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_a_figure_is_measured_and_leaves_nothing(made, monkeypatch):
     assert (found["ms"], found["first_run_s"], found["limit"]) == (2.0, 0.5, "60")
     assert found["ours"] == sys.prefix
     assert found["cache"] is found["tune"] is None
-    # Ours is the checkout that the command belongs to.
+    # Ours is the checkout that contains the command.
     assert f"PYTHONPATH={harness.CHECKOUT}" in found["arguments"]
     assert "--env" not in made.measure("ncnn_vulkan", "matmul_512", 0.5, 60, 0)["arguments"]
     assert list((made.root / "results").iterdir()) == []
@@ -81,7 +82,7 @@ def test_a_failure_is_a_result(made):
 def test_what_hangs_is_ended_with_all_it_started(made, tmp_path):
     command = [sys.executable, str(made.program), "run", "--peers", "ort_webgpu", "--workloads",
                "matmul_512", "--budget", "1", "--suffix", "_x"]
-    # Ends when the process is there, however long its start takes.
+    # Ends when the process exists, however long its start takes.
     marker, limit = made.root / "waiting", 0.5
     while not (marker.exists() and marker.read_text()):
         assert harness.run(command, dict(os.environ), limit) is None
@@ -94,7 +95,7 @@ def test_what_hangs_is_ended_with_all_it_started(made, tmp_path):
 def _runs(number):
     try:
         with open(f"/proc/{number}/stat") as file:
-            # A zombie, which nobody in a container may be there to reap, has ended.
+            # A zombie counts as ended: in a container there may be no process to reap it.
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

@@ -1,4 +1,4 @@
-"""Tables and ratios of what the peers' harness measured, on small made-up results."""
+"""Tables and ratios of the peers' measurements, on small synthetic results."""
 
 import math
 

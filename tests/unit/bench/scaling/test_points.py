@@ -1,4 +1,4 @@
-"""Cliffs in made-up figures, and the multiply-adds that time is divided by."""
+"""Cliffs in synthetic measurements, and the multiply-adds by which time is divided."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench.scaling.sweeps import SWEEPS
 
 
 def point(size, each, processor=None, **others):
-    """With so many seconds a multiply-add, of which there are ten for each of its size."""
+    """With this many seconds per multiply-add, of which there are ten for each unit of its size."""
     work = 10 * size
     return Point(size, work, each * work, (each if processor is None else processor) * work,
                  **others)
@@ -52,7 +52,7 @@ def test_the_table():
 
 
 def test_multiply_adds():
-    # What the ONNX models of the peers' harness count by walking their nodes.
+    # The peers' harness counts the same for the ONNX models by walking their nodes.
     assert 2 * mobilenet_v2.multiply_adds() == 601_548_544
     assert 2 * classic.bert_multiply_adds(2) == 3_724_541_952
     assert mobilenet_v2.multiply_adds(3) == 3 * mobilenet_v2.multiply_adds()

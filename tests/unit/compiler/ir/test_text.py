@@ -1,4 +1,4 @@
-"""The text form: what is printed reads back as the same graph, and errors say where they are."""
+"""The text form: printed text reads back as the same graph, and errors name the position."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ def test_elements(elements, expected):
 
 def test_random_elements_are_the_same_everywhere():
     descriptor = MLOperandDescriptor("float16", (2, 3))
-    # Written down once: texts of tests rely on it.
+    # Fixed here because texts of tests rely on it.
     assert random_elements(descriptor, "7").tolist() == EXPECTED_FLOATS
     assert random_elements(MLOperandDescriptor("int8", (6,)), "7").tolist() == EXPECTED_INTEGERS
     large = random_elements(MLOperandDescriptor("float32", (10000,)), "x")

@@ -1,4 +1,5 @@
-"""Graphs as ONNX models: names, constants, and rules where ONNX's operators say less than ours."""
+"""Graphs as ONNX models: names, constants, and rules where ONNX's operators can express less than
+ours."""
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def in_onnx_runtime(model, **feeds):
 
 
 def same(describe, *arrays, **arguments):
-    """An operator's result in ONNX Runtime is the reference's, exactly."""
+    """An operator's result in ONNX Runtime equals the reference's exactly."""
     emit = Emitter()
     inputs = [graph_input(f"x{i}", a.shape, a.dtype.name) for i, a in enumerate(arrays)]
     graph = graph_of(emit, {"y": getattr(emit, describe)(*inputs, **arguments)}, *inputs)
@@ -46,7 +47,7 @@ def test_every_operator_has_a_rule():
 
 
 def test_names_are_kept_and_unique():
-    """Inputs called like what the writer itself makes up."""
+    """Inputs with names like those that the writer generates."""
     emit = Emitter()
     x, other = graph_input("t0", (3,)), graph_input("c0", (3,))
     y = emit.relu(emit.add(x, other))
@@ -159,7 +160,7 @@ def test_pooling_of_integers(data_type):
 
 
 def test_peepholes_see_the_cell_state_before():
-    """ONNX's LSTM would give the output gate the one after."""
+    """ONNX's LSTM would pass the next state to the output gate."""
     rng = np.random.default_rng(0)
     shapes = ((2, 1, 3), (1, 8, 3), (1, 8, 2))
     arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]

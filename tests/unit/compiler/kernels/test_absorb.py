@@ -1,4 +1,4 @@
-"""Movements absorbed by the kernels that read or write what they move."""
+"""Movements absorbed by the kernels that read or write the moved elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROFILE = stored_profile()
 
 
 def absorbed(graph: Graph, *apart: str, fused: bool = True) -> KernelGraph:
-    """The graph fused and absorbed, but for the operators ``apart``; it still computes the same."""
+    """The graph fused and absorbed, except the operators ``apart``; it still computes the same."""
     alone = frozenset(node for node in graph.nodes if node.operator.name in apart)
     plain = kernelize(graph, alone)
     done = absorb(fuse(plain, PROFILE) if fused else plain)
@@ -40,7 +40,7 @@ def assert_same_outputs(graph: Graph, done: KernelGraph) -> None:
     expected = evaluate(graph, **feeds)
     for name, array in evaluate(done, **feeds).items():
         assert array.shape == expected[name].shape
-        # NumPy sums in another order where an operand's memory is another's.
+        # NumPy sums in another order where an operand's memory belongs to another value.
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
@@ -99,7 +99,7 @@ def test_what_a_product_can_not_read_stays_a_copy():
     apart = emit.slice(b, [0, 0], [6, 4], strides=[1, 2])
     y, z = emit.matmul(backwards, b), emit.matmul(a, emit.expand(apart, (6, 2)))
     done = absorbed(graph_of(emit, {"y": y, "z": z}, a, b))
-    # Columns two elements apart, rows four: neither lies side by side. The expansion, which changes
+    # Columns two elements apart, rows four: neither is contiguous. The expansion, which changes
     # nothing, reads through the slice.
     assert copies(done) == ["reverse", "expand"]
     assert "expand(input=%b[6, 2]:[4, 2]" in str(done)
@@ -120,7 +120,7 @@ def test_a_reader_of_its_own_needs_no_copy_for_another_one():
     turned = emit.transpose(a)
     graph = graph_of(emit, {"y": emit.matmul(turned, b), "z": emit.softmax(turned, 1)}, a, b)
     done = absorbed(graph)
-    # The product reads through it, softmax does not: the copy stays for softmax alone.
+    # The product reads through it, softmax does not: only softmax needs the copy.
     assert copies(done) == ["transpose"]
     (product,) = (n for n in done.nodes if n.title == "matmul")
     assert product.operands["a"].value is a
@@ -165,13 +165,13 @@ def test_element_wise_operators_read_what_is_split_turned_and_sliced():
 
 
 def test_element_wise_operators_leave_in_place_what_can_lie_there():
-    """A part that begins where the device can bind it is read without arithmetic."""
+    """A part that begins where the device can bind it is read without address arithmetic."""
     emit = Emitter()
     a = graph_input("a", (4, 64))
     first, second = emit.split(a, 2, axis=0)
     done = absorbed(graph_of(emit, {"y": emit.add(first, second)}, a))
     assert copies(done) == ["split"]
-    # Backwards, nothing is read.
+    # Reversed rows are not read this way.
     back = emit.reverse(a)
     done = absorbed(graph_of(emit, {"y": emit.exp(back)}, a))
     assert copies(done) == ["reverse"]
@@ -184,7 +184,7 @@ def test_fused_steps_read_through_movements():
     graph = graph_of(emit, {"y": y}, a, b, c)
     (node,) = absorbed(graph).nodes
     assert [(x.value, x.strides) for x in node.side_inputs] == [(c, (1, 4))]
-    # What can't be bound whole is copied.
+    # A part that can't be bound whole is copied.
     small = absorb(fuse(kernelize(graph), PROFILE), limit=c.descriptor.byte_length - 4)
     assert copies(small) == ["transpose"]
 
@@ -229,7 +229,7 @@ def test_a_product_stores_where_its_transpose_would():
     ]
     (node,) = done.nodes
     assert node.sources == graph.nodes
-    # Without fusion the addition stands between, whose kernel stores row by row.
+    # Without fusion the addition is between them, and its kernel stores row by row.
     assert copies(absorbed(graph, fused=False)) == ["transpose"]
 
 
@@ -239,7 +239,7 @@ def test_writers_store_only_what_their_family_can():
         a, b = graph_input("a", (3, 5, 4)), graph_input("b", (4, 6))
         y = emit.transpose(emit.matmul(a, b), permutation=permutation)
         done = absorbed(graph_of(emit, {"y": y}, a, b))
-        # A product's columns have to lie side by side.
+        # A product's columns have to be contiguous.
         assert (copies(done) == []) == turned
     emit = Emitter()
     a = graph_input("a", (3, 5, 4))
@@ -254,7 +254,7 @@ def test_what_is_an_output_is_never_moved_away():
     y = emit.transpose(product, permutation=[1, 0, 2])
     done = absorbed(graph_of(emit, {"y": y, "product": product}, a, b))
     assert copies(done) == ["transpose"]
-    # Nor where it is one under another shape.
+    # Nor if there is one, under another shape.
     emit = Emitter()
     product = emit.matmul(a, b)
     flat = emit.reshape(product, (15, 6))
@@ -311,7 +311,7 @@ def test_two_movements_that_do_not_compose_are_both_stored_through():
 
 # -- whole graphs
 def attention(data_type: str) -> Graph:
-    """Attention of 4 heads with a residual connection, as the builder's users write it."""
+    """Attention of 4 heads with a residual connection, as users of the builder write it."""
     emit = Emitter()
     x = graph_input("x", (2, 8, 32), data_type)
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from webnn_vk.compiler.kernels import DeviceWork, lower_graph
 from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 GPU = stored_profile("nvidia_h200")
 
@@ -49,7 +49,7 @@ def test_plans_are_in_the_catalogue_and_within_limits(profile):
             wide = -(-width // (4 * c["LX"]))
             if dispatch.kernel == "attention_tiled":
                 shared = tiled_bytes(c["LX"], c["LY"] * c["TM"], c["TE"], c["DC"], c["VC"])
-                # An invocation brings in the same columns of several rows of values.
+                # An invocation loads the same columns of several rows of values.
                 assert c["LX"] * c["LY"] % (c["LX"] * c["TE"]) == 0
                 wide = 1 << (wide - 1).bit_length()
             else:
@@ -64,7 +64,7 @@ def test_choices():
         c = dispatch.constants
         return dispatch.kernel, c["LX"], c["LY"], c["TM"]
 
-    # Enough to fill the device: with tiles in shared memory, of fewer queries where there are few.
+    # Enough to fill the device: tiles in shared memory, with fewer queries if there are few.
     assert tile(GPU, 512, 12) == ("attention_tiled", 16, 16, 4)
     assert tile(GPU, 512, 12, 128) == ("attention_tiled", 16, 16, 4)
     assert tile(GPU, 64, 32) == ("attention_tiled", 16, 8, 4)
@@ -103,5 +103,5 @@ def test_what_the_device_can_not_do_is_taken_apart_again_and_stays_there():
     without = titles(GPU, available=lambda spec: spec.template != "attention.comp.j2")
     assert without == titles(GPU, skip=frozenset({"fuse_attention"}))
     assert without.count("matmul") == 2 and "softmax" in without
-    # Rows of keys longer than the driver lets loops run.
+    # Rows of keys longer than the driver's limit on loop iterations.
     assert "attention" not in titles(GPU.replace(max_loop_iterations=15_010))

@@ -1,4 +1,4 @@
-"""Schedules: what is chosen for the stored profiles, kept as text, and what outranks what."""
+"""Schedules: the choices for the stored profiles, stored as text, and their order of precedence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IMAGE = {"input_layout": "nhwc", "filter_layout": "ohwi"}
 DEEP = {"input_layout": "nhwc", "filter_layout": "ihwo"}
 KEEP = {"padding": [1, 1, 1, 1]}
 
-#: (operator, shapes of the operands, arguments): problems small, usual, large and lopsided.
+#: (operator, shapes of the operands, arguments): small, usual, large and lopsided problems.
 PROBLEMS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     *(("matmul", [(m, k), (k, n)], {}) for m, k, n in (
         (1, 1, 1), (4, 4, 4), (16, 64, 32), (64, 64, 64), (128, 384, 384), (128, 384, 1536),
@@ -110,7 +110,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """The problems as nodes, named by what they are given."""
+    """The problems as nodes, named by their arguments."""
     typed = [(name, [("float32", s) for s in shapes], more) for name, shapes, more in PROBLEMS]
     typed += [(name, operands, more) for name, (operands, more) in _INDEXED.items()]
     result = []
@@ -166,7 +166,7 @@ def test_what_is_chosen_is_a_candidate(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_candidate_can_be_lowered(name: str) -> None:
-    """A tuner may choose any of them: each has to keep to the device's limits."""
+    """A tuner may choose any of them: each has to keep within the device's limits."""
     profile = stored_profile(name)
     for case in CASES:
         solver, problem = solver_of(case.node)

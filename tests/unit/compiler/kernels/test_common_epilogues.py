@@ -1,4 +1,4 @@
-"""The fused kernels of the pack: common models start without a GLSL compiler."""
+"""The fused kernels of the shader archive: common models start without a GLSL compiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.isa.graphs import described
 from bench.models import classic, mobilenet_v2
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.pack import catalogue, common
+from webnn_vk.tools.shader_archive import catalogue, common
 
 PROFILES = ("llvmpipe", "amd_rdna3", "nvidia_h200", "intel_arc")
 
@@ -34,14 +34,14 @@ MODELS = {
 
 @pytest.mark.parametrize("model", MODELS)
 def test_models_run_from_the_pack(model: str) -> None:
-    """Every kernel, fused ones too, is in the pack, on software Vulkan and on GPUs."""
+    """Every kernel, fused ones too, is in the archive, on software Vulkan and on GPUs."""
     graph = described(MODELS[model])
     for name in PROFILES:
         profile = stored_profile(name)
         program, _ = compile_program(graph, Target(profile))
         packed = {*catalogue(profile.features), *common(profile.features)}
         assert [spec for spec in program.kernels if spec not in packed] == [], name
-        # Not for want of fusion.
+        # Not for lack of fusion.
         assert any(spec.option("epilogue") for spec in program.kernels)
 
 

@@ -10,7 +10,7 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:
@@ -54,12 +54,12 @@ def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **a
 @pytest.mark.parametrize("side, variant, tile", [
     (56, "4x4 8x64", 4),
     (28, "4x4 8x64", 4),
-    (14, "2x2 8x64", 2),  # large tiles would save a quarter of the multiplications only
+    (14, "2x2 8x64", 2),  # large tiles would save only a quarter of the multiplications
     (9, "2x2 8x64", 2),  # here too, and there are 9 of them
 ])
 def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
-    """A filter that is transformed for large tiles takes twice the memory of one for small tiles:
-    large ones are chosen where they save a third of the multiplications."""
+    """A filter transformed for large tiles takes twice the memory of one for small tiles: large
+    ones are chosen if they save a third of the multiplications."""
     node, _ = node_of(
         "conv2d", _describe(1, 64, side, side), np.zeros((64, 64, 3, 3), np.float32),
         padding=[1] * 4,
@@ -106,7 +106,7 @@ def test_constant_filters_on_software_devices() -> None:
     assert _kernels(software.masked(["texel_buffers"]), x, w) == winograd
     assert _kernels(software, x, w, strides=[2, 2]) == ["conv_wide"]
     assert _kernels(software, x, w, dilations=[2, 2]) == ["conv_wide"]
-    # Float16 would lose too much, few channels would gain too little.
+    # Float16 would lose too much precision, few channels would gain too little.
     assert _kernels(software, x, w, data_type="float16") == ["conv"]
     assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
     # So few pixels are not worth a filter of twice the size.
@@ -127,14 +127,14 @@ def test_constant_filters_on_gpus(name: str) -> None:
     assert _kernels(gpu, x, w, strides=[2, 2]) == ["conv_tiled"]
     assert _kernels(gpu, x, w, dilations=[2, 2]) == ["conv_tiled"]
     assert _kernels(gpu, x, (64, 32, 3, 3), groups=2) == ["conv_tiled"]
-    # Float16 would lose too much, few channels would gain less than the transforms take.
+    # Float16 would lose too much precision, few channels would gain less than the transforms cost.
     assert _kernels(gpu, x, w, data_type="float16") == ["conv_tiled"]
     assert _kernels(gpu, (1, 64, 56, 56), (12, 64, 3, 3)) == ["conv"]
     assert _kernels(gpu, (1, 12, 56, 56), (64, 12, 3, 3)) in (["conv_tiled"], ["conv"])
-    # A filter that comes at every run would be transformed at every run.
+    # A filter that is an input would be transformed in every run.
     (given,) = _planned(name, x, w)
     assert given.kernel == "conv_tiled"
-    # Input channels that fill no tile: pixels share the filter.
+    # Input channels that don't fill a tile: pixels share the filter.
     assert _kernels(gpu, (1, 3, 224, 224), (64, 3, 7, 7), strides=[2, 2]) == ["conv_wide"]
     assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
 
@@ -148,7 +148,7 @@ def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_rdna3") ->
 
 def test_tiles_of_winograd_on_gpus() -> None:
     """Large tiles where multiplications cost most; small ones, with a smaller filter, where there
-    are few pixels for it; none where more memory would be taken than the rules allow."""
+    are few pixels for it; none where the memory would exceed the rules' limit."""
     assert _tile((1, 64, 56, 56), (64, 64, 3, 3)) == "4x4"
     assert _tile((1, 128, 28, 28), (128, 128, 3, 3)) == "4x4"
     assert _tile((1, 256, 14, 14), (256, 256, 3, 3)) == "2x2"
@@ -161,7 +161,7 @@ def test_tiles_of_winograd_on_gpus() -> None:
 
 
 def test_products_of_winograd_are_by_vectors() -> None:
-    """All that is brought into tiles and stored goes by 16 bytes, whatever the number of tiles."""
+    """All loads into tiles and all stores move 16 bytes, whatever the number of tiles."""
     gpu = stored_profile("amd_rdna3")
     # 15 × 14 tiles, which 4 doesn't divide.
     for shape, layout in (((1, 64, 57, 55), "nchw"), ((1, 57, 55, 64), "nhwc")):

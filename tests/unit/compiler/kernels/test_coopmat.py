@@ -1,5 +1,5 @@
 """Products by cooperative matrices, planned for stored profiles: where they are chosen, and where
-they are not possible."""
+they are impossible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA, AMD = stored_profile("nvidia_h200"), stored_profile("amd_rdna3")
 CHOOSE = {"nvidia_h200", "amd_rdna3"}
@@ -41,13 +41,13 @@ def test_large_halves_go_by_matrices_where_those_are_known_to_be_fast(name: str)
         dispatch = _planned(profile, *sizes)
         assert (dispatch.kernel == coopmat.KERNEL) == (name in CHOOSE)
         assert _planned(profile, *sizes, data_type="float32").kernel != coopmat.KERNEL
-    # What fills no tile, and a matrix times a vector.
+    # Products that fill no tile, and a matrix times a vector.
     for sizes in ((8, 1024, 1024), (1024, 1024, 8), (1, 1024, 1024), (1024, 1, 1024)):
         assert coopmat.KERNEL not in {d.kernel for d in plan(product_node(*sizes), profile)}
 
 
 def test_software_never_chooses_them() -> None:
-    """Newer lavapipes list shapes, which they compute on the CPU."""
+    """Newer versions of lavapipe list shapes, which they compute on the CPU."""
     llvmpipe = stored_profile("llvmpipe")
     software = llvmpipe.replace(
         features=llvmpipe.features | {"cooperative_matrix"}, cooperative_matrices=(shape(8, 8, 8),)
@@ -123,7 +123,7 @@ def test_shapes() -> None:
     wide, square, tall = shape(8, 32, 16), shape(16, 16, 16), shape(32, 8, 16)
     assert chosen(shape(16, 8, 16), wide, square, tall) == (16, 16, 16)
     assert chosen(shape(16, 16, 16, "int8"), shape(16, 16, 16, "float32")) is None
-    # Rows of 4 halves are no vectors of 16 bytes; sums in half precision are none of ours.
+    # Rows of 4 halves are not vectors of 16 bytes; sums in half precision are not supported.
     assert chosen(shape(16, 4, 16)) is None
     assert coopmat.shape_for("float16", AMD.replace(cooperative_matrices=tuple(
         s for s in AMD.cooperative_matrices if s.c == "float16"
@@ -172,7 +172,7 @@ def test_plans_are_in_the_catalogue() -> None:
 
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
 def test_without_their_shaders_other_kernels_compute(data_type: str) -> None:
-    """A compiler that doesn't know cooperative matrices, and a pack made with one."""
+    """A compiler that doesn't know cooperative matrices, and an archive made with one."""
     emit = Emitter()
     x = Value(MLOperandDescriptor(data_type, (512, 256)), name="x")
     weights = emit.constant([[1.0] * 384] * 256, data_type)

@@ -1,5 +1,5 @@
 """Products by the cooperative matrices of workgroups (NV2), planned for a stored profile: where
-they are chosen, and where they are not possible."""
+they are chosen, and where they are impossible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.access import Access
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 
@@ -53,7 +53,7 @@ def test_large_halves_go_by_them_before_those_of_subgroups() -> None:
 def test_devices_without_them_never_get_one(name: str) -> None:
     profile = stored_profile(name)
     assert "cooperative_matrix2" not in profile.features and not _tilings(profile)
-    # Nor one whose driver lists none of them.
+    # Nor a device whose driver lists none of them.
     assert not _tilings(NVIDIA.replace(flexible_matrices=()))
 
 
@@ -65,7 +65,7 @@ def test_the_plan_of_a_largeproduct_node() -> None:
     assert dispatch.spec.features == coopmat2.FEATURES
     assert dispatch.spec.target == "vulkan1.3"
     assert dispatch.spec.option("out_tensor") and dispatch.spec.option("half_result")
-    # Whole workgroups hold a matrix together: their subgroups may have any size.
+    # A whole workgroup holds a matrix together: its subgroups may have any size.
     ids, data = dispatch.spec.pack_constants(dispatch.constants)
     words = tuple((i, data[4 * i : 4 * i + 4]) for i in ids)
     assert dispatch.spec.subgroup_size(words) == 0
@@ -123,7 +123,7 @@ def test_tensor_layouts_have_to_fit() -> None:
         ({"quantized": "b"}, False), ({"data_type": "float32"}, False),
     ):
         assert bool(coopmat2.schedules(replace(problem, **change), NVIDIA)) == fits, change
-    # What is cut into several dispatches begins anywhere.
+    # Operands cut into several dispatches begin at any offset.
     assert not coopmat2.schedules(problem, NVIDIA.replace(max_storage_buffer_range=4096))
 
 
@@ -140,7 +140,7 @@ def test_how_the_result_is_stored() -> None:
     assert not stores(out_type="uint8") and not stores(out_type="int64")
     assert not stores(ldo=63)
     assert not stores(batch=(2,), a_batch=(0,), b_batch=(0,), out_batch=(4097,))
-    # Sums become halves where the device has such matrices of a workgroup this large.
+    # Sums become halves if the device has such matrices for a workgroup this large.
     without = NVIDIA.replace(flexible_matrices=tuple(
         s for s in NVIDIA.flexible_matrices if s.result == "float32" or s.invocations != 128))
     assert not stores(profile=without) and stores(out_type="float32", profile=without)
@@ -186,7 +186,7 @@ def test_plans_are_in_the_catalogue() -> None:
 
 
 def test_without_their_shaders_those_of_subgroups_compute_else_none() -> None:
-    """Compilers that are too old, and packs made with such."""
+    """Compilers that are too old, and archives made with them."""
     emit = Emitter()
     x = Value(MLOperandDescriptor("float16", (512, 256)), name="x")
     out = emit.relu(emit.matmul(x, emit.constant([[1.0] * 384] * 256, "float16")))
@@ -203,7 +203,7 @@ def test_without_their_shaders_those_of_subgroups_compute_else_none() -> None:
 
 
 def test_what_is_tried_of_a_kernel() -> None:
-    """With and without steps left over, as the device is asked to load and to store."""
+    """With and without a remainder of steps, as loads and stores request it."""
     dispatch = _planned(NVIDIA, 4096, 2041, 1024)
     ids, data = dispatch.spec.pack_constants(dispatch.constants)
     constants = tuple((i, data[4 * i : 4 * i + 4]) for i in ids)

@@ -1,4 +1,4 @@
-"""The cost model: more work is never cheaper, whatever the device; and the order of candidates."""
+"""The cost model: more work is never cheaper, on any device; and the order of candidates."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_slower_device_is_not_faster(
 
 
 def test_what_the_terms_mean() -> None:
-    """Two tiles of 8 × 64, one beside the other, by hand."""
+    """Two tiles of 8 × 64, side by side, computed by hand."""
     device = CostParameters(units=1, width=8, registers=1024, multiply_add=1, storage=10, texel=2,
                      shared=5, store=3, barrier=100, group=7)
     tile = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8)))
@@ -154,7 +154,7 @@ def test_a_kernel_that_it_does_not_know() -> None:
 
 
 def test_shared_gathers_decide_what_storage_costs() -> None:
-    """The two kinds of CPU differ in what loads from storage buffers cost, in nothing else."""
+    """The two kinds of CPU differ only in the cost of loads from storage buffers."""
     slow, fast = (DEVICE_CLASSES[n].cost for n in ("llvmpipe-slow-gathers", "llvmpipe"))
     assert slow.storage > 5 * fast.storage and slow.texel == fast.texel
     assert replace(slow, storage=fast.storage, shared=fast.shared) == fast
@@ -180,8 +180,8 @@ def test_every_kernel_that_can_be_chosen_among_has_a_model(name: str) -> None:
 @settings(max_examples=30)
 @given(profiles(), st.sampled_from(CASES))
 def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
-    """All of them and nothing else, what is chosen first, then the cheapest; each within the
-    limits of the device."""
+    """All of them and nothing else, the chosen one first, then by cost; each within the limits of
+    the device."""
     solver, problem = solver_of(case.node)
     name = solver.name
     try:

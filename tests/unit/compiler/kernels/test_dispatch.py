@@ -48,7 +48,7 @@ def broadcasts(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, ...]]]
 
 
 def positions(shape: tuple[int, ...], own: tuple[int, ...]) -> list[int]:
-    """What the strides lead to, in row-major order of ``shape``."""
+    """The elements that the strides address, in row-major order of ``shape``."""
     grids = np.indices(shape).reshape(len(shape), math.prod(shape))
     return (np.array(own, int) @ grids if own else np.zeros(1, int)).tolist()
 

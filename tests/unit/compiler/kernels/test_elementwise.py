@@ -18,7 +18,7 @@ from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.kernels.addressing import Mode
 from webnn_vk.compiler.kernels.expression import reciprocal
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_masked_features_are_not_used() -> None:
 
 
 def test_division_by_reciprocals() -> None:
-    """The arithmetic of lib/divide.glsl.j2 over all of its range."""
+    """The arithmetic of lib/divide.glsl.j2 over its whole range."""
     rng = np.random.default_rng(7)
     d = np.concatenate([np.arange(2, 2000), rng.integers(2, 2**31, 20000), [2**31 - 1]])
     multiple = d * rng.integers(0, 2**31 // d, endpoint=True)
@@ -125,7 +125,7 @@ def test_plans_respect_every_device(name: str) -> None:
 
 
 def test_too_many_operands_are_refused() -> None:
-    # With 16 dimensions the parameters take a buffer beside the three operands and the result.
+    # With 16 dimensions the parameters need a buffer beside the three operands and the result.
     x, scale = (MLOperandDescriptor("float32", (n,) * 8) for n in (4, 2))
     node, _ = node_of("quantize_linear", x, scale, MLOperandDescriptor("int8", (2,) * 8))
     device = stored_profile("adreno_minimum")

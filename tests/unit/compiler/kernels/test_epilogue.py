@@ -20,7 +20,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 
 def _fused(profile: DeviceProfile, step: str, *shapes: tuple[int, ...]) -> KernelGraph:
-    """A product of the first two operands, the operator ``step`` of it and the others, fused."""
+    """A product of the first two operands with the fused operator ``step`` on it and the others."""
     emit = Emitter()
     a, b, *sides = (graph_input(f"i{i}", shape) for i, shape in enumerate(shapes))
     product = emit.matmul(a, b)
@@ -37,9 +37,9 @@ def _titles(*arguments: Any) -> list[str]:
 def test_what_a_product_takes_in() -> None:
     h200, adreno = stored_profile("nvidia_h200"), stored_profile("adreno_minimum")
     assert _titles(h200, "add", (8, 4), (4, 6), (6,)) == ["matmul + add"]
-    # What would broadcast the result further cannot join.
+    # An operand that would broadcast the result further cannot join.
     assert _titles(h200, "add", (8, 4), (4, 6), (2, 8, 6)) == ["matmul", "add"]
-    # Blockwise operators keep a kernel of their own.
+    # Blockwise operators have their own kernel.
     emit = Emitter()
     a, b, scale = (graph_input(n, s) for n, s in dict(a=(8, 4), b=(4, 6), s=(8, 6)).items())
     zero_point = graph_input("z", (8, 6), "int8")
@@ -56,7 +56,7 @@ def test_what_a_product_takes_in() -> None:
 
 
 IMAGE, MATRIX, FILTER, CHANNELS = (2, 4, 5, 6), (4, 4), (4, 4, 3, 3), (4,)
-# Operands' shapes and arguments of every operator whose kernel takes a chain in.
+# Operands' shapes and arguments of every operator whose kernel takes an epilogue.
 FUSING: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     **{name: ((IMAGE,), {}) for name in OPERATORS if name.startswith("reduce_")},
     **{name: ((IMAGE,), {}) for name in OPERATORS if name.endswith("pool2d")},

@@ -21,7 +21,7 @@ PROFILE = stored_profile()
 
 
 def fused(graph: Graph, *apart: str) -> KernelGraph:
-    """The graph fused, but for the operators ``apart``, which stay kernels of their own."""
+    """The graph fused, except the operators ``apart``, which keep their own kernels."""
     alone = frozenset(node for node in graph.nodes if node.operator.name in apart)
     done = fuse(kernelize(graph, alone), PROFILE)
     done.verify()
@@ -55,7 +55,7 @@ def test_a_chain_joins_its_producer():
 
 
 def test_a_chain_binds_each_tensor_once():
-    """(x + y) + x + y reads two tensors, whoever of the three additions asks for them."""
+    """(x + y) + x + y reads two tensors, whichever of the three additions needs them."""
     emit = Emitter()
     x, y = graph_input("x", (4, 8)), graph_input("y", (4, 8))
     graph = graph_of(emit, {"z": emit.add(emit.add(emit.add(x, y), x), y)}, x, y)
@@ -91,8 +91,8 @@ def test_a_single_reader_and_no_output():
     seen = emit.sqrt(x)
     z = emit.add(seen, y)
     done = fused(graph_of(emit, {"seen": seen, "z": z}, a))
-    # The first of two readers is fused, and what the other reads stored on the way; that comes
-    # before the square root.
+    # The first of two readers is fused; the value for the other is stored on the way, before the
+    # square root.
     assert titles(done) == ["exp + relu", "sqrt", "neg + add"]
     assert list(done.nodes[0].extra_outputs) == [0] and len(done.nodes[0].writes) == 2
 
@@ -126,7 +126,7 @@ def test_what_reads_the_result_broadcast_too_stays():
     emit = Emitter()
     row = emit.exp(a)
     graph = graph_of(emit, {"y": emit.add(row, emit.constant(np.ones((4, 4), np.float32)))}, a)
-    # The addition could store 16 elements only where the exponential has its own kernel.
+    # The addition could store 16 elements only if the exponential has its own kernel.
     assert titles(fused(graph)) == ["exp", "add"]
 
 
@@ -149,7 +149,7 @@ def test_chains_that_meet_become_one():
 
 
 def test_what_earlier_steps_read_is_computed_before_them():
-    """The choice and the sum behind it, which become one kernel, read the same tanh."""
+    """The `where` and the sum after it, which become one kernel, read the same tanh."""
     emit = Emitter()
     x, i = graph_input("x", (4, 8)), graph_input("i", (4, 8), "int32")
     t, g = emit.tanh(x), emit.greater(i, i)
@@ -205,7 +205,7 @@ def test_a_side_operand_is_computed_before_it_is_read():
 
 
 def through(*shapes: tuple[int, ...], side: tuple[int, ...]) -> tuple[Graph, KernelGraph]:
-    """A product of 12 x 8, reshaped to each of the shapes with a step after each."""
+    """A product of 12 x 8, reshaped to each of the shapes with an operator after each."""
     emit = Emitter()
     a, b, c = graph_input("a", (12, 5)), graph_input("b", (5, 8)), graph_input("c", side)
     y = emit.matmul(a, b)
@@ -224,7 +224,7 @@ def test_steps_behind_reshapes_join():
     assert node.title == "matmul + add + relu"
     assert (node.output.value, node.output.shape) == (graph.outputs["y"], (12, 8))
     assert node.epilogue[0].output.shape == (2, 6, 8)
-    # A side in a shape that the product's hasn't, and one shape behind another.
+    # A side in a shape that differs from the product's, and one shape after another.
     assert titles(through((3, 4, 2, 4), side=(4, 1, 1))[1]) == ["matmul + add + relu"]
     # An access that would be read in two shapes is read in one.
     _, done = through((2, 6, 8), (4, 3, 8), side=(1, 1, 8))
@@ -243,7 +243,7 @@ def test_reshapes_that_others_read_stay():
 
 
 def test_what_was_reshaped_within_is_not_stored_elsewhere():
-    """A transpose behind steps of another shape stays: their elements lie in another order."""
+    """A transpose after operators of another shape stays: their elements are in another order."""
     emit = Emitter()
     a, b, c = graph_input("a", (12, 5)), graph_input("b", (5, 8)), graph_input("c", (6, 1))
     y = emit.transpose(emit.mul(emit.reshape(emit.matmul(a, b), (2, 6, 8)), c))

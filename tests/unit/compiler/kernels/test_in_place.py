@@ -1,4 +1,5 @@
-"""Parts of a tensor that lie in its memory: which do, where, and what keeps its copy."""
+"""Parts of a tensor that are computed in its memory: which ones, where, and which keep their copy.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def test_what_begins_where_no_binding_can_is_copied() -> None:
     x = graph_input("x", (4, 5))
     made = [emit.softmax(x, 1), emit.softmax(x, 0), emit.log(x)]
     graph = graph_of(emit, {"y": emit.softmax(emit.concat(made, 0), 0)}, x)
-    # 80 bytes each: the first one's end is no place for the second, and its last vector is whole.
+    # 80 bytes each: the end of the first is not an aligned start for the second, and its last
+    # vector is whole.
     assert lines(parts(graph)) == ["part %0 = %3 from byte 0 on"]
     near = PROFILE.replace(
         min_storage_buffer_offset_alignment=16, min_texel_buffer_offset_alignment=16
@@ -113,7 +115,7 @@ def test_what_is_needed_as_it_is_is_copied() -> None:
         "kept": kept, "host": emit_host, "one": emit.softmax(one, 0), "two": emit.softmax(two, 0),
     }, x)
     placed = parts(graph, "tanh")
-    # An output, what the CPU reads, what lies elsewhere already, inputs and constants.
+    # An output, a value that the CPU reads, one that is elsewhere already, inputs and constants.
     assert [(p.offset, p.whole) for v, p in placed.parts.items() if v in (twice, shared)] == [
         (512, one), (1536, one)
     ]

@@ -1,4 +1,4 @@
-"""What takes more iterations than llvmpipe makes is refused, where no plan has fewer."""
+"""Kernels with more iterations than llvmpipe makes are refused, if no plan has fewer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The way from placed nodes to dispatches: what can't be had together is tried apart, what can't
-be had at all goes to the CPU."""
+"""From placed nodes to dispatches: fused kernels that are unavailable are planned unfused, and
+nodes without a kernel go to the CPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lowered(graph: Graph, **changes: Any) -> LoweredGraph:
 
 
 def described(work: LoweredGraph) -> list[str]:
-    """One text a work: titles on the device, ``cpu …``, ``view``."""
+    """One text per item of work: titles on the device, ``cpu …``, ``view``."""
     texts = []
     for w in work.works:
         if isinstance(w, DeviceWork):
@@ -52,7 +52,7 @@ def described(work: LoweredGraph) -> list[str]:
 
 
 def product(turned: bool = True) -> Graph:
-    """relu(aᵀ · b + bias), stored through a transpose where ``turned``."""
+    """relu(aᵀ · b + bias), stored through a transpose if ``turned``."""
     emit = Emitter()
     a, b = graph_input("a", (3, 4, 6)), graph_input("b", (4, 5))
     bias = graph_input("bias", (5,))
@@ -64,7 +64,7 @@ def product(turned: bool = True) -> Graph:
 
 
 def refusing(wrong: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Shaders are there but for those of which ``wrong`` is true."""
+    """All shaders are available except those for which ``wrong`` is true."""
     return lambda spec: not wrong(spec)
 
 
@@ -78,7 +78,7 @@ def test_everything_joins_where_nothing_hinders() -> None:
 
 
 def test_what_can_not_be_fused_here_is_tried_apart() -> None:
-    # A shader with steps behind a product can't be had: each is a kernel of its own then, by plain
+    # No shader with an epilogue of a product is available: each node is then a kernel with plain
     # accesses.
     fused = refusing(lambda s: s.template.startswith("matmul") and s.option("epilogue"))
     work = lowered(product(), available=fused)
@@ -96,7 +96,7 @@ def test_what_can_not_be_read_here_is_copied_first() -> None:
 
 def test_what_is_apart_and_still_not_to_be_had_goes_to_the_cpu_and_says_why() -> None:
     work = lowered(product(), available=refusing(lambda s: s.template.startswith("matmul")))
-    # The nodes that were tried apart with it stay apart.
+    # The nodes that were separated with it stay separate.
     assert described(work) == ["transpose", "cpu matmul [dense]", "add", "relu", "transpose"]
     (host,) = (w for w in work.works if isinstance(w, HostWork))
     assert host.reason == "no shader for matmul in the pack and no GLSL compiler"

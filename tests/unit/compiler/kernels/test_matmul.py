@@ -12,7 +12,7 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Scratch
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:
@@ -34,20 +34,20 @@ def test_plans() -> None:
     assert small.constants["LX"] * small.constants["TN"] == 32
     (cpu,) = _planned("llvmpipe", (1024, 384), (384, 1536))
     assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 128 * 24
-    # 16 rows a tile, which take a second to compile, for what runs for seconds.
+    # 16 rows per tile take a second to compile: worth it for work that runs for seconds.
     (large,) = _planned("llvmpipe", (1024, 1024), (1024, 1536))
     assert math.prod(large.groups) == 64 * 24
     assert [b.width for b in cpu.spec.buffers] == [4, 4, 4]
     assert [b.load for b in cpu.spec.buffers] == ["texel", "texel", "storage"]
     assert all(binding.size is None for binding in cpu.bindings)
-    # An odd row length leaves no vector aligned: a texel an element.
+    # An odd row length leaves no vector aligned: one texel per element.
     (odd,) = _planned("llvmpipe", (16, 33), (33, 17))
     assert [b.width for b in odd.spec.buffers] == [1, 1, 1] and odd.variant.startswith("nn ssx")
 
 
 def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
-    """Without the feature, where a texel buffer is smaller than a binding, for halves, and for
-    what is larger than a binding, operands come from storage buffers."""
+    """Operands come from storage buffers: without the feature, if a texel buffer is smaller than a
+    binding, for halves, and for operands larger than a binding."""
     llvmpipe = stored_profile("llvmpipe")
 
     def loads(profile, data_type: str = "float32") -> set[str]:
@@ -58,7 +58,7 @@ def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
     assert loads(llvmpipe) == {"texel"}
     assert loads(llvmpipe.masked(["texel_buffers"])) == {"storage"}
     assert loads(llvmpipe.replace(max_texel_buffer_elements=65536)) == {"storage"}
-    # The range of storage buffers is none of texels.
+    # The binding limit of storage buffers does not apply to texels.
     small = llvmpipe.replace(max_storage_buffer_range=4096)
     assert loads(small) == {"texel"}
     assert loads(small.replace(max_texel_buffer_elements=1024)) == {"storage"}
@@ -88,7 +88,7 @@ def test_few_workgroup_invocations_are_respected() -> None:
 
 
 def test_parts_of_large_operands_are_read_as_texels() -> None:
-    """What is written is cut at the range of a storage buffer; all of what is read is bound."""
+    """Outputs are cut at the limit of a storage buffer; operands are bound whole."""
     device = stored_profile("llvmpipe").replace(max_storage_buffer_range=20480)
     left, right = (MLOperandDescriptor("float32", s) for s in ((4, 64, 32), (4, 32, 64)))
     node, _ = node_of("matmul", left, right)
@@ -129,7 +129,7 @@ def test_partial_sums_of_all_batches_share_their_memory(inner: int, scratches: i
 
 
 def test_tiles_of_operands_read_one_by_one_are_small() -> None:
-    """Both so and 8 × 8 sums would spill registers; one in vectors is enough."""
+    """Both in vectors and 8 × 8 sums would spill registers; one in vectors is enough."""
     for shapes, tile in (
         (((1023, 1023), (1023, 1023)), 4), (((1024, 1024), (1024, 1023)), 8),
         (((1023, 1023), (1023, 1024)), 8),
@@ -147,7 +147,7 @@ def test_tiles_of_operands_read_one_by_one_are_small() -> None:
     ],
 )
 def test_halves_are_loaded_by_sixteen_bytes(shapes, widths) -> None:
-    """Where the rows of both divide by 8 elements."""
+    """If 8 elements divide the rows of both."""
     node, _ = node_of("matmul", *(MLOperandDescriptor("float16", shape) for shape in shapes))
     profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
     (dispatch,) = plan(node, profile)

@@ -1,4 +1,4 @@
-"""Portions of tensors that one descriptor can't reach the end of."""
+"""Tensors that one descriptor can't span, bound in portions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_portions_follow_each_other(
 
 
 def test_what_is_read_as_texels_is_bound_whole_beyond_a_range() -> None:
-    # The range of a storage buffer is none of texels.
+    # The binding limit of storage buffers does not apply to texels.
     given, most = value(600), texel_bytes(DEVICE)
     assert most == 16 * DEVICE.max_texel_buffer_elements
     made = bound("x", given, DEVICE, texels=most)

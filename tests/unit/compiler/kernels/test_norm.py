@@ -10,7 +10,7 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import FAMILIES
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 @pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])

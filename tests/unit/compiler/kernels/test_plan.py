@@ -1,4 +1,4 @@
-"""The planner: tuned schedules first, then the rules' choice, of modules that can be had."""
+"""The planner: tuned schedules first, then the rules' choice, among available modules."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 
 def test_pooling_everything_is_a_reduction() -> None:

@@ -1,4 +1,4 @@
-"""Element-wise operators computed where another kernel loads its operand: which are, and plans."""
+"""Element-wise operators computed where another kernel loads its operand: which ones, and plans."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_titles_text_and_sources_are_those_of_all() -> None:
 
 
 def _kept(emit: Emitter, x: Value) -> dict[str, Value]:
-    """Others need what is computed before."""
+    """Other kernels need computed operands."""
     total = emit.add(x, x)
     return {"y": emit.softmax(total, 1), "total": total}
 
@@ -74,7 +74,7 @@ def _read_again(emit: Emitter, x: Value) -> dict[str, Value]:
 
 
 def _dear(emit: Emitter, x: Value) -> dict[str, Value]:
-    """A row is read three times: an error function each time is too much."""
+    """A row is read three times: computing an error function each time costs too much."""
     return {"y": emit.softmax(emit.erf(x), 1)}
 
 

@@ -9,7 +9,7 @@ from tests.support.comparing import random_array
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 REDUCTIONS = sorted(n for n, op in OPERATORS.items() if n.startswith("reduce_"))
 

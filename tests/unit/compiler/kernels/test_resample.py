@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 TYPES = ("float32", "float16", "uint8", "int8")
 

@@ -1,4 +1,4 @@
-"""Where the inner dimension of a product is cut into parts, planned for stored profiles."""
+"""Products whose inner dimension is cut into parts, planned for stored profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 GPUS = [name for name in NAMES if not stored_profile(name).is_software]
 NVIDIA = stored_profile("nvidia_h200")
@@ -38,14 +38,14 @@ def test_few_outputs_of_a_long_inner_dimension_are_cut(name: str) -> None:
     assert first.bindings[-1] == last.bindings[0]
     assert first.bindings[-1].value.size == 16 * 64 * 64 * 4
     assert first.groups == (4 * 16, 1, 1)
-    # What fills the device, parts that would be too short, and those of unequal length.
+    # A product that fills the device, parts that would be too short, and parts of unequal length.
     for sizes in ((1024, 1024, 8192), (256, 256, 8192), (64, 64, 256), (64, 64, 8194)):
         assert _kernels(profile, *sizes) == ["matmul_tiled"], sizes
-    # 100,000 steps have no 64 equal parts by fours and eights alone.
+    # 100,000 steps can't be divided into 64 equal parts by fours and eights alone.
     assert plan(_product(3, 5, 100000), profile)[-1].params["parts"] == 20
     # Two parts of 256 steps, and no more.
     assert plan(_product(64, 64, 512), profile)[-1].params["parts"] == 2
-    # 16 batches of 4 tiles fill it as they are.
+    # 16 batches of 4 tiles fill it without parts.
     assert _kernels(profile, 64, 64, 8192, batch=16) == ["matmul_tiled"]
 
 

@@ -1,4 +1,4 @@
-"""The compiler's attention: shapes, reference, and what it is taken apart into."""
+"""The compiler's attention: shapes, reference, and its decomposition."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_values():
     operands = {"query": one, "key": one, "value": np.array([[1, 2], [3, 4]], np.float32),
                 "mask": None, "seen": None}
     rest = {"scale": math.log(3), "unseen": -math.inf, "causal": False}
-    # Weights 3/4 and 1/4, then the other way round.
+    # Weights 3/4 and 1/4, then in reverse.
     np.testing.assert_allclose(
         record.evaluate(out, operands, rest)[0], [[1.5, 2.5], [2.5, 3.5]], rtol=1e-6
     )

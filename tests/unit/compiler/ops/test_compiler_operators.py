@@ -1,4 +1,5 @@
-"""The compiler's own operators: known to graphs, texts, references and kernels, not to users."""
+"""The compiler's internal operators: known to graphs, texts, references and kernels, not to users.
+"""
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from webnn_vk.compiler.ir import Emitter, GraphTextError, parse
 from webnn_vk.compiler.ops import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS
 from webnn_vk.compiler.ops.arguments import Operand
 from webnn_vk.compiler.ops.record import Like, Limits, compiler_operator, operator
-from webnn_vk.compiler.passes import Op, apply_rewrites, rewrite
+from webnn_vk.compiler.passes.patterns import Op
+from webnn_vk.compiler.passes.rewrite import apply_rewrites, rewrite
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.runtime import CpuDevice
 from webnn_vk.tools import operators as operators_tool
-from webnn_vk.tools.pack import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 NAME = "test_squared_sum"
 

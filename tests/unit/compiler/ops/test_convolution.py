@@ -1,4 +1,4 @@
-"""conv2d and conv_transpose2d: validation, shapes, and the references against plain loops."""
+"""conv2d and conv_transpose2d: validation, shapes, and the references compared with plain loops."""
 
 from __future__ import annotations
 
@@ -223,7 +223,8 @@ def test_types() -> None:
 
 
 def test_equal_filters_make_equal_channels():
-    """However many, whatever the sums: a softmax of large numbers would tell them apart."""
+    """For any number of channels and any sums: a softmax of large numbers would show differences.
+    """
     rng = np.random.default_rng(1)
     x = rng.uniform(1e3, 1e4, (1, 512, 13, 13)).astype(np.float32)
     w = np.broadcast_to(rng.uniform(0.5, 1.5, (1, 512, 1, 1)).astype(np.float32), (1000, 512, 1, 1))

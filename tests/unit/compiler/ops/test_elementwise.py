@@ -1,5 +1,5 @@
-"""Element-wise operators: validation, and references against hand-computed values and against the
-specification's emulation code."""
+"""Element-wise operators: validation, and references compared with hand-computed values and with
+the specification's emulation code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def infer(name: str, *operands: tuple[str, tuple[int, ...]], **arguments: object
 
 
 def compute(emit: Emitter, value: Value) -> np.ndarray:
-    """A graph of constants by the references."""
+    """A graph of constants, computed by the references."""
     known: dict[Value, np.ndarray] = {}
     graph = Graph({}, {"out": value}, tuple(emit.nodes))
     for node in graph.nodes:

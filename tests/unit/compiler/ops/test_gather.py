@@ -1,4 +1,5 @@
-"""Gather and scatter operators: validation, and the reference against the draft's examples."""
+"""Gather and scatter operators: validation, and the reference compared with the draft's examples.
+"""
 
 from __future__ import annotations
 

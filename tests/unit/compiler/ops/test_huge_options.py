@@ -1,7 +1,7 @@
 """Huge and odd numbers in every option: a TypeError that names operator and label, or a graph.
 
-Valid uses are drawn from the records, as the differential tests draw them, and then one or more of
-their numbers replaced. What is accepted and small is built, computed on both devices and compared.
+Valid uses are drawn from the records, as in the differential tests, and then one or more of their
+numbers are replaced. Small accepted uses are built, computed on both devices and compared.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ DOUBLES = (
     math.nan, math.inf, -math.inf, 10**5000, 2**31,
 )
 _MANY = (Shape, U32OrShape)
-# Elements of what is compiled.
+# Maximum number of elements that are compiled.
 _SMALL = 1 << 16
-# Seconds of the processor that a builder call may take, on a slow machine too.
+# Processor seconds that a builder call may take, on a slow machine too.
 _PROMPT = 1.0
 
 
@@ -87,7 +87,7 @@ def _odd(kind: Argument, value: Any, example: Example) -> st.SearchStrategy[Any]
     lengths = st.just(length) if length else st.sampled_from([2, 4, rank])
 
     def some(old: Any) -> st.SearchStrategy[list[Any]]:
-        # Most numbers stay small, or nothing would get past the first check.
+        # Most numbers stay small, or nothing would pass the first check.
         small = st.sampled_from((1, 1, 2, 3)) if _is_integers(kind) else st.sampled_from((1.0, 2.0))
         return st.lists(numbers | small, min_size=old, max_size=old)
 
@@ -101,7 +101,7 @@ def _odd(kind: Argument, value: Any, example: Example) -> st.SearchStrategy[Any]
 
 
 def accepted(context: MLContext, example: Example) -> tuple[MLGraphBuilder, list[MLOperand]] | None:
-    """The outputs of a use, or None where it is refused as it should be."""
+    """The outputs of a use, or None if it is refused as it should be."""
     builder = MLGraphBuilder(context)
     example = replace(example, arguments={**example.arguments, "label": "the label"})
     begun = time.thread_time()
@@ -136,7 +136,7 @@ def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:
         graph = builder._graph({f"{i}": operand for i, operand in enumerate(made)})
         for profile in PROFILES:
             compile_program(graph, Target(profile, skip=("fold",)))
-        # The reference finds a result too, without laying out what no tensor holds.
+        # The reference computes a result too, without materialising the padded tensor.
         inferred, record = example.inferred(), OPERATORS[name]
         operands = {p.name: example.operands.get(p.name) for p in record.operands}
         record.evaluate(inferred.outputs, operands, inferred.arguments)
@@ -146,7 +146,7 @@ def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:
 
 #: (operator, shapes of the operands, arguments, what the message says): sizes that are too large.
 REFUSED = [
-    # spec: §8.9.10, calculate conv output size: no check of what is on the way to the output size
+    # spec: §8.9.10, calculate conv output size: intermediate values are not checked
     ("conv2d", [(1, 1, 4, 4), (1, 1, 1, 1)],
      {"padding": [2**31 - 4, 0, 0, 0], "strides": [9**9, 1]}, r"padded extents \[2147483648, 4\]"),
     ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)],
@@ -158,7 +158,7 @@ REFUSED = [
      "padded extents"),
     ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"padding": [2**31, 0, 0, 0]}, "output of height"),
     ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"dilations": [2**32 - 1] * 2}, "output of height"),
-    # Each extent is a dimension, all the elements of the padded input are too many.
+    # Each extent is a valid dimension, but the padded input has too many elements.
     ("conv2d", [(1, 1, 4, 4), (1, 1, 2, 2)], {"padding": [2**16 - 4, 0, 2**16 - 3, 0],
      "strides": [2**15, 2**15]}, r"padded extents \[65536, 65537\], 1 times: 4295032832 elements"),
     ("conv2d", [(2, 3, 4, 4), (1, 3, 2, 2)], {"padding": [2**16 - 4, 0, 2**15 - 4, 0],
@@ -217,7 +217,7 @@ REFUSED = [
     ("expand", [(1, 1)], {"new_shape": [2**16, 2**16]}, "elements"),
     ("expand", [(1, 1)], {"new_shape": [2**32 - 1, 1]}, "dimension"),
     ("reshape", [(4,)], {"new_shape": [2**32 - 1, 4]}, "dimension"),
-    # The element count and the byte length of what operands alone lead to
+    # The element count and the byte length that follow from operands alone
     ("matmul", [(2**16, 1), (1, 2**15)], {}, "elements"),
     ("matmul", [(2**15, 1), (1, 2**15)], {}, "max_tensor_byte_length"),
     ("gemm", [(2**16, 1), (1, 2**15)], {}, "elements"),

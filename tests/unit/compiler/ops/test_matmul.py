@@ -1,4 +1,4 @@
-"""matmul and gemm: validation, shapes, and the references against values worked out otherwise."""
+"""matmul and gemm: validation, shapes, and the references compared with independent values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_matmul_is_a_sum_of_products() -> None:
 def test_float16_sums_in_float32() -> None:
     a = np.full((1, 4096), 0.5, np.float16)
     b = np.full((4096, 1), 0.5, np.float16)
-    # Beyond 512 a float16 sum of quarters would stand still.
+    # Beyond 512 a float16 sum of quarters would stop growing.
     np.testing.assert_array_equal(_compute("matmul", {"a": a, "b": b}), [[1024]])
 
 

@@ -1,4 +1,5 @@
-"""Movement operators: validation, shapes, and the reference against values worked out by hand."""
+"""Movement operators: validation, shapes, and the reference compared with values computed by hand.
+"""
 
 from __future__ import annotations
 

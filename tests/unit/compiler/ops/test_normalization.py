@@ -1,4 +1,4 @@
-"""Records of the normalisations and softmax: shapes, errors, references against the draft's
+"""Records of the normalisations and softmax: shapes, errors, references compared with the draft's
 emulations."""
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def test_output_sizes() -> None:
     uneven = {**window, "strides": (3, 2)}
     assert infer((1, 3, 7, 8), **uneven) == (1, 3, 2, 3)
     assert infer((1, 3, 7, 8), **uneven, output_shape_rounding="ceil") == (1, 3, 3, 4)
-    # output_sizes outranks the rounding, and padding stays.
+    # output_sizes takes precedence over the rounding, and padding stays.
     assert infer((1, 3, 7, 8), **uneven, output_sizes=(3, 4)) == (1, 3, 3, 4)
     padded = {**uneven, "padding": (1, 0, 1, 1)}
     assert infer((1, 3, 7, 8), **padded, output_sizes=(2, 4)) == (1, 3, 2, 4)
@@ -80,7 +80,7 @@ def test_hand_computed() -> None:
     padded = {**window, "padding": [1, 0, 1, 0], "strides": [2, 2]}
     assert compute("average_pool2d", x, **padded)[0, 0].tolist() == [[1, 2.5], [5.5, 7]]
     assert compute("max_pool2d", -x, **padded)[0, 0].tolist() == [[-1, -2], [-4, -5]]
-    # The last window when rounding up reaches beyond the input, or lies outside altogether.
+    # With rounding up, the last window reaches beyond the input, or is entirely outside.
     up = {**window, "strides": [2, 2], "output_shape_rounding": "ceil"}
     assert compute("average_pool2d", x, **up)[0, 0].tolist() == [[3, 4.5], [7.5, 9]]
     outside = {"window_dimensions": [1, 1], "strides": [3, 3], "padding": [0, 1, 0, 1]}

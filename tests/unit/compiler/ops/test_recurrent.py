@@ -1,5 +1,5 @@
-"""Recurrent networks: validation, the references against the specification's emulation code (its
-slips mended), and the decompositions against the references."""
+"""Recurrent networks: validation, the references compared with the specification's emulation code
+(its slips corrected), and the decompositions compared with the references."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FUNCTIONS = {
 
 
 def _arrays(name: str, seed: int = 0, directions: int = 1, data_type: str = "float32") -> dict:
-    """Every operand of an operator, small enough for relu not to explode."""
+    """Every operand of an operator, small enough that relu does not grow without bound."""
     rng = np.random.default_rng(seed)
     gates = 3 if name.startswith("gru") else 4
     shapes = {
@@ -211,7 +211,7 @@ def test_float16_is_rounded_once(name: str) -> None:
     ):
         assert own.dtype == expanded.dtype == np.float16
         np.testing.assert_array_equal(own, other.astype(np.float16))
-        # The order of the sums may tip a rounding.
+        # The order of the sums may change a rounding.
         np.testing.assert_allclose(expanded, own, rtol=1e-3)
 
 

@@ -1,4 +1,5 @@
-"""The record of resample2d: shapes, errors, reference against the draft's example and formulas."""
+"""The record of resample2d: shapes, errors, reference compared with the draft's example and
+formulas."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def test_integers_round_to_nearest() -> None:
 def test_nothing_outgrows_input_and_output(
     mode: str, old: tuple[int, int], new: tuple[int, int]
 ) -> None:
-    """One axis shrinks and the other grows: between them could lie the product of both."""
+    """One axis shrinks and the other grows: an intermediate could have the product of both."""
     x = np.arange(20_000, dtype=np.float32).reshape(1, 1, *old)
     tracemalloc.start()
     try:
@@ -108,13 +109,13 @@ def test_nothing_outgrows_input_and_output(
     finally:
         tracemalloc.stop()
     assert peak < 50 * x.nbytes
-    # The axis that shrinks comes to its middle, the one that grows repeats its only element.
+    # The shrinking axis takes its middle, the growing one repeats its only element.
     middle = 9999.5 if mode == "linear" else 9999
     assert y.shape == (1, 1, *new) and (y == middle).all()
 
 
 def test_either_way_gives_the_same_bits() -> None:
-    """Where the elements are picked first, as the kernel's order computes them."""
+    """If the elements are selected first, in the kernel's order of computation."""
     x = np.random.default_rng(3).integers(-128, 128, (1, 2, 9, 5)).astype(np.int8)
     tall = compute(x, mode="linear", sizes=[4, 11])
     plain = compute(compute(x.astype(np.float32), mode="linear", sizes=[9, 11]), mode="linear",

@@ -167,8 +167,8 @@ def test_what_the_result_is_scaled_by_may_be_multiplied_first(centred):
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 def test_instance_normalization_is_one_kernel(layout):
-    """Over height and width it is a layer normalisation whose scale and bias come after, in its
-    kernel."""
+    """Over height and width it is a layer normalisation; its scale and bias follow, in its kernel.
+    """
     axes, channels = ((2, 3), (6, 1, 1)) if layout == "nchw" else ((1, 2), (6,))
     shape = (2, 6, 5, 4) if layout == "nchw" else (2, 5, 4, 6)
 
@@ -241,7 +241,7 @@ def test_what_is_left_of_another_norm_is_one_by_the_root_mean_square():
     lambda e, x, n: e.mul(e.mul(x, n(0.5)), e.add(e.erf(x), n(1.0))),
     lambda e, x, n: e.mul(e.mul(x, n(0.25)), erf_part(e, x, n, 0)),
     lambda e, x, n: e.mul(e.mul(e.neg(x), n(0.5)), erf_part(e, x, n, 0)),
-    # Numbers of a higher rank make the result's higher too.
+    # Operands of higher rank raise the result's rank too.
     lambda e, x, n: e.mul(e.mul(x, e.constant([[[[0.5]]]], "float32")), erf_part(e, x, n, 0)),
 ])
 def test_refuses(build):
@@ -262,7 +262,7 @@ def mixtures(draw):
                 case 2:
                     x = e.mul(x, e.sigmoid(x))
                 case 3:
-                    # Of two or three numbers alike little more than the rounding would be left.
+                    # Of two or three equal numbers little more than rounding errors would be left.
                     x = norm(e, x, n, axes=draw(st.sampled_from([(2,), (1, 2)])))
                 case 4:
                     x = e.add(x, e.neg(x)) if draw(st.booleans()) else e.neg(x)

@@ -1,5 +1,5 @@
-"""Products with a softmax between them become `attention`, in the forms that real exports have, and
-only where it means the same."""
+"""Products with a softmax between them become `attention`, in the forms of real exports, and only
+where the meaning is the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def number(emit: Emitter, value: float) -> Value:
 
 
 def attended(shape=None, change=lambda emit, scores: scores, **more: Value) -> Graph:
-    """The encoder of our example: keys transposed at once, ``change`` what comes of the scores."""
+    """The encoder of our example: keys are transposed at once; ``change`` modifies the scores."""
     emit = Emitter("layer")
     q, k, v = operands()
     scores = emit.matmul(heads(emit, q), heads(emit, k, 0, 2, 3, 1))
@@ -73,7 +73,7 @@ def test_plain():
     (node,) = [n for n in done.nodes if n.operator.name == "attention"]
     assert node.arguments == {"scale": 1.0, "unseen": -math.inf, "causal": False}
     assert node.label == "layer" and "softmax [layer]" in node.origins
-    # Nothing is left but the ways into and out of the heads.
+    # Only the splitting and joining of heads is left.
     assert sorted(names(done)) == sorted(["attention", *["reshape", "transpose"] * 4])
 
 
@@ -100,7 +100,8 @@ def test_a_quotient_and_a_mask_on_the_left_as_in_older_berts():
 
 
 def test_scaled_operands_as_pytorch_exports_them():
-    """Both are multiplied by the root of the scale, the keys before or after they are turned."""
+    """Both are multiplied by the square root of the scale, the keys before or after their
+    transpose."""
     for after in (False, True):
         emit = Emitter()
         q, k, v = operands()
@@ -139,7 +140,7 @@ def test_causal_masks_are_known(form, low):
 
 
 def test_a_finite_number_for_the_future_counts_where_a_mask_hides_the_past():
-    """Padding on the left: nothing is left of the first queries but what they may not see."""
+    """Padding on the left: the first queries see only masked keys."""
     m = graph_input("m", (B, 1, 1, T))
 
     def change(emit, scores):
@@ -172,7 +173,7 @@ def test_such_a_mask_and_infinity_are_causal():
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_scores_that_are_replaced(hidden):
-    """A finite number for what is not seen counts where a query sees nothing."""
+    """A finite number for masked keys matters if a query sees nothing."""
     seen = graph_input("seen", (B, 1, S, T), "uint8")
 
     def change(emit, scores):
@@ -234,9 +235,9 @@ def refused(change, **more: Value) -> None:
 
 def test_refuses():
     m = graph_input("m", (B, 1, 1, T))
-    # A number after the mask multiplies the mask too.
+    # A factor after the mask multiplies the mask too.
     refused(lambda e, s: e.mul(e.add(s, m), number(e, 0.5)), m=m)
-    # What is added after the choice.
+    # An addition after the selection.
     tri = np.tri(S, T, dtype=np.uint8)
     refused(lambda e, s: e.add(e.where(e.constant(tri), s, number(e, -9.0)), m), m=m)
     refused(lambda e, s: e.tanh(s))
@@ -244,7 +245,7 @@ def test_refuses():
     refused(lambda e, s: e.div(number(e, 3.0), s))
     # A factor of several numbers.
     refused(lambda e, s: e.mul(s, e.constant(np.arange(T), "float32")))
-    # A mask that makes more scores than there were.
+    # A mask that enlarges the scores.
     wide = graph_input("wide", (3, B, H, S, T))
     emit = Emitter()
     q, k, v = operands()
@@ -279,7 +280,8 @@ def test_devices_and_operators_that_it_leaves_alone(options):
 
 @st.composite
 def chains(draw) -> Graph:
-    """Scores with some of what exporters put between product and softmax, in any order."""
+    """Scores with some of the operators that exporters put between product and softmax, in any
+    order."""
     m, seen = graph_input("m", (B, 1, S, T)), graph_input("seen", (S, T), "uint8")
 
     def change(emit, scores):

@@ -1,4 +1,4 @@
-"""Attention is known in every usual form."""
+"""Attention is recognised in every usual form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attention(form: Form) -> Graph:
 
 
 def fused(form: Form) -> Node:
-    """The one attention that the form becomes, with the same results."""
+    """The single attention that the form becomes, with the same results."""
     graph = attention(form)
     compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
     done = run_passes([FUSE_ATTENTION], graph, compilation, remove_dead_code)
@@ -86,14 +86,14 @@ def test_heads(heads):
 
 @pytest.mark.parametrize("mask", ["none", "padding", "where", "bias", "causal where"])
 def test_rows_of_all_heads_whose_masks_are_added_by_heads(mask):
-    """As BART and CLIP are written."""
+    """As in BART and CLIP."""
     node = fused(Form(shape="rows, masks by heads", mask=mask, scale="query first"))
     assert node.operands["query"].shape == (B, H, 3, D)
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "where", "causal where"])
 def test_a_softmax_of_half_precision_in_single(mask):
-    """As Llama is written: the kernel computes in float32 whatever it loads and stores."""
+    """As in Llama: the kernel computes in float32 whatever it loads and stores."""
     fused(Form(data_type="float16", wide_softmax=True, mask=mask, scale="mul"))
 
 
@@ -104,7 +104,7 @@ def test_a_large_mask_that_is_not_folded_is_looked_into():
 
 def test_it_is_for_every_device_but_those_of_software():
     names = ("adreno_minimum", "amd_rdna3", "intel_arc", "nvidia_h200", "llvmpipe")
-    taken = {name for name in names if takes_attention(stored_profile(name))}
+    taken = {name for name in names if takes_attention(Compilation(stored_profile(name)))}
     assert {"amd_rdna3", "intel_arc", "nvidia_h200"} <= taken and "llvmpipe" not in taken
 
 

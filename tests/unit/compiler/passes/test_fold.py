@@ -1,4 +1,4 @@
-"""Constant folding: what graphs may share of its results."""
+"""Constant folding: which results graphs may share."""
 
 import numpy as np
 

@@ -67,26 +67,26 @@ NORM = "%y = batch_normalization(%c, %m, %v, scale=%s, bias=%b"
 
 
 @pytest.mark.parametrize("text", [
-    # Statistics, or parts of the convolution, that are not known.
+    # Statistics, or parts of the convolution, that are not constant.
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %i, %v)",
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %i)",
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, scale=%i)",
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, bias=%i)",
     "%c = conv2d(%x, %w, bias=%i)\n" + NORM + ")",
-    # Constant tensors: on the device alone.
+    # Constant tensors exist only on the device.
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %t, %v)",
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, scale=%t)",
     "%c = conv2d(%x, %w, bias=%t)\n" + NORM + ")",
     "constant %u: float32[6, 4, 3, 3] = tensor(u)\n%c = conv2d(%x, %u)\n" + NORM + ")",
     "input %u: float32[6, 4, 3, 3]\n%c = conv2d(%x, %u)\n" + NORM + ")",
-    # The convolution's result is needed as it is.
+    # The convolution's own result is needed.
     "%c = conv2d(%x, %w)\n" + NORM + ")\noutput c = %c",
     "%c = conv2d(%x, %w)\n" + NORM + ")\n%e = exp(%c)\noutput c = %e",
-    # The filter would be there twice.
+    # The filter would exist twice.
     "%c = conv2d(%x, %w)\n%d = conv2d(%x, %w)\n" + NORM + ")\noutput d = %d",
-    # Another axis than the channels'.
+    # Another axis than the channels.
     "%c = conv2d(%x, %w, padding=(2, 1, 1, 1))\n" + NORM + ", axis=2)",
-    # Numbers that would not survive: 1/√0, √ of a negative number, a product beyond the type.
+    # Unrepresentable numbers: 1/√0, √ of a negative number, a product beyond the type.
     "%c = conv2d(%x, %w)\n" + NORM + ", epsilon=0)",
     "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %m, epsilon=-2)",
     "constant %h: float32[6] = 1e38\n%c = conv2d(%x, %w)\n"
@@ -98,7 +98,7 @@ NORM = "%y = batch_normalization(%c, %m, %v, scale=%s, bias=%b"
 def test_refuses(text):
     graph = parse(f"{HEAD}{text}\noutput y = %y")
     assert fold(graph) is graph
-    # It is not for another reason.
+    # These are not folded for another reason.
     plain = parse(f"{HEAD}%c = conv2d(%x, %w, bias=%b)\n{NORM})\noutput y = %y")
     assert len(fold(plain).nodes) == 1
 
@@ -171,13 +171,13 @@ def test_the_meaning_is_kept(operator, data_type):
         conv, norm = graph.nodes
         done = fold(graph)
         if done is graph:
-            # A channel would vanish: numbers between -1 and 1 don't do that in float32.
+            # A channel would vanish: numbers between -1 and 1 don't cause that in float32.
             assert data_type == "float16"
             return
         folds += 1
         (joined,) = done.nodes
         assert joined.origins == (operator, "batch_normalization")
-        # The bound: a few roundings of what is summed, all terms taken positive.
+        # The bound: a few roundings of the sum, with all terms taken positive.
         statistics = {
             n: v.data.astype(np.float64) for n, v in norm.operands.items() if n != "input"
         }

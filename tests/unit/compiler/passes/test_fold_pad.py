@@ -92,7 +92,7 @@ PAD = "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 0, 1, 1)"
 
 
 @pytest.mark.parametrize("text", [
-    # A mean counts the zeros that it is given, and not its own padding.
+    # A mean counts zeros in its input, but not its own padding.
     PAD + ")\n%y = average_pool2d(%p, window_dimensions=(2, 2))",
     # Elements below the value would be lost.
     PAD + ")\n%y = max_pool2d(%p, window_dimensions=(2, 2))",
@@ -106,11 +106,11 @@ PAD = "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 0, 1, 1)"
     PAD + ', mode="edge")\n%y = conv2d(%p, %w)',
     PAD + ', mode="reflection")\n%y = conv2d(%p, %w)',
     PAD + ', mode="reflection")\n%y = l2_pool2d(%p, window_dimensions=(2, 2))',
-    # The padding of a transposed convolution is cut off its output.
+    # The padding of a transposed convolution crops its output.
     PAD + ")\n%y = conv_transpose2d(%p, %wt)",
-    # A product, which runs faster than a convolution that looks for the border.
+    # A product, which runs faster than a convolution that checks for the border.
     PAD + ")\n%y = conv2d(%p, %w1)",
-    # Height and width alone can be padded.
+    # Only height and width can be padded.
     "%p = pad(%x, beginning_padding=(1, 0, 1, 1), ending_padding=(0, 0, 1, 1))\n"
     "%y = conv2d(%p, %w)",
     "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 4, 1, 1))\n"
@@ -156,7 +156,7 @@ def padded_windows(draw, kind):
     types = ["float32", "float16"] + (["int32", "uint8"] if kind == "max_pool2d" else [])
     data_type = draw(st.sampled_from(types))
     x = graph_input("x", tuple(sizes[letter] for letter in layout), data_type)
-    # Little padding too, so that every window of some poolings holds an element.
+    # Little padding too, so that every window of some poolings contains an element.
     most = draw(st.integers(1, 3))
     edges = [
         [draw(st.integers(0, most)) if letter in "hw" else 0 for letter in layout] for _ in range(2)
@@ -201,7 +201,7 @@ def _pair(low: int, high: int):
 def test_the_meaning_is_kept(kind):
     folds = 0
 
-    # Of fewer, too few may be what the pass folds.
+    # With fewer examples, the pass might find too few to fold.
     @settings(max_examples=max(100, settings.default.max_examples))
     @given(padded_windows(kind), st.integers(0, 5))
     def check(graph, seed):

@@ -1,4 +1,4 @@
-"""Products of two dequantised tensors: which are summed up as integers, and that they mean the
+"""Products of two dequantised tensors: which are summed as integers, and that the result is the
 same."""
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ GPU, SOFTWARE = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
 
 
 def rewritten(graph: Graph, **options: Any) -> Graph:
-    """The graph after the pass, whose results are at most as wrong as before: against float64."""
+    """The graph after the pass, whose results are at most as inaccurate as before, compared with
+    float64."""
     compilation = Compilation(**{"profile": GPU, "verify": True} | options)
     done = run_passes([INTEGER_PRODUCTS], graph, compilation, remove_dead_code)
     feeds = random_feeds(graph)
@@ -51,7 +52,7 @@ def activations(
     emit: Emitter, shape: tuple[int, ...] = (24, 40), data_type: str = "uint8", zero: int = 120,
     kind: str = "float32", scales: tuple[int, ...] | None = None,
 ) -> tuple[Value, Value]:
-    """An input of integers, and the same dequantised."""
+    """An integer input, and the same input dequantised."""
     x = graph_input("x", shape, data_type)
     scales = scales or (1,) * len(shape)
     scale = np.linspace(0.02, 0.03, int(np.prod(scales))).reshape(scales).astype(kind)
@@ -157,7 +158,7 @@ def test_what_stays(left: dict[str, Any], right: dict[str, Any]) -> None:
 
 
 def test_the_longest_sum_is_exact() -> None:
-    """All products the largest there are: their sum is just below 2³¹."""
+    """All products are maximal: their sum is just below 2³¹."""
     inner = 33025
     emit = Emitter()
     x, a = activations(emit, (16, inner), zero=0)
@@ -200,7 +201,7 @@ def test_it_is_one_kernel_with_what_follows(name: str) -> None:
 
 
 def test_without_its_shader_the_product_is_one_of_floats() -> None:
-    """A compiler that knows no instructions by their numbers."""
+    """A compiler without instructions by number."""
     emit = Emitter()
     x, a = activations(emit)
     y = emit.relu(emit.matmul(a, weights(emit, zero=5)))

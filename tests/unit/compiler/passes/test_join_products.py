@@ -1,4 +1,4 @@
-"""Products that share an operand become one whose slices are read where they lie."""
+"""Products that share an operand become one product whose slices are read in place."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def attention(emit: Emitter, linear, width: int = H * D) -> tuple[Value, Value]:
-    """Of x [2, 6, 8]: ``linear(name, x)`` projects it for queries, keys and values."""
+    """From x [2, 6, 8]: ``linear(name, x)`` projects it to queries, keys and values."""
     x = graph_input("x", (B, S, K))
 
     def heads(name: str) -> Value:
@@ -185,7 +185,7 @@ SHARED = weight(0, K, 4)
 @pytest.mark.parametrize("graph", [
     # Rows of 6 elements would not begin at multiples of 4.
     pair(lambda e, x: e.matmul(x, weight(0, K, 6))),
-    # A weight that two read would be there twice.
+    # A weight with two readers would exist twice.
     pair(lambda e, x: e.matmul(x, SHARED)),
     pair(lambda e, x: e.matmul(e.neg(x), weight(0, K, 4))),
     pair(lambda e, x: e.gemm(x, weight(0, K, 4), alpha=0.5)),
@@ -193,12 +193,12 @@ SHARED = weight(0, K, 4)
     pair(plain, lambda e, x: e.gemm(x, weight(1, K, 4))),
     pair(plain, lambda e, x: e.add(e.matmul(x, weight(1, K, 4)), weight(2, 4))),
     pair(plain, lambda e, x: e.mul(e.matmul(x, weight(1, K, 4)), weight(2, 4))),
-    # Rows of which each element of the result has another number.
+    # Rows in which each element of the result has another number.
     pair(lambda e, x: e.mul(e.matmul(x, weight(1, K, 4)), weight(2, 4, 1))),
     # Integers less different zero points.
     pair(*(lambda e, x, z=z: e.quantized_matmul(
         x, e.constant(np.ones((K, 4), np.int8)), zero_point=z) for z in (0, 1))),
-    # What is done to the product alone would be a kernel of its own.
+    # Operators on the product alone would be a separate kernel.
     pair(plain, change=lambda e, y: e.relu(y)),
 ])
 def test_refuses(graph):
@@ -219,7 +219,7 @@ def test_an_output_and_operators_on_the_cpu_are_left_alone():
 
 @st.composite
 def projections(draw):
-    """Some products of x with and without bias, some of which are read as slices can be."""
+    """Some products of x with and without bias, some of which can be read as slices."""
     emit = Emitter()
     x = graph_input("x", (4, K))
     made = []

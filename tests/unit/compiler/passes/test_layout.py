@@ -1,4 +1,4 @@
-"""Layouts of whole regions: what is rewritten, what stays, and that the meaning does."""
+"""Layouts of whole regions: what is rewritten, what stays, and that the results are equal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
-from webnn_vk.compiler.passes import (
-    LAYOUT,
-    Compilation,
-    assign_layouts,
-    remove_dead_code,
-    run_passes,
-)
+from webnn_vk.compiler.passes import LAYOUT, Compilation, remove_dead_code, run_passes
 
 HEAD = """
 input %x: float32[2, 6, 5, 4]
@@ -30,10 +25,17 @@ constant %deep: float32[1, 3, 3, 6] = random(d)
 LAST, FIRST = "(0, 2, 3, 1)", "(0, 3, 1, 2)"
 
 
+def assigned(
+    graph: Graph, kept: frozenset[str] = frozenset(), software: bool = False
+) -> Graph:
+    profile = stored_profile("llvmpipe") if software else None
+    return LAYOUT.run(graph, Compilation(profile, force_cpu=kept))
+
+
 def laid_out(text: str, **settings: bool) -> tuple[Graph, list[str]]:
     """The graph after the pass, which computes the same, and the names of its operators."""
     graph = parse(HEAD + text)
-    done = remove_dead_code(assign_layouts(graph, **settings))
+    done = remove_dead_code(assigned(graph, **settings))
     assert_same_results(graph, done)
     return done, [node.operator.name for node in done.nodes]
 
@@ -60,7 +62,7 @@ output y = %y
 
 
 def test_islands_of_the_other_layout_join_the_region():
-    """What stays is the transpose of the input: its layout is given."""
+    """Only the transpose of the input stays: the input's layout is given."""
     _, names = laid_out(f"""
 %a = conv2d(%x, %first)
 %b = transpose(%a, permutation={LAST})
@@ -77,9 +79,9 @@ output y = %h
 
 
 @pytest.mark.parametrize(("body", "expected"), [
-    # Nothing to win: the convolution needs the input as it is, the output is transposed.
+    # No gain: the convolution needs the input in this layout, the output is transposed.
     (f"%y = transpose(%a, permutation={LAST})", ["conv2d", "transpose"]),
-    # A reshape needs its operand as it is.
+    # A reshape needs its operand in this layout.
     (
         f"%t = transpose(%a, permutation={LAST})\n"
         "%r = reshape(%t, new_shape=(12, 6))\n%y = relu(%r)",
@@ -88,8 +90,8 @@ output y = %h
 ])
 def test_what_is_transposed_once_anyway_stays_as_it_is(body, expected):
     graph = parse(HEAD + "%a = conv2d(%x, %first)\n" + body + "\noutput y = %y")
-    done = assign_layouts(graph)
-    # The larger tensor is the input: transposing it instead would win nothing.
+    done = assigned(graph)
+    # The larger tensor is the input: transposing it instead would gain nothing.
     assert done is graph
     assert [node.operator.name for node in done.nodes] == expected
 
@@ -151,14 +153,14 @@ constant %pos: float32[4] = [1, 2, 3, 4]
 %y = transpose(%d, permutation={LAST})
 output y = %y
 """)
-    done = remove_dead_code(assign_layouts(graph))
+    done = remove_dead_code(assigned(graph))
     assert_same_results(graph, done)
     rank4 = [n for n in done.nodes if n.operator.name == "transpose" and n.output.shape != (5, 6)]
     assert not rank4
 
 
 @pytest.mark.parametrize("operator", [
-    # What has one layout: its operand comes back, and the region ends.
+    # An operator with one layout: its operand is transposed back, and the region ends.
     "%c = cumulative_sum(%b, axis=1)",
     "%c = triangular(%b)",
     "%c = reduce_sum(%b, axes=(2,), keep_dimensions=False)",
@@ -179,7 +181,7 @@ output z = %e
 
 
 def test_parts_of_a_concat_lie_in_place_where_channels_are_first():
-    """Channels of one image are joined without a copy: that decides, where transposes don't."""
+    """Channels of one image are joined without a copy: this decides if transposes don't."""
     text = """
 input %x: float32[1, 8, 8, 4]
 constant %w: float32[4, 4, 3, 3] = random(w)
@@ -191,7 +193,7 @@ constant %w: float32[4, 4, 3, 3] = random(w)
 output y = %r
 """
     graph = parse(text)
-    assert assign_layouts(graph) is graph
+    assert assigned(graph) is graph
 
 
 def test_single_channels_last_are_dear_on_software():
@@ -214,7 +216,7 @@ def test_operators_that_are_kept_end_a_region():
 %y = transpose(%b, permutation={LAST})
 output y = %y
 """)
-    assert assign_layouts(graph, frozenset({"relu"})) is graph
+    assert assigned(graph, frozenset({"relu"})) is graph
     compilation = Compilation(verify=True)
     done = run_passes([LAYOUT], graph, compilation, remove_dead_code)
     assert [node.operator.name for node in done.nodes] == ["relu"]
@@ -282,7 +284,7 @@ def moved_bytes(graph: Graph) -> int:
 @settings(deadline=None)
 @given(regions(), st.booleans())
 def test_random_regions_keep_their_meaning(graph, software):
-    done = remove_dead_code(assign_layouts(graph, software=software))
+    done = remove_dead_code(assigned(graph, software=software))
     assert_same_results(graph, done)
     if not any(node.operator.name in ("concat", "conv2d") for node in graph.nodes):
         assert moved_bytes(done) <= moved_bytes(remove_dead_code(graph))

@@ -9,14 +9,10 @@ from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.lowering import Decompose
-from webnn_vk.compiler.passes import (
-    Compilation,
-    decompose,
-    fold_constants,
-    order,
-    place,
-    remove_dead_code,
-)
+from webnn_vk.compiler.passes import Compilation, remove_dead_code
+from webnn_vk.compiler.passes.decompose import decompose
+from webnn_vk.compiler.passes.fold import fold_constants
+from webnn_vk.compiler.passes.place import order, place
 
 
 def fold(graph: Graph) -> tuple[Graph, tuple[str, ...]]:

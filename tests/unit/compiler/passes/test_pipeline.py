@@ -1,4 +1,4 @@
-"""The runner, on graphs and on anything else that verifies itself and has a text."""
+"""The pass runner, on graphs and on any object that verifies itself and has a text."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,19 +19,19 @@ from webnn_vk.compiler.passes import (
     ORDER,
     Compilation,
     Dump,
-    Notes,
     Pass,
     check_skipped,
     remove_dead_code,
     run_passes,
 )
+from webnn_vk.compiler.passes.pipeline import Notes
 from webnn_vk.compiler.program import Target, check_skip, compile_program
 from webnn_vk.support.settings import verify_passes
 
 
 @dataclass(frozen=True)
 class Word:
-    """The least that the runner takes: valid while it has no "x"."""
+    """The minimal interface for the runner: valid while it has no "x"."""
 
     text: str
 
@@ -85,7 +85,7 @@ def test_a_pass_runs_until_nothing_changes():
         return word
 
     assert run([Pass("shorter", shorter, rounds=5)], Word("abcde"), clean)[0] == "cde"
-    # Only what changed is cleaned up.
+    # Only changed objects are cleaned up.
     assert cleaned == ["bcde", "cde"]
     assert run([Pass("shorter", shorter)], Word("abcde"))[0] == "bcde"
 
@@ -110,7 +110,7 @@ def test_texts_are_dumped_in_order(tmp_path: Path):
     assert [f.read_text() for f in files] == ["\n", "a\n", "ac\n", "\n", "d\n"]
     other = Dump.within(tmp_path / "deep" / "er")
     assert (dump.folder.name, other.folder.name) == ("graph-0000", "graph-0001")
-    # A folder that another process has made meanwhile is passed over.
+    # A folder that another process has made meanwhile is skipped.
     (dump.folder.parent / "graph-0003").mkdir()
     (dump.folder.parent / "graph-0004").mkdir()
     assert Dump.within(tmp_path / "deep" / "er").folder.name == "graph-0005"
@@ -198,6 +198,6 @@ def test_the_pipelines_keep_the_meaning(random_graph):
         assert all(n.origins for n in done.nodes)
         for name, array in evaluate(done, **feeds).items():
             np.testing.assert_array_equal(array, expected[name])
-        # What is done once is done, and the graph that was given is as it was.
+        # A second run changes nothing, and the given graph is unchanged.
         assert_same(run_passes(passes, done, replace(compilation, notes=Notes())), done)
         assert str(graph) == before

@@ -1,5 +1,5 @@
-"""Products and convolutions of dequantised weights: which read the integers, and that it means the
-same."""
+"""Products and convolutions of dequantised weights: which read the integers, and that the results
+are equal."""
 
 from __future__ import annotations
 
@@ -129,8 +129,7 @@ def test_gemm(
 def test_scales_of_blocks_are_multiplied_where_weights_are_loaded(
     turned: bool, data_type: str, zero: int | None, kind: str
 ) -> None:
-    """Zero points of blocks are subtracted at once, where 8 bits hold the result, as those of 4
-    bits do."""
+    """Zero points of blocks are subtracted at once if 8 bits hold the result, as for 4 bits."""
     rng = np.random.default_rng(2)
     emit = Emitter()
     x = graph_input("x", (3, 128), kind)
@@ -185,7 +184,7 @@ def test_on_software_devices_the_weights_become_floats() -> None:
     y = emit.matmul(emit.matmul(x, only), turned)
     graph = graph_of(emit, {"y": y, "rows": emit.gather(table, ids)}, x, ids)
     done = fused(graph, profile=SOFTWARE)
-    # What a gather reads a few rows of stays small.
+    # A gather's weights, of which it reads a few rows, stay small.
     assert names(done) == ["dequantize_linear", "transpose", "matmul", "matmul", "gather"]
 
 
@@ -194,7 +193,7 @@ def convolution(
     bias: bool = True, layout: str = "nchw", filter_layout: str = "oihw", along: str = "o",
     pad: bool = False, taps: int = 3,
 ) -> Graph:
-    """A convolution of 16 channels to 32, whose filter is dequantised with so many scales."""
+    """A convolution of 16 channels to 32, whose filter is dequantised with this many scales."""
     rng = np.random.default_rng(5)
     emit = Emitter()
     sizes = {"n": 1, "c": 16, "h": 6, "w": 5}

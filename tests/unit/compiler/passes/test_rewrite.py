@@ -9,19 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.graphs import assert_text, evaluate, graph_input, graph_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
-from webnn_vk.compiler.passes import (
-    Anything,
-    Compilation,
-    Constant,
-    Maybe,
-    Op,
-    apply_rewrites,
-    remove_dead_code,
-    rewrite,
-    rewrite_pass,
-    run_passes,
-)
-from webnn_vk.compiler.passes.rewrite import Substitution
+from webnn_vk.compiler.passes import Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.passes.patterns import Anything, Constant, Maybe, Op
+from webnn_vk.compiler.passes.rewrite import Substitution, apply_rewrites, rewrite, rewrite_pass
 
 HEAD = "input %a: float32[2, 2]\ninput %b: float32[2, 2]\n"
 
@@ -56,7 +46,7 @@ def rewritten(text: str, *rules, **options) -> Graph:
 
 
 def fits(pattern: Op, text: str) -> int:
-    """In how many ways the pattern fits in a graph."""
+    """The number of matches of the pattern in a graph."""
     count = 0
 
     def build(match, emit):
@@ -84,7 +74,7 @@ def test_what_is_built_is_looked_at_again():
     chain = "".join(f"%{i + 1} = neg(%{i})\n" for i in range(6, 106))
     graph = rewritten(f"%6 = exp(%a)\n{chain}output y = %106")
     assert [n.operator.name for n in graph.nodes] == ["exp"]
-    # The first rewrite's node is the root of the next: a − (−b) is looked at once it is there.
+    # The first rewrite's node is the root of the next match: a − (−b) is matched once it exists.
     minus = rewrite(Op("sub", a="x", b=Op("neg", input="y")))(
         lambda match, emit: emit.add(match["x"], match["y"])
     )
@@ -147,7 +137,7 @@ def test_one_word_stands_for_one_value():
     same = Op("mul", a=Op("exp", bind="e"), b=Op("exp", bind="e"))
     assert fits(same, "%e = exp(%a)\n%o = mul(%e, %e)\noutput y = %o") == 1
     assert fits(same, "%e = exp(%a)\n%f = exp(%a)\n%o = mul(%e, %f)\noutput y = %o") == 0
-    # A word chosen below is known beside: every combination is tried.
+    # Words chosen below are also fixed here: every combination is tried.
     crossed = Op(
         "add",
         a=Op("mul", a="x", b="y", commutative=True),
@@ -175,7 +165,7 @@ def test_one_word_stands_for_one_value():
     (Op("concat", inputs=["x", Op("neg")]), "%n = neg(%b)\n%o = concat([%a, %n], axis=0)", 1),
     (Op("concat", inputs=["x", Op("neg")]), "%n = neg(%b)\n%o = concat([%n, %a], axis=0)", 0),
     (Op("concat", inputs=["x"]), "%o = concat([%a, %a], axis=0)", 0),
-    # A node with several results is none that a pattern looks through.
+    # A pattern doesn't look through nodes with several results.
     (Op("relu", input=Op("split")), "%o, %p = split(%a, splits=2)\n%q = relu(%p)", 0),
     (Op("relu", input=Op("neg", single_use=True)), "%n = neg(%a)\n%o = relu(%n)", 1),
     (Op("relu", input=Op("neg", single_use=True)), "%n = neg(%a)\n%m = exp(%n)\n%o = relu(%n)", 0),
@@ -188,7 +178,7 @@ def test_what_fits(pattern, text, count):
 
 @pytest.mark.parametrize(("constant", "count"), [
     ("constant %c: float32[2] = [1, 2]\n%o = add(%a, %c)", 1),
-    # Known to the device alone.
+    # Constant only on the device.
     ("constant %c: float32[2] = tensor(0)\n%o = add(%a, %c)", 0),
     ("%o = add(%a, %b)", 0),
     ("constant %c: float32[2] = [1, 2]\n%d = sub(%b, %c)\n%o = add(%a, %c)", 1),
@@ -296,7 +286,7 @@ def test_the_work_does_not_grow_with_the_readers_of_a_value():
 
 
 class Counting:
-    """Counts how often operands are looked up, in all the mappings it hands out."""
+    """Counts lookups of operands in all mappings that it returns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -348,13 +338,13 @@ def test_a_value_replaced_many_times_is_found_in_one_step():
 
 @st.composite
 def random_graphs(draw):
-    """Random graphs of the operators that the rules know, on two square inputs; the numbers stay
-    small integers, so that every order of summing is exact."""
+    """Random graphs of the rules' operators, on two square inputs; numbers stay small integers, so
+    that every order of summing is exact."""
     emit = Emitter()
     a, b = graph_input("a", (2, 2)), graph_input("b", (2, 2))
     values = [a, b, emit.constant(np.array([[1, -2], [3, 4]], np.float32))]
     for _ in range(draw(st.integers(1, 14))):
-        # Recent values more often: chains are what is looked for.
+        # Recent values more often: the test needs chains.
         pick = st.integers(max(0, len(values) - 4), len(values) - 1)
         x, y = values[draw(pick)], values[draw(pick)]
         kind = draw(st.sampled_from(["neg", "relu", "transpose", "add", "matmul"]))

@@ -1,5 +1,5 @@
-"""The passes that every graph goes through: text in, text out, and the same meaning before and
-after on random graphs."""
+"""The passes that every graph goes through: text in, text out, and equal results before and after
+on random graphs."""
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_text_in_text_out(step, before, after):
     graph = parse(before)
     assert_text(run_passes([step], graph, DEVICE), after)
     assert_text(graph, before)
-    # There is nothing more to do, and only placement says the same once more.
+    # Nothing is left to do, and only placement repeats its result.
     done = parse(after)
     again = step.run(done, DEVICE)
     assert again is done or step in (PLACE, ORDER) and str(again) == str(done)
@@ -151,7 +151,7 @@ def test_text_in_text_out(step, before, after):
 def test_the_meaning_is_kept(step):
     changes = 0
 
-    # Few random graphs give a pass something to do.
+    # Few random graphs give a pass anything to do.
     @settings(max_examples=max(200, settings.default.max_examples))
     @given(graphs())
     def check(random_graph):
@@ -160,7 +160,7 @@ def test_the_meaning_is_kept(step):
         if step is ORDER:
             graph = PLACE.run(graph, DEVICE)
         if step is DEAD_CODE:
-            # What the other outputs need becomes dead.
+            # Nodes that only the other outputs need become dead.
             name = min(graph.outputs)
             graph = type(graph)(graph.inputs, {name: graph.outputs[name]}, graph.nodes)
         feeds = {n: random_graph.sources[int(n[1:])] for n in graph.inputs}

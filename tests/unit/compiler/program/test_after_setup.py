@@ -29,7 +29,7 @@ def test_packed_forms_become_constants():
     form = after_setup(program)
     verify(form.program)
     assert form.program.setup == ()
-    # The first is read as it is too; of the second only the packed form is left.
+    # The first is also read unpacked; of the second only the packed form is left.
     kinds = [program.slots[slot].kind for slot in form.sources]
     assert sorted(kinds) == ["constant", "packed", "packed"]
     sizes = [descriptor.byte_length for descriptor in form.program.constants]

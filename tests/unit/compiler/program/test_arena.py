@@ -8,7 +8,7 @@ from tests.support.counting import calls_of
 from webnn_vk.compiler.program.arena import (
     ALIGNMENT,
     ArenaPlanner,
-    Life,
+    Lifetime,
     liveness_bound,
     placed_within,
 )
@@ -65,7 +65,7 @@ def test_blocks_and_their_limit():
 
 
 def _busy(count: int) -> None:
-    """Many ranges free at once, of many sizes, among as many that are not."""
+    """Many free ranges at once, of many sizes, among as many used ones."""
     chance = random.Random(1)
     planner = ArenaPlanner(1 << 40)
     sizes = [chance.randint(1, 100_000) for _ in range(count)]
@@ -82,7 +82,7 @@ def test_work_grows_with_the_ranges_not_their_square():
 
 _LIVES = st.lists(
     st.builds(
-        lambda size, first, length: Life(size, first, first + length),
+        lambda size, first, length: Lifetime(size, first, first + length),
         st.integers(1, 5000), st.integers(0, 20), st.integers(0, 8),
     ),
     max_size=30,
@@ -90,34 +90,35 @@ _LIVES = st.lists(
 
 
 @given(_LIVES)
-def test_places_within_lie_apart_while_both_live(lives):
-    wanted = liveness_bound(lives)
-    offsets, total = placed_within(lives, wanted, 20 * len(lives) ** 2)
+def test_places_within_lie_apart_while_both_live(lifetimes):
+    wanted = liveness_bound(lifetimes)
+    offsets, total = placed_within(lifetimes, wanted, 20 * len(lifetimes) ** 2)
     assert total >= wanted
-    ends = [o + -(-v.size // ALIGNMENT) * ALIGNMENT for o, v in zip(offsets, lives, strict=True)]
+    pairs = zip(offsets, lifetimes, strict=True)
+    ends = [o + -(-v.size // ALIGNMENT) * ALIGNMENT for o, v in pairs]
     assert max(ends, default=0) == total and not any(o % ALIGNMENT for o in offsets)
-    for n, life in enumerate(lives):
-        for m, other in enumerate(lives[:n]):
+    for n, life in enumerate(lifetimes):
+        for m, other in enumerate(lifetimes[:n]):
             if life.first <= other.last and other.first <= life.last:
                 assert ends[n] <= offsets[m] or ends[m] <= offsets[n]
 
 
 @given(_LIVES)
-def test_the_bound_is_what_lives_at_one_time(lives):
+def test_the_bound_is_what_lives_at_one_time(lifetimes):
     alive = [
-        sum(-(-v.size // ALIGNMENT) * ALIGNMENT for v in lives if v.first <= now <= v.last)
+        sum(-(-v.size // ALIGNMENT) * ALIGNMENT for v in lifetimes if v.first <= now <= v.last)
         for now in range(30)
     ]
-    assert liveness_bound(lives) == max(alive, default=0)
+    assert liveness_bound(lifetimes) == max(alive, default=0)
 
 
 def test_what_does_not_fit_is_placed_first_in_the_next_plan():
-    # Residuals of a network: each lives with the one before and the one after, and with smaller
-    # ones in between that need all that is left together.
-    lives = [Life(400, 14, 24), Life(400, 24, 34), Life(225, 18, 20), Life(225, 20, 22)]
-    lives += [Life(100, 22, 24), Life(225, 28, 30), Life(225, 30, 32), Life(100, 32, 34)]
-    lives = [Life(size * ALIGNMENT, first, last) for size, first, last in lives]
-    bound = liveness_bound(lives)
+    # Residuals of a network: each lives together with the previous and the next one, and with
+    # smaller ones in between that need all remaining memory.
+    lives = [(400, 14, 24), (400, 24, 34), (225, 18, 20), (225, 20, 22)]
+    lives += [(100, 22, 24), (225, 28, 30), (225, 30, 32), (100, 32, 34)]
+    lifetimes = [Lifetime(size * ALIGNMENT, first, last) for size, first, last in lives]
+    bound = liveness_bound(lifetimes)
     assert bound == 900 * ALIGNMENT
-    assert placed_within(lives, bound, 0)[1] > bound
-    assert placed_within(lives, bound, 1000)[1] == bound
+    assert placed_within(lifetimes, bound, 0)[1] > bound
+    assert placed_within(lifetimes, bound, 1000)[1] == bound

@@ -5,7 +5,6 @@ from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Node
 from webnn_vk.compiler.program import (
-    BarrierStep,
     CopyStep,
     DeviceSegment,
     DispatchStep,
@@ -13,6 +12,7 @@ from webnn_vk.compiler.program import (
     Target,
     compile_program,
 )
+from webnn_vk.compiler.program.program import BarrierStep
 
 
 def chain(*operators: str):
@@ -76,7 +76,7 @@ def test_views_cost_nothing_until_they_are_outputs():
     unfused = Target(stored_profile(), skip=("fuse",))
     program, _ = compile_program(graph_of(emit, {"y": y}, a), unfused)
     assert kinds(program) == [["DispatchStep", "BarrierStep", "DispatchStep"]]
-    # A view of a view is the first one's source, whose memory nothing takes meanwhile.
+    # A view of a view refers to the first one's source, whose memory is not reused meanwhile.
     emit = Emitter()
     twice = emit.reshape(emit.reshape(emit.exp(a), (3, 4)), (2, 6))
     graph = graph_of(emit, {"y": emit.mul(twice, emit.sqrt(a))}, a)

@@ -1,5 +1,5 @@
-"""Whole models compiled for every stored profile: changes show as a diff of text. For what the
-profiles are, and which of them share a file, see `tests/support/profiles` and
+"""Whole models compiled for every stored profile: changes show as a diff of text. For the profiles,
+and which of them share a file, see `tests/support/profiles` and
 ``tests/unit/compiler/goldens/README.md``.
 
     pytest tests/unit/compiler/program/test_golden_programs.py --update-golden

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_vk.compiler.program import Slot
 from webnn_vk.compiler.program.memory import plan_memory, stack_scratch
+from webnn_vk.compiler.program.program import Slot
 
 LIMIT = 4096
 
@@ -63,7 +63,7 @@ def test_whole_blocks_are_of_one_slot_at_a_time(data):
         for m, others in used.items():
             if m != n and times[0] <= others[-1] and others[0] <= times[-1]:
                 assert plan.slots[m].index != slot.index
-    # As many as live at one time at most.
+    # At most as many as are alive at one time.
     alive = [sum(t[0] <= now <= t[-1] for t in used.values()) for now in range(len(uses))]
     assert len(plan.arenas) == max(alive, default=0)
 

@@ -1,4 +1,5 @@
-"""Memory that whole models need: intermediates near what lives at one time, weights once."""
+"""Memory that whole models need: intermediates close to the minimum given by their lifetimes,
+weights once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.support import models
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, Settings
 from webnn_vk.compiler.program import Program, Target, compile_program
-from webnn_vk.compiler.program.arena import Life, liveness_bound
+from webnn_vk.compiler.program.arena import Lifetime, liveness_bound
 from webnn_vk.compiler.program.program import BarrierStep
 
 
@@ -41,8 +42,7 @@ def graph(request: Any) -> Iterator[Any]:
 
 
 def least_arena(program: Program) -> int:
-    """Bytes of the intermediates that live at once, from the first step that touches one to the
-    last."""
+    """Bytes of the intermediates alive at once, from the first step that uses one to the last."""
     times: dict[int, tuple[int, int]] = {}
     for now, step in enumerate(program.device_steps):
         if not isinstance(step, BarrierStep):
@@ -50,14 +50,14 @@ def least_arena(program: Program) -> int:
                 if program.slots[place.slot].kind == "arena":
                     first, _ = times.get(place.slot, (now, now))
                     times[place.slot] = (first, now)
-    return liveness_bound([Life(program.slots[n].size, *life) for n, life in times.items()])
+    return liveness_bound([Lifetime(program.slots[n].size, *life) for n, life in times.items()])
 
 
 @pytest.mark.parametrize("profile", ("llvmpipe", "nvidia_h200"))
 def test_memory(graph: Any, profile: str) -> None:
     program, _ = compile_program(graph, Target(stored_profile(profile)))
     assert 0 < least_arena(program) <= sum(program.arenas) <= 1.1 * least_arena(program)
-    # A weight is on the device in one form, as it is or packed, and not with the CPU.
+    # A weight is on the device in one form, plain or packed, and not in the CPU's memory.
     assert not program.host_constants() and not program.host_size
     packed = [part.constant for part in program.setup]
     assert len(set(packed)) == len(packed)

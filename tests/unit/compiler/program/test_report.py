@@ -1,4 +1,4 @@
-"""The report says, for every dispatch, what the program does."""
+"""The report describes, for every dispatch, the program's work."""
 
 from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import stored_profile

@@ -1,4 +1,4 @@
-"""Compiling takes time in proportion to the graph, whatever its form: twice the nodes, about twice
+"""Compile time is proportional to the graph's size, whatever its form: twice the nodes, about twice
 the calls. Counted, not timed."""
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.compiler.program import Target, compile_program
 
 F4 = {"data_type": "float32", "shape": [4]}
-#: Calls for twice the nodes, over those for the nodes once; what is quadratic comes near to 4.
+#: Calls for twice the nodes, divided by those for the nodes once; quadratic algorithms come close
+#: to 4.
 MOST = 2.4
 
 
@@ -59,7 +60,7 @@ def pads_read_often(b: Any, x: Any, n: int) -> dict[str, Any]:
 
 
 def wide(b: Any, x: Any, n: int) -> dict[str, Any]:
-    """All alive at once, of many sizes, and then ending in another order."""
+    """All alive at once, of many sizes, and ending in another order."""
     y = b.reshape(x, [4, 1])
     parts = [b.softmax(b.expand(b.add(y, b.constant("float32", i)), [4, 1 + 64 * (i % 37)]), 1)
              for i in range(n)]
@@ -79,7 +80,7 @@ def chain(b: Any, x: Any, n: int) -> dict[str, Any]:
 
 
 def views_of_views(b: Any, x: Any, n: int) -> dict[str, Any]:
-    """Each read by one that would look for where the elements come from."""
+    """Each read by a node that would trace where its elements come from."""
     y, outputs = b.relu(x), {}
     for i in range(n):
         y = b.reshape(y, [2, 2] if i % 2 else [4])
@@ -117,7 +118,7 @@ def compiled(context: MLContext, form: Callable[..., Any], n: int, target: Targe
 
 @pytest.mark.parametrize("form", FORMS)
 def test_twice_the_nodes_twice_the_calls(cpu_context, monkeypatch, form):
-    # The verifier behind each pass is the tests' own.
+    # The verifier after each pass belongs to the tests.
     monkeypatch.delenv("WEBNN_VK_VERIFY_PASSES", raising=False)
     target = Target(stored_profile(), force_cpu=("neg",) if form is half_on_the_cpu else ())
     compiled(cpu_context, form, 8, target)  # what is found out once

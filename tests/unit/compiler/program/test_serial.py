@@ -1,4 +1,4 @@
-"""Programs written to files and read again, and files that were never written by us."""
+"""Programs written to files and read again, and files that the library never wrote."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_constants_that_are_gone_or_elsewhere(tmp_path):
 
 
 def places(data: Any, path: tuple[Any, ...] = ()):
-    """Every place in a JSON value, the value itself included."""
+    """Every position in a JSON value, including the value itself."""
     yield path
     if isinstance(data, dict):
         for key in data:
@@ -126,15 +126,14 @@ WRONG = [None, True, -1, 2**40, 1.5, "x", "", [], {}, [[]], "../../etc/passwd"]
 
 @pytest.mark.parametrize("kind", ["mixed", "packed"])
 def test_a_file_with_anything_changed_is_read_or_refused(kind, tmp_path):
-    """Every place of the file replaced by wrong things: a ValueError, or a program that holds
-    what programs have to."""
+    """Every position of the file replaced by wrong values: a ValueError, or a valid program."""
     program, constants = packed() if kind == "packed" else small(force_cpu=("clamp", "concat"))
     save(program, constants, tmp_path)
     original = (tmp_path / TEXT).read_text()
     refused = accepted = 0
     for path in places(json.loads(original)):
         for number, wrong in enumerate(WRONG):
-            # The many places far inside get one each.
+            # Each of the many deeply nested positions gets one.
             if len(path) > 2 and number != zlib.crc32(repr(path).encode()) % len(WRONG):
                 continue
             data = json.loads(original)

@@ -1,4 +1,4 @@
-"""Accesses: movements, composition and inverses against NumPy's indexing."""
+"""Accesses: movements, composition and inverses compared with NumPy's indexing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def positions(access: Access) -> np.ndarray:
-    """The positions in the value's memory that an access names, by its definition."""
+    """The positions in the value's memory that an access reads, by its definition."""
     grid = np.indices(access.shape).reshape(len(access.shape), math.prod(access.shape))
     return (access.offset + np.array(access.strides, int) @ grid).reshape(access.shape)
 
@@ -43,7 +43,7 @@ SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 @dataclass(frozen=True)
 class Moved:
-    """An access of a tensor of ``shape`` and the elements that it should name."""
+    """An access of a tensor of ``shape`` and the elements that it should read."""
 
     shape: tuple[int, ...]
     access: Access
@@ -140,8 +140,8 @@ def test_writing_outside_is_an_error() -> None:
 # -- composition
 @st.composite
 def composed(draw: st.DrawFn) -> tuple[Access, Access, np.ndarray]:
-    """(outer, inner, the elements that outer should name): inner fills a tensor row by row, under
-    another shape perhaps, and outer reads it."""
+    """(outer, inner, the elements that outer should read): inner fills a tensor row by row,
+    possibly under another shape, and outer reads it."""
     inner = draw(moved())
     size = inner.array.size
     shape = inner.array.shape
@@ -179,7 +179,7 @@ def test_a_composition_names_the_same_elements(case: tuple) -> None:
 
 def crosses(outer: Access, inner: Access) -> bool:
     """Whether a step along a dimension of ``outer`` changes several coordinates of ``inner``, or
-    not always the same one, where dimensions that follow each other evenly count as one."""
+    not always the same one; evenly consecutive dimensions count as one."""
     dims, _ = collapse(inner.shape, inner.strides)
     coordinates = np.array(np.unravel_index(positions(outer), dims))
     for axis in range(1, coordinates.ndim):
@@ -225,7 +225,7 @@ def test_what_leaves_the_tensor_between_is_none() -> None:
 # -- inverses
 @st.composite
 def orders(draw: st.DrawFn) -> Moved:
-    """A tensor's dimensions in another order, of which some are cut in two."""
+    """A tensor's dimensions in another order, some of them split in two."""
     shape = draw(SHAPES)
     finer = []
     for d in shape:
@@ -247,7 +247,7 @@ def test_an_inverse_leads_each_element_to_where_it_goes(case: Moved) -> None:
     filled = value(*case.access.shape)
     place = inverse(case.access, filled)
     assert place is not None and place.value is filled
-    # Scattering the source by the inverse is what gathering it by the access gives.
+    # Scattering the source by the inverse equals gathering it by the access.
     memory = np.zeros(case.access.shape, np.int32)
     view(memory, place, writable=True)[...] = numbers(case.shape).reshape(place.shape)
     np.testing.assert_array_equal(memory, case.array)

@@ -1,4 +1,4 @@
-"""Which buffers fit a descriptor, and what bytes are taken from them."""
+"""Which buffers fit a descriptor, and which bytes are read from them."""
 
 import array
 

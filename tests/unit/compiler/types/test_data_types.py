@@ -64,7 +64,7 @@ def test_descriptors_from_mappings_and_from_each_other():
     assert to_descriptor(made, MLTensorDescriptor) is made
     plain = MLOperandDescriptor("int8", (4,))
     assert to_descriptor(plain, MLTensorDescriptor) == MLTensorDescriptor("int8", (4,))
-    # A tensor's flags mean nothing to an operand.
+    # A tensor's flags don't apply to an operand.
     assert to_descriptor({"data_type": "int8", "shape": [4], "readable": True}) == plain
     for value, message in (
         ({"shape": [4]}, "lacks data_type"),

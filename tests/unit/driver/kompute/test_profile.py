@@ -1,4 +1,4 @@
-"""What devices offer through Kompute, from their profiles."""
+"""Devices' features through Kompute, from their profiles."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the null driver says would be submitted."""
+"""The null driver's record of what would be submitted."""
 
 import struct
 import subprocess

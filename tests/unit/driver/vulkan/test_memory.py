@@ -57,7 +57,7 @@ def make(profile: DeviceProfile = SMALL, blocks: FakeBlocks | None = None,
 
 
 def check(allocator: Allocator, blocks: FakeBlocks, living: list[Allocation]) -> None:
-    """What must hold at any moment."""
+    """Invariants of the allocator."""
     use = allocator.use()
     assert use.allocated == sum(item.size for item in living)
     assert use.allocations == len(living)
@@ -76,7 +76,7 @@ def check(allocator: Allocator, blocks: FakeBlocks, living: list[Allocation]) ->
     for pool in allocator._all_pools:
         assert pool.free == sorted(pool.free)
         for block in pool.blocks.values():
-            # Neighbouring free ranges are one.
+            # Adjacent free ranges are merged.
             ends = {offset + size for offset, size in block.free_at.items()}
             assert not ends & block.free_at.keys()
             used = sum(item.size for item in by_block.get(block.native.buffer, []))
@@ -204,7 +204,7 @@ def test_small_requests_use_the_last_of_the_heap() -> None:
     profile = SMALL.replace(max_memory_allocation_size=64 * MIB)
     allocator, _ = make(profile)
     held = [allocator.allocate(64 * MIB - 512 * 1024)]
-    # No room for a block of 1 MiB, but for one of the request's own size.
+    # No room for a block of 1 MiB, only for one of the request's size.
     held += [allocator.allocate(128 * 1024) for _ in range(4)]
     with pytest.raises(OutOfDeviceMemory):
         allocator.allocate(1)
@@ -233,7 +233,7 @@ def test_driver_refuses() -> None:
     with pytest.raises(OutOfDeviceMemory, match="the driver refused"):
         allocator.allocate(3 * MIB)
     assert usage.bytes == [3 * MIB] and usage.blocks == 1
-    # Nothing is broken by it.
+    # The allocator still works.
     check(allocator, blocks, [held])
     assert allocator.allocate(3 * MIB).size == 3 * MIB
 
@@ -346,7 +346,7 @@ def test_imported_memory_is_no_load_on_the_heap() -> None:
     assert (item.buffer, item.offset, item.size) == (77, 4096, 128 * MIB - 4096)
     assert usage.bytes == [0] and usage.blocks == 0
     assert allocator.use().allocated == item.size
-    # The bytes before it are nobody's to take.
+    # The bytes before it belong to no allocation.
     held = allocator.allocate(256)
     assert held.buffer != 77
     item.free()

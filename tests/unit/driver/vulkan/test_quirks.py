@@ -29,7 +29,7 @@ def test_drivers() -> None:
 
 
 def test_long_loops() -> None:
-    # What stands in the table stands in profiles: kernels see no table.
+    # Quirks in the table are in profiles: kernels don't read the table.
     assert max_loop_iterations("llvmpipe", "22.3.6") == 65_535 == LLVMPIPE.max_loop_iterations
     assert max_loop_iterations("radv", "22.3.6") is None is AMD.max_loop_iterations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from webnn_vk.compiler.ir import Graph, parse
 from webnn_vk.profiler.pictures import Box, Picture
 
-#: A product with a bias and a branch, its names chosen to be written in XML and scripts.
+#: A product with a bias and a branch, with names that need escaping in XML and scripts.
 SMALL = """\
 input %x: float32[2, 3]
 constant %w: float32[3, 3] = 1

@@ -1,5 +1,5 @@
 """Pictures in a browser, driven by a script: groups that open, search, hover, before and after, at
-two widths and in both themes; nothing overlaps, whatever is open."""
+two widths and in both colour schemes; nothing overlaps, whichever groups are open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webnn_vk.profiler.pictures import Box, Picture, page, svg
 pytest.importorskip("fast_sugiyama")
 LAYER = ["matmul", "softmax", "matmul", "add", "norm", "gemm", "gelu", "gemm", "add", "norm"]
 
-#: What both drivers use: boxes of a level that touch, and texts wider than what they are in.
+#: Used by both drivers: boxes of a level that touch, and texts wider than their boxes.
 LOOK = """
 const told = {};
 const shown = node => node.getClientRects().length > 0;
@@ -144,7 +144,7 @@ def test_a_page(layers, tmp_path, width, theme):
     assert told["noBefore"] and told["begins"]
     assert told["after"][0] >= 1 and told["after"][1] == 0
     assert told["before"][1] >= 1 and told["before"][0] == 0
-    # The one that the pass has made writes a value that nobody reads: it shows no type.
+    # The one that the pass has made writes a value without readers: it shows no type.
     assert told["found"][0] == "60 found"
     assert told["next"] == ["2 of 60", True]
     assert told["inSight"]

@@ -1,4 +1,4 @@
-"""Folding of large pictures: stretches in order, few at once, repeated ones alike."""
+"""Folding of large pictures: consecutive stretches, few at once, equal for repeated ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def groups(group: Group):
 
 
 def check(picture: Picture) -> Group:
-    """Every box is in it once, in its order within groups, and no level shows too many."""
+    """Every box is included once, in order within groups, and no level shows too many."""
     whole = folded(picture)
     assert sorted(whole.boxes()) == list(range(len(picture.boxes)))
     for group in (whole, *groups(whole)):
@@ -29,7 +29,7 @@ def check(picture: Picture) -> Group:
         assert group.boxes() == sorted(group.boxes())
     for group in groups(whole):
         boxes = group.boxes()
-        # Stretches: nothing between but what stays outside of groups.
+        # Stretches: nothing between except boxes outside of groups.
         between = set(range(boxes[0], boxes[-1])) - set(boxes)
         assert all(picture.boxes[n].kind in ("input", "output") for n in between)
     return whole

@@ -1,4 +1,4 @@
-"""The layout that fast-sugiyama makes, and what is said where it isn't there."""
+"""The layout of fast-sugiyama, and the message if it isn't installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("fast_sugiyama")
 
 
 def check(found: Arrangement, edges: list[tuple[int, int]]) -> None:
-    """Edges run downward, with a bend in each row between; nothing in a row touches."""
+    """Edges run downward, with a bend in each row between; boxes in a row don't touch."""
     rows = [row for _, row in found.places]
     assert all(rows[a] < rows[b] for a, b in edges)
     for (a, b), bends in zip(edges, found.bends, strict=True):
@@ -43,7 +43,7 @@ def test_edges_with_the_same_ends_go_side_by_side():
 
 
 def test_a_box_stands_near_what_reads_it():
-    """A constant's that is computed, of use at the end alone."""
+    """A computed constant that is used only at the end."""
     edges = [(n, n + 1) for n in range(9)]
     found = arranged(11, [*edges, (10, 9)])
     assert found.places[10][1] == 8
@@ -51,7 +51,7 @@ def test_a_box_stands_near_what_reads_it():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_graph(seed):
-    """Of several parts, with boxes that nothing connects, edges twice, far ones."""
+    """With several components, unconnected boxes, duplicate edges and long edges."""
     rng = selection.chance("any graph", seed)
     count = rng.choice([2, 10, 40, 80])
     edges = [
@@ -62,7 +62,7 @@ def test_any_graph(seed):
 
 
 def test_parts_do_not_mix():
-    """What stands in the rows between of a later part has no number of an earlier one."""
+    """Bends of a later component get no number of an earlier one."""
     edges = [(5, n) for n in range(6, 9)] + [(6, 9), (9, 8), (5, 8), (0, 10), (1, 11)]
     found = arranged(12, edges)
     check(found, edges)

@@ -1,4 +1,4 @@
-"""Pictures of graphs, kernels and programs: boxes, values, edges, and what a pass changed."""
+"""Pictures of graphs, kernels and programs: boxes, values, edges, and the changes of a pass."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_a_pass_changed_is_marked():
     before, after = compared(Picture("", (a, b, c)), Picture("", (a, fused)))
     assert [box.mark for box in before.boxes] == ["", "gone", "gone"]
     assert [box.mark for box in after.boxes] == ["", "new"]
-    # Placement alone is seen by the colour.
+    # Only the colour shows placement.
     placed = Box("node", "a", device="vulkan", reads=(0,), writes=(1,))
     assert {box.mark for picture in compared(Picture("", (a,)), Picture("", (placed,)))
             for box in picture.boxes} == {""}
@@ -54,14 +54,14 @@ def watched():
     """The passes of a compilation for a device, and the program."""
     seen = PassPictures(context_state_like())
     with seen:
-        watch = seen.state.watch
+        watch = seen.state.after_pass
         target = Target(stored_profile("nvidia_h200"), after_pass=watch)
         program, _ = compile_program(small(), target)
     return seen, program
 
 
 class context_state_like:
-    """As much of a context as is watched."""
+    """The observed part of a context."""
 
     watch = None
 
@@ -100,7 +100,7 @@ def test_steps_of_the_cpu_and_copies():
         x = builder.input("x", {"data_type": "float32", "shape": [4]})
         with PassPictures(context_state(context)) as seen:
             graph = builder.build({"y": builder.neg(x), "z": builder.abs(x)}).result()
-        assert context_state(context).watch is None
+        assert context_state(context).after_pass is None
         program = executable_of(graph).program
     assert [b.device for b in seen.around("place")[1].boxes if b.kind == "node"] == ["cpu"] * 2
     picture = of_program(program, "steps")
@@ -117,7 +117,7 @@ def test_names_are_made_fit_to_be_read():
 
 
 def test_parts_of_a_value_that_lead_to_another_part_have_no_edge_of_their_own():
-    """A concat that grows in place, as DenseNet's do: a chain, not an edge for each two boxes."""
+    """A concat that grows in place, as in DenseNet: a chain, not an edge for each pair of boxes."""
     boxes = [
         Box("kernel", "a", writes=(0,)), Box("kernel", "b", writes=(0,)),
         Box("kernel", "c", reads=(0,), writes=(1,)), Box("kernel", "d", reads=(1,), writes=(0,)),

@@ -1,4 +1,4 @@
-"""SVG: its text for a small graph, what every drawing of it keeps to, and what users have named."""
+"""SVG: its text for a small graph, invariants of every drawing, and users' names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.unit.profiler.pictures.graphs import chain, small
-from webnn_vk.profiler.pictures import Box, Picture, fragment, page, script, svg
+from webnn_vk.profiler.pictures import Box, Picture, fragment, page, svg
 from webnn_vk.profiler.pictures.picture import of_graph
 from webnn_vk.profiler.pictures.scene import CHARACTERS, GAP, WIDTH, cut, scene
+from webnn_vk.profiler.pictures.svg import resource
 
 pytest.importorskip("fast_sugiyama")
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -58,7 +59,7 @@ def test_it_is_xml_with_every_box_and_edge():
     assert len(items) == len(picture.boxes) and len(edges) == len(list(picture.edges()))
     texts = [e.text for e in root.iter(f"{NAMESPACE}text")]
     assert {"<b>", "a & b", '"q"', "]]>", "float32[4]"} <= set(texts)
-    # In a page nothing that users have named can end the script.
+    # In a page no user's name can end the script.
     text = page("</script>", "<!--", [(picture, picture)])
     assert text.count("</script>") == 1 and "<!--" not in text.replace("<!doctype", "")
 
@@ -102,7 +103,7 @@ def test_many_lines_are_cut():
 def test_the_script_uses_the_same_measures():
     from webnn_vk.profiler.pictures import scene as measures
 
-    (line,) = re.findall(r"const (WIDTH = .+);", script())
+    (line,) = re.findall(r"const (WIDTH = .+);", resource("pictures/open.js"))
     measured = re.findall(r"(\w+) = (\d+)", line)
     assert len(measured) > 1
     for name, number in measured:

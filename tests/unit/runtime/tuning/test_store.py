@@ -76,7 +76,7 @@ def test_another_device_or_driver_version_finds_nothing(kept: Path) -> None:
         {"name": "another"}, {"device_id": 7}, {"features": PROFILE.features - {"float16"}},
     ):
         assert TunedStore(kept, PROFILE.replace(**change)).get(KEY) is None, change
-    # What says nothing of how fast it is changes nothing.
+    # An entry without a time changes nothing.
     assert TunedStore(kept, PROFILE.replace(uuid="another", note="x"))[KEY] == TILE
 
 
@@ -152,7 +152,7 @@ def test_what_is_damaged_is_ignored_with_a_notice(kept: Path, notices: list, nam
 
 
 def test_an_entry_of_another_problem_is_ignored(kept: Path, notices: list) -> None:
-    """A file under a name that isn't its own: copied by hand, or made to mislead."""
+    """A file under another entry's name: copied by hand, or planted."""
     mine = TunedStore(kept, PROFILE)
     mine.put(Entry("matmul", "Product(2)", TILE, 1.0, 1.0, "timestamps"))
     first = kept / entry_name(identity(PROFILE), templates_hash("matmul"), *KEY)
@@ -170,7 +170,7 @@ def test_a_schedule_that_is_none(kept: Path) -> None:
                   {"kernel": "x", "numbers": [["LX", True]], "load": "texel"}, "matmul", None):
         members = {n: v for n, v in data.items() if n not in ("format", "version", "digest")}
         members["schedule"] = wrong
-        # Even where somebody takes the trouble to compute the hash.
+        # Even with a correctly computed hash.
         digest = store._digest(members)
         path.write_text(json.dumps({**data, **members, "digest": digest}))
         assert TunedStore(kept, PROFILE).get(KEY) is None

@@ -14,25 +14,20 @@ from .writer import Inexpressible, Tensor, Writer, rule
 _OWN = ("hard_swish", "sigmoid")
 
 
-def _unary(kind: str) -> Callable[[Writer, Tensor], Tensor]:
-    return lambda w, input: w.op(kind, input)
-
-
-def _binary(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
-    return lambda w, a, b: w.op(kind, a, b)
+def _same(kind: str) -> Callable[..., Tensor]:
+    return lambda w, **operands: w.op(kind, *operands.values())
 
 
 def _comparison(kind: str) -> Callable[[Writer, Tensor, Tensor], Tensor]:
     return lambda w, a, b: w.uint8_of(w.compare(kind, a, b))
 
 
-for _kind, _name in onnx_pairs.UNARY.items():
+_SAME = onnx_pairs.UNARY | onnx_pairs.ARITHMETIC | {
+    "Abs": "abs", "Gelu": "gelu", "Max": "max", "Min": "min", "Neg": "neg", "Sign": "sign",
+}
+for _kind, _name in _SAME.items():
     if _name not in _OWN:
-        rule(_name)(_unary(_kind))
-for _name, _kind in (("abs", "Abs"), ("gelu", "Gelu"), ("neg", "Neg"), ("sign", "Sign")):
-    rule(_name)(_unary(_kind))
-for _kind, _name in (*onnx_pairs.ARITHMETIC.items(), ("Max", "max"), ("Min", "min")):
-    rule(_name)(_binary(_kind))
+        rule(_name)(_same(_kind))
 for _kind, _name in onnx_pairs.COMPARISONS.items():
     rule(_name)(_comparison(_kind))
 

@@ -11,14 +11,8 @@ from .writer import Tensor, Writer, rule
 _BEFORE_FIRST = -(2**63) + 1
 
 
-@rule("reshape")
-def reshape(w: Writer, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-    return w.reshape(input, new_shape)
-
-
-@rule("transpose")
-def transpose(w: Writer, input: Tensor, permutation: Sequence[int]) -> Tensor:
-    return w.transpose(input, permutation)
+for _method in (Writer.reshape, Writer.transpose, Writer.concat, Writer.split, Writer.expand):
+    rule(_method.__name__)(_method)
 
 
 @rule("slice")
@@ -33,21 +27,6 @@ def slice_(
         input, [starts[i] for i in axes], [starts[i] + sizes[i] for i in axes],
         [strides[i] for i in axes], axes,
     )
-
-
-@rule("concat")
-def concat(w: Writer, inputs: Sequence[Tensor], axis: int) -> Tensor:
-    return w.concat(inputs, axis)
-
-
-@rule("split")
-def split(w: Writer, input: Tensor, splits: Sequence[int], axis: int) -> list[Tensor]:
-    return w.split(input, splits, axis)
-
-
-@rule("expand")
-def expand(w: Writer, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-    return w.expand(input, new_shape)
 
 
 @rule("tile")

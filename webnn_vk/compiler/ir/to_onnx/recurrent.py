@@ -3,15 +3,16 @@ the new cell state and WebNN's the old one: such networks are written step by st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .writer import Tensor, Writer, rule
+from .. import onnx_pairs
+from .writer import Rule, Tensor, Writer, rule
 
-_DIRECTIONS = {"forward": "forward", "backward": "reverse", "both": "bidirectional"}
-_ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
+_DIRECTIONS = {name: kind for kind, name in onnx_pairs.DIRECTIONS.items()}
+_ACTIVATIONS = {name: kind for kind, name in onnx_pairs.ACTIVATIONS.items()}
 
 
 def _ordered(w: Writer, x: Tensor, layout: str, target: str) -> Tensor:
@@ -53,13 +54,6 @@ def _sequence(
     )
 
 
-def _first(w: Writer, x: Tensor | None, axis: int = 0) -> Tensor | None:
-    """x with a new dimension of size 1 at ``axis``."""
-    if x is None:
-        return None
-    return w.reshape(x, [*x.shape[:axis], 1, *x.shape[axis:]])
-
-
 @rule("gru")
 def gru(
     w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, bias: Tensor | None,
@@ -77,20 +71,22 @@ def gru(
 
 @rule("gru_cell")
 def gru_cell(
-    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, hidden_state: Tensor,
-    bias: Tensor | None, recurrent_bias: Tensor | None, hidden_size: int, reset_after: bool,
-    layout: str, activations: Sequence[str],
-) -> Tensor:
-    x, wx, wh, h, b, rb = (
-        _first(w, t)
-        for t in (input, weight, recurrent_weight, hidden_state, bias, recurrent_bias)
+    w: Writer, hidden_state: Tensor, hidden_size: int, reset_after: bool, layout: str,
+    activations: Sequence[str], **operands: Tensor | None,
+) -> list[Tensor]:
+    return _one_step(
+        w, gru, operands | {"initial_hidden_state": hidden_state}, hidden_size=hidden_size,
+        reset_after=reset_after, layout=layout, activations=activations,
     )
-    assert x is not None and wx is not None and wh is not None
-    (final,) = _sequence(
-        w, "GRU", (layout, "zrn"), x, wx, wh, (b, rb), [h], hidden_size, activations,
-        "forward", (False, True), linear_before_reset=int(reset_after),
-    )
-    return w.reshape(final, w.result.shape)
+
+
+def _one_step(
+    w: Writer, sequence: Rule, operands: Mapping[str, Tensor | None], **arguments: Any
+) -> list[Tensor]:
+    """A cell, as a sequence of one step: operands get a new first dimension."""
+    wide = {name: x and w.reshape(x, [1, *x.shape]) for name, x in operands.items()}
+    finals = sequence(w, **wide, **arguments, return_sequence=False, direction="forward")
+    return [w.reshape(final, w.result.shape) for final in finals]
 
 
 @rule("lstm")
@@ -112,21 +108,13 @@ def lstm(
 
 @rule("lstm_cell")
 def lstm_cell(
-    w: Writer, input: Tensor, weight: Tensor, recurrent_weight: Tensor, hidden_state: Tensor,
-    cell_state: Tensor, bias: Tensor | None, recurrent_bias: Tensor | None,
-    peephole_weight: Tensor | None, hidden_size: int, layout: str, activations: Sequence[str],
+    w: Writer, hidden_state: Tensor, cell_state: Tensor, peephole_weight: Tensor | None,
+    hidden_size: int, layout: str, activations: Sequence[str], **operands: Tensor | None,
 ) -> list[Tensor]:
     if peephole_weight is not None:
         return w.decomposed()
-    x, wx, wh, h, c, b, rb = (
-        _first(w, t)
-        for t in (
-            input, weight, recurrent_weight, hidden_state, cell_state, bias, recurrent_bias,
-        )
+    states = {"initial_hidden_state": hidden_state, "initial_cell_state": cell_state}
+    return _one_step(
+        w, lstm, operands | states, peephole_weight=None, hidden_size=hidden_size, layout=layout,
+        activations=activations,
     )
-    assert x is not None and wx is not None and wh is not None
-    finals = _sequence(
-        w, "LSTM", (layout, "iofg"), x, wx, wh, (b, rb), [h, c], hidden_size, activations,
-        "forward", (False, True, True),
-    )
-    return [w.reshape(final, w.result.shape) for final in finals]

@@ -292,12 +292,12 @@ class Writer:
             x = self.select(self.compare(kind, x, limit), limit, x)
         return x
 
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        if tuple(shape) == x.shape:
-            return x
-        if x.array is not None:
-            return self.constant(x.array.reshape(shape))
-        return self.op("Reshape", x, self.integers(shape), shape=shape)
+    def reshape(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
+        if tuple(new_shape) == input.shape:
+            return input
+        if input.array is not None:
+            return self.constant(input.array.reshape(new_shape))
+        return self.op("Reshape", input, self.integers(new_shape), shape=new_shape)
 
     def signed(self, x: Tensor) -> Tensor:
         """Unsigned integers of 32 and 64 bits as int64 with the same low bits: for sums, which few
@@ -316,42 +316,43 @@ class Writer:
             x = self.op("Add", x, self.scalar(-(2**63), "int64"))
         return self.cast(x, data_type)
 
-    def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
-        if list(permutation) == list(range(x.rank)):
-            return x
-        if x.array is not None:
-            return self.constant(np.ascontiguousarray(x.array.transpose(permutation)))
-        shape = [x.shape[axis] for axis in permutation]
-        return self.op("Transpose", x, shape=shape, perm=list(permutation))
+    def transpose(self, input: Tensor, permutation: Sequence[int]) -> Tensor:
+        if list(permutation) == list(range(input.rank)):
+            return input
+        if input.array is not None:
+            return self.constant(np.ascontiguousarray(input.array.transpose(permutation)))
+        shape = [input.shape[axis] for axis in permutation]
+        return self.op("Transpose", input, shape=shape, perm=list(permutation))
 
     def rearrange(self, x: Tensor, layout: str, target: str) -> Tensor:
         """x with its dimensions, named by the letters of ``layout``, in the order of ``target``."""
         return self.transpose(x, [layout.index(letter) for letter in target])
 
-    def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        if tuple(shape) == x.shape:
-            return x
-        return self.op("Expand", x, self.integers(shape), shape=shape)
+    def expand(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
+        if tuple(new_shape) == input.shape:
+            return input
+        return self.op("Expand", input, self.integers(new_shape), shape=new_shape)
 
-    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        if len(parts) == 1:
-            return parts[0]
-        if all(p.array is not None for p in parts):
-            return self.constant(np.concatenate([p.array for p in parts], axis))  # type: ignore[misc]
-        shape = list(parts[0].shape)
-        shape[axis] = sum(p.shape[axis] for p in parts)
-        return self.op("Concat", *parts, shape=shape, axis=axis)
+    def concat(self, inputs: Sequence[Tensor], axis: int) -> Tensor:
+        if len(inputs) == 1:
+            return inputs[0]
+        if all(p.array is not None for p in inputs):
+            return self.constant(np.concatenate([p.array for p in inputs], axis))  # type: ignore[misc]
+        shape = list(inputs[0].shape)
+        shape[axis] = sum(p.shape[axis] for p in inputs)
+        return self.op("Concat", *inputs, shape=shape, axis=axis)
 
-    def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
-        if len(sizes) == 1:
-            return [x]
-        if x.array is not None:
-            parts = np.split(x.array, np.cumsum(sizes)[:-1], axis)
+    def split(self, input: Tensor, splits: Sequence[int], axis: int) -> list[Tensor]:
+        if len(splits) == 1:
+            return [input]
+        if input.array is not None:
+            parts = np.split(input.array, np.cumsum(splits)[:-1], axis)
             return [self.constant(np.ascontiguousarray(p)) for p in parts]
         results = [
-            (x.data_type, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes
+            (input.data_type, (*input.shape[:axis], size, *input.shape[axis + 1 :]))
+            for size in splits
         ]
-        return self.ops("Split", x, self.integers(sizes), results=results, axis=axis)
+        return self.ops("Split", input, self.integers(splits), results=results, axis=axis)
 
     def slice(
         self, x: Tensor, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int],

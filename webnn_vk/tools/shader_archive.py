@@ -1,5 +1,5 @@
-"""Makes the pack of precompiled SPIR-V: the modules of what is planned for samples. Called by the
-wheel build (setup.py)."""
+"""Builds the archive of precompiled shaders, which holds the modules that are planned for samples.
+Called by the wheel build (setup.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 from webnn_vk.support import source_tree
 
-from . import pack_cache, samples
+from . import archive_cache, samples
 
 
 def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
@@ -38,8 +38,8 @@ def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
 
 
 def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
-    """What a pack lacks where compilers know no cooperative matrices, or none of NV2: how many
-    modules of which template."""
+    """What an archive lacks where compilers don't support cooperative matrices, or NV2's: the
+    number of missing modules by template."""
     return dict(Counter(s.template for s in _planned() if _lacks(s, matrices, matrices2)))
 
 
@@ -99,13 +99,13 @@ def _lacks(spec: KernelSpec, matrices: bool, matrices2: bool) -> bool:
 
 
 def _sources() -> dict[str, Path]:
-    """What decides what is in a pack. In a wheel all lie in one folder, in a clone side by side."""
+    """The sources of an archive. In a wheel they are in one folder, in a clone side by side."""
     beside = {name: SHADERS.parent / name for name in source_tree.FOLDERS}
     return {"webnn_vk": Path(webnn_vk.__file__).resolve().parent, **beside}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pack into the folder named by the one argument."""
+    """Write the archive into the folder named by the only argument."""
     (folder,) = arguments
     path = Path(folder) / PACK_PATH.name
     compiler = find_compiler()
@@ -113,8 +113,8 @@ def main(arguments: Sequence[str]) -> int:
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
     made_with += ["none" if c is None else c.version for c in (compiler, newest)]
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
-    key = pack_cache.key(_sources(), made_with)
-    kept = pack_cache.get(key)
+    key = archive_cache.key(_sources(), made_with)
+    kept = archive_cache.get(key)
     if kept is not None:
         path.write_bytes(kept)
         path.chmod(0o644)
@@ -122,11 +122,11 @@ def main(arguments: Sequence[str]) -> int:
         matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
         missing = left_out(matrices, newest is not None)
         build_pack(specs(matrices, newest is not None), path, left_out=missing)
-        pack_cache.put(key, path.read_bytes())
+        archive_cache.put(key, path.read_bytes())
     pack = Pack(path)
     about = pack.about
     for template, count in about["left_out"].items():
-        print(f"left out, for want of a newer GLSL compiler: {count} modules of {template}")
-    origin = "" if kept is None else f", from the cache {pack_cache.folder()}"
+        print(f"left out, as the GLSL compiler is too old: {count} modules of {template}")
+    origin = "" if kept is None else f", from the cache {archive_cache.folder()}"
     print(f"{len(pack)} modules, {path.stat().st_size / 1e6:.2f} MB, {about['compiler']}{origin}")
     return 0

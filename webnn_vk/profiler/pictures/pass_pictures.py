@@ -11,7 +11,7 @@ from webnn_vk.runtime.context_state import ContextState
 
 from .picture import Keys, Picture, compared, of_graph
 
-#: The passes that each attempt at lowering runs again.
+#: The passes that are repeated with each attempt at lowering.
 _OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "pack")
 
 
@@ -25,15 +25,15 @@ class PassPictures:
         self._seen: list[tuple[str, Any, Picture]] = []
 
     def __enter__(self) -> PassPictures:
-        self.state.watch = self._after
+        self.state.after_pass = self._after
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.state.watch = None
-        # The pictures stay, the graphs with their constants go.
+        self.state.after_pass = None
+        # Keep the pictures, but not the graphs with their constants.
         self._seen = [(name, None, picture) for name, _, picture in self._seen]
         self._keys = Keys()
 
@@ -45,10 +45,10 @@ class PassPictures:
             self._seen.append((name, graph, of_graph(graph, title, self._keys)))
 
     def _begin(self, graph: Graph | KernelGraph) -> str:
-        """The name for the graph that several passes begin with."""
+        """The name of a graph that a list of passes begins with."""
         if isinstance(graph, KernelGraph):
             return "kernels"
-        # What did not lower is tried again with another graph; what has no shaders from the start.
+        # After a failed lowering another graph is tried, and without shaders compilation restarts.
         while self._seen and self._seen[-1][0] in _OF_AN_ATTEMPT:
             self._seen.pop()
         if not self._seen or graph is self._seen[0][1] or graph is self._seen[-1][1]:
@@ -59,17 +59,13 @@ class PassPictures:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """Names of the passes that changed something, in order; first "input", the builder's graph.
-        "kernels": the graph in which each node is a separate kernel."""
+        """The names of the passes that changed the graph, in order. The first is "input", the
+        builder's graph; "kernels" is the graph in which each node is a separate kernel."""
         return tuple(name for name, _, _ in self._seen)
 
-    def after(self, name: str) -> Picture:
-        """The graph after the (last) pass of that name; what it made is marked. KeyError where it
-        changed nothing."""
-        return self.around(name)[1]
-
     def around(self, name: str) -> tuple[Picture, Picture]:
-        """The graph before and after a pass: what it takes away and what it makes are marked."""
+        """The graph before and after the last pass of this name, with marks on what the pass
+        removes and adds. KeyError where it changed nothing."""
         for number in reversed(range(len(self._seen))):
             if self._seen[number][0] == name:
                 after = self._seen[number][2]
@@ -77,7 +73,7 @@ class PassPictures:
         raise KeyError(name)
 
     def all(self) -> list[tuple[Picture, Picture]]:
-        """Before and after each pass that changed something; first the graph as built, twice."""
+        """Before and after each pass that changed the graph; first the built graph, twice."""
         pictures = [picture for _, _, picture in self._seen]
         return [(p, p) for p in pictures[:1]] + [
             compared(before, after)

@@ -1,5 +1,5 @@
-"""The cache of whole packs: the same sources are compiled once; other sources, and files that are
-not what was written, are a miss."""
+"""The cache of whole shader archives: the same sources are compiled once; other sources, and
+modified files, are a miss."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from tests.support.paths import ROOT
 from webnn_vk.codegen.pack import Pack
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.support import source_tree
-from webnn_vk.tools import pack, pack_cache
+from webnn_vk.tools import archive_cache, shader_archive
 
 KEY = bytes(range(32))
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """A cache of its own; the folder in it that has the packs."""
+    """A new cache; the folder in it for archives."""
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / pack_cache.FOLDER
+    return tmp_path / "cache" / archive_cache.FOLDER
 
 
 @pytest.fixture
 def sources(tmp_path, monkeypatch) -> Path:
-    """A copy of the package as a wheel has it, which the build takes for its own."""
+    """A copy of the package as in a wheel, which the build takes for its own."""
     folder = tmp_path / "webnn_vk"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "webnn_vk", folder, ignore=ignore)
     for name in source_tree.FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     own = {"webnn_vk": folder, **{name: folder / name for name in source_tree.FOLDERS}}
-    monkeypatch.setattr(pack, "_sources", lambda: own)
+    monkeypatch.setattr(shader_archive, "_sources", lambda: own)
     return folder
 
 
 @pytest.fixture
 def build(tmp_path, monkeypatch, capsys) -> Callable[[], tuple[bytes, bool]]:
-    """Makes a pack of one module; returns it, and whether the cache had it."""
-    monkeypatch.setattr(pack, "specs", lambda *_: [nanoseconds.spec()])
+    """Makes an archive of one module; returns it, and whether the cache had it."""
+    monkeypatch.setattr(shader_archive, "specs", lambda *_: [nanoseconds.spec()])
     monkeypatch.setenv("WEBNN_VK_GLSLANG", "auto")
-    if pack.find_compiler() is None:
+    if shader_archive.find_compiler() is None:
         pytest.skip("no GLSL compiler on this machine")
 
     def make() -> tuple[bytes, bool]:
-        assert pack.main([str(tmp_path)]) == 0
+        assert shader_archive.main([str(tmp_path)]) == 0
         *_, said = capsys.readouterr().out.splitlines()
         assert said.startswith("1 modules, ")
         with open(tmp_path / "pack.bin", "rb") as file:
@@ -65,7 +65,7 @@ def test_a_second_build_takes_the_first_ones_pack(build, cache, sources, tmp_pat
     assert len(Pack(tmp_path / "pack.bin")) == 1
     if os.name == "posix":
         assert (tmp_path / "pack.bin").stat().st_mode & 0o777 == 0o644
-        (file,) = pack_cache.files(cache)
+        (file,) = archive_cache.files(cache)
         assert file.stat().st_mode & 0o777 == 0o600 and cache.stat().st_mode & 0o777 == 0o700
 
 
@@ -84,37 +84,38 @@ def test_changed_sources_are_compiled_again(build, cache, sources, file):
 
 
 def test_a_clone_and_its_wheel_have_one_pack(sources):
-    """Where the folders lie makes no difference."""
-    found = pack_cache.key(pack._sources(), ["x"])
+    """The location of the folders makes no difference."""
+    found = archive_cache.key(shader_archive._sources(), ["x"])
     beside = {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
-    assert pack_cache.key(beside, ["x"]) == found
+    assert archive_cache.key(beside, ["x"]) == found
     (sources / "shaders" / "new.comp.j2").touch()
-    assert pack_cache.key(pack._sources(), ["x"]) != found
+    assert archive_cache.key(shader_archive._sources(), ["x"]) != found
 
 
 def test_the_clones_sources_are_those_of_this_process():
-    assert pack._sources() == {name: ROOT / name for name in ("webnn_vk", *source_tree.FOLDERS)}
+    names = ("webnn_vk", *source_tree.FOLDERS)
+    assert shader_archive._sources() == {name: ROOT / name for name in names}
 
 
 def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
     build()
     for at, version in (("find_compiler", "glslang 99"), ("find_knowing", "glslang 98")):
-        found = getattr(pack, at)
+        found = getattr(shader_archive, at)
 
         class Other:
             def __init__(self, own, version):
                 self.compile, self.identity, self.version = own.compile, own.identity, version
 
         with monkeypatch.context() as patch:
-            patch.setattr(pack, at, lambda *given, f=found, v=version: Other(
-                f(*given) or pack.find_compiler(), v))
+            patch.setattr(shader_archive, at, lambda *given, f=found, v=version: Other(
+                f(*given) or shader_archive.find_compiler(), v))
             assert build()[1] is False
     assert build()[1] is True
 
 
 def test_a_renamed_file_is_another_key(tmp_path):
     def key(name: str, *made_with: str) -> bytes:
-        return pack_cache.key({"webnn_vk": tmp_path / name}, made_with)
+        return archive_cache.key({"webnn_vk": tmp_path / name}, made_with)
 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -158,39 +159,40 @@ DAMAGES += ["fifo"] if hasattr(os, "mkfifo") else []
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_bad_file_is_a_miss(cache, how):
-    pack_cache.put(KEY, b"a pack")
-    assert pack_cache.get(KEY) == b"a pack"
-    (path,) = pack_cache.files(cache)
+    archive_cache.put(KEY, b"a pack")
+    assert archive_cache.get(KEY) == b"a pack"
+    (path,) = archive_cache.files(cache)
     damage(path, how)
-    assert pack_cache.get(KEY) is None
-    pack_cache.put(KEY, b"again")
+    assert archive_cache.get(KEY) is None
+    archive_cache.put(KEY, b"again")
     if how != "folder":  # that stays where it is
-        assert pack_cache.get(KEY) == b"again"
+        assert archive_cache.get(KEY) == b"again"
     assert not list(cache.glob(".tmp-*"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 def test_a_folder_that_others_write_to_is_not_used(cache):
-    pack_cache.put(KEY, b"a pack")
+    archive_cache.put(KEY, b"a pack")
     cache.chmod(0o777)
-    assert pack_cache.get(KEY) is None
-    pack_cache.put(bytes(32), b"other")
-    assert len(list(pack_cache.files(cache))) == 1
+    assert archive_cache.get(KEY) is None
+    archive_cache.put(bytes(32), b"other")
+    assert len(list(archive_cache.files(cache))) == 1
 
 
 def test_the_latest_are_kept(cache):
-    keys = [bytes([n]) * 32 for n in range(pack_cache.KEPT + 2)]
+    keys = [bytes([n]) * 32 for n in range(archive_cache.KEPT + 2)]
     for n, key in enumerate(keys):
-        pack_cache.put(key, key)
+        archive_cache.put(key, key)
         (path,) = cache.glob(f"{key.hex()}*")
         os.utime(path, (n, n))
         if n:
-            assert pack_cache.get(keys[0]) == keys[0]  # of use, so it stays
-    assert [key for key in keys if pack_cache.get(key)] == [keys[0], *keys[-pack_cache.KEPT + 1:]]
+            assert archive_cache.get(keys[0]) == keys[0]  # of use, so it stays
+    kept = [key for key in keys if archive_cache.get(key)]
+    assert kept == [keys[0], *keys[-archive_cache.KEPT + 1:]]
 
 
 @pytest.mark.parametrize("setting", ["off", "~no-such-user/x"])
 def test_without_a_cache(setting, monkeypatch):
     monkeypatch.setenv("WEBNN_VK_CACHE", setting)
-    pack_cache.put(KEY, b"a pack")
-    assert pack_cache.folder() is None and pack_cache.get(KEY) is None
+    archive_cache.put(KEY, b"a pack")
+    assert archive_cache.folder() is None and archive_cache.get(KEY) is None
