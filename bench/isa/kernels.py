@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import KernelSpec, push_bytes
-from webnn_vk.compiler import kernels
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.tools.shader_archive import catalogue
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3
@@ -103,7 +103,7 @@ def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]
         relatives.setdefault(_family(kernel.spec), []).append(kernel)
     made: list[Kernel] = []
     orphans: list[str] = []
-    for spec in kernels.catalogue(features):
+    for spec in catalogue(features):
         if spec in exact:
             made += exact[spec]
         elif _family(spec) in relatives:

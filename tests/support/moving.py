@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.support.profiles import stored_profile
 from tests.support.running import TYPE_FEATURES, assert_same_bits, device_profile, plan
-from webnn_vk.compiler.kernels import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 #: Draws a node with its operands' arrays; the number selects its types.
 Case = Callable[[np.random.Generator, str, int], tuple]

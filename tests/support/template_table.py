@@ -16,6 +16,7 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
+from webnn_vk.tools.shader_archive import catalogue
 
 #: An option with more values than this is described by an example.
 MOST_VALUES = 12
@@ -45,14 +46,14 @@ def _by_strides(spec: KernelSpec) -> KernelSpec:
 
 
 def files() -> dict[Path, str]:
-    plain = list(kernels.catalogue(frozenset()))
-    matrices = kernels.catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
+    plain = list(catalogue(frozenset()))
+    matrices = catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
     products = [
         # Few compilers support the second extension: its emulation is described.
         replace(spec, features=frozenset()) if "cooperative_matrix2" in spec.features else spec
         for spec in matrices if spec.template.startswith("matmul_coopmat")
     ]
-    dots = kernels.catalogue(frozenset({"integer_dot_product"}))
+    dots = catalogue(frozenset({"integer_dot_product"}))
     products += [spec for spec in dots if spec.template == "matmul_dot.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}

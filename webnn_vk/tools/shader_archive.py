@@ -1,11 +1,12 @@
-"""Builds the archive of precompiled shaders; called by the wheel build (setup.py)."""
+"""Builds the archive of precompiled shaders, which holds the modules that are planned for samples.
+Called by the wheel build (setup.py)."""
 
 from __future__ import annotations
 
 import importlib.util
-import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -17,57 +18,84 @@ from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.render import SHADERS
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, MATRIX_EXTENSION, build_pack
-from webnn_vk.compiler import kernels
-from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
-from webnn_vk.compiler.kernels.norm import SUBGROUPS
+from webnn_vk.compiler.kernels import KernelNode, all_modules
+from webnn_vk.compiler.kernels.fusion import fuse
+from webnn_vk.compiler.kernels.lower import kernelize
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 from webnn_vk.support import source_tree
 
-from . import archive_cache
-
-# Features that determine how a kernel stores its data; devices have any subset of them.
-FEATURES = (
-    *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "nan_preserve_f32")),
-    HALF_CONVERSIONS,
-)
-# Devices with cooperative matrices have all features that the kernels with them use.
-MATRICES = kernels.MATRIX_FEATURES | {"float16"}
-MATRICES2 = MATRICES | kernels.MATRIX2_FEATURES
+from . import archive_cache, samples
 
 
 def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
-    """Every unfused kernel for every device, and fused ones that many models have, without repeats.
-    ``matrices``: include kernels with cooperative matrices; ``matrices2``: include kernels with
-    NV2's, for which few compilers are new enough."""
-    distinct: dict[KernelSpec, None] = {}
-    for count in range(len(FEATURES) + 1):
-        for features in itertools.combinations(FEATURES, count):
-            united = frozenset().union(*features)
-            distinct.update(dict.fromkeys(kernels.catalogue(united)))
-            distinct.update(dict.fromkeys(kernels.common(united)))
-    for features in (SUBGROUPS, SUBGROUPS | {"float16"}, frozenset({"integer_dot_product"})):
-        distinct.update(dict.fromkeys(kernels.catalogue(features)))
-    if matrices:
-        distinct.update(dict.fromkeys(kernels.catalogue(MATRICES)))
-    if matrices2:
-        distinct.update(dict.fromkeys(_of_matrices2()))
-    return [*distinct, nanoseconds.spec(), *roofline.specs()]
-
-
-def _of_matrices2() -> list[KernelSpec]:
-    catalogue = kernels.catalogue(MATRICES2)
-    return [spec for spec in catalogue if "cooperative_matrix2" in spec.features]
+    """The kernels of every sample, without repeats: unfused ones for every device, and the fused
+    ones that many models have. ``matrices``: those with cooperative matrices too; ``matrices2``:
+    those with NV2's, for which few compilers are new enough."""
+    found = [spec for spec in _planned() if not _lacks(spec, matrices, matrices2)]
+    return [*found, nanoseconds.spec(), *roofline.specs()]
 
 
 def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
     """What an archive lacks where compilers don't support cooperative matrices, or NV2's: the
     number of missing modules by template."""
-    missing = [] if matrices2 else _of_matrices2()
-    if not matrices:
-        catalogue = kernels.catalogue(MATRICES)
-        missing += [spec for spec in catalogue if "cooperative_matrix" in spec.features]
-    return dict(Counter(spec.template for spec in missing))
+    return dict(Counter(s.template for s in _planned() if _lacks(s, matrices, matrices2)))
+
+
+def catalogue(features: frozenset[str], family: str = "") -> list[KernelSpec]:
+    """The unfused kernels, of one family or of all, for a device with just these features."""
+    found: dict[KernelSpec, None] = {}
+    for node, targets in samples.problems(family):
+        for target in targets:
+            found |= dict.fromkeys(all_modules(node, samples.restricted(target, features)))
+    return list(found)
+
+
+def common(features: frozenset[str]) -> list[KernelSpec]:
+    """The fused kernels that many models have, likewise."""
+    found: dict[KernelSpec, None] = {}
+    for graph in samples.chains():
+        for target in samples.TARGETS:
+            device = samples.restricted(target, features)
+            for node in fuse(kernelize(graph), device).nodes:
+                found |= dict.fromkeys(all_modules(node, device))
+    return list(found)
+
+
+@cache
+def _planned() -> tuple[KernelSpec, ...]:
+    found: dict[KernelSpec, None] = {}
+    for node, targets in samples.problems():
+        for target in targets:
+            found |= dict.fromkeys(_modules(node, target))
+    for graph in samples.chains():
+        for target in samples.TARGETS:
+            for node in fuse(kernelize(graph), target).nodes:
+                found |= dict.fromkeys(_modules(node, target))
+    return tuple(found)
+
+
+def _modules(node: KernelNode, target: DeviceProfile) -> Iterator[KernelSpec]:
+    """The modules that can compute a node on the target, and on the target without any of the
+    features by which they store their data."""
+    tried: set[frozenset[str]] = set()
+    waiting = [target.features]
+    while waiting:
+        features = waiting.pop()
+        if features in tried:
+            continue
+        tried.add(features)
+        made = list(all_modules(node, target.replace(features=features)))
+        yield from made
+        used = frozenset().union(*(spec.features for spec in made))
+        waiting += [features - some for some in samples.STORAGE if some <= used]
+
+
+def _lacks(spec: KernelSpec, matrices: bool, matrices2: bool) -> bool:
+    if "cooperative_matrix2" in spec.features:
+        return not matrices2
+    return "cooperative_matrix" in spec.features and not matrices
 
 
 def _sources() -> dict[str, Path]:

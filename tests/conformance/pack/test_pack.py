@@ -20,10 +20,9 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.pack import PackStats
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import build_pack
-from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.shader_archive import specs
+from webnn_vk.tools.shader_archive import catalogue, specs
 
 # The first of them waits for the archive to be made: a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)

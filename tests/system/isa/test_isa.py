@@ -18,8 +18,8 @@ from tests.support import summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk.codegen.isa import CHIPS, NoDriver, environment
-from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.tools import ToolError
+from webnn_vk.tools.shader_archive import catalogue
 
 pytestmark = pytest.mark.sample(0.5)
 
@@ -172,7 +172,7 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
 GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.compiler.kernels import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 from webnn_vk.driver.vulkan.compile_only.device import NullDevice
 
 device = NullDevice("NAVI21")

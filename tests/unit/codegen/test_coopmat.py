@@ -17,9 +17,10 @@ from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import capabilities
 from webnn_vk.codegen.store import MATRIX_EXTENSION
-from webnn_vk.compiler.kernels import MATRIX_FEATURES, catalogue, coopmat
+from webnn_vk.compiler.kernels import MATRIX_FEATURES, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.tools import shader_archive
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile("nvidia_h200")
 

@@ -17,7 +17,7 @@ from webnn_vk.codegen.origins import origins
 from webnn_vk.codegen.render import SHADERS, RenderError, add_template_dir, own_templates, render
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.compiler.kernels.families import catalogue
+from webnn_vk.tools.shader_archive import catalogue
 
 #: A macro in its own file, a loop, and a condition, each with a mistake in turn.
 MACROS = """{# Beside the template. #}

@@ -28,8 +28,8 @@ from webnn_vk.codegen.store import (
     build_pack,
     quick_name,
 )
-from webnn_vk.compiler.kernels import FAMILIES, MATRIX_FEATURES
-from webnn_vk.compiler.kernels.matmul import MATMUL
+from webnn_vk.compiler.kernels import MATRIX_FEATURES
+from webnn_vk.tools.shader_archive import catalogue
 
 
 class Counting:
@@ -381,7 +381,7 @@ def test_a_compiler_that_knows_no_intrinsics_offers_no_integer_dot_products(tmp_
         for compiler in (KnowsNoIntrinsics(), Counting())
     )
     features = frozenset({"integer_dot_product"})
-    by_dots = next(FAMILIES["integer_product"].catalogue(features))
+    by_dots = catalogue(features, "integer_product")[0]
     assert by_dots.features == features
     assert old.available(_spec()) and not old.available(by_dots)
     assert new.available(by_dots)
@@ -393,7 +393,7 @@ def test_a_compiler_that_knows_no_cooperative_matrices_offers_no_kernel_with_the
         ShaderStore(tmp_path, pack=None, compiler=compiler)
         for compiler in (KnowsNoMatrices(), Counting())
     )
-    products = MATMUL.catalogue(MATRIX_FEATURES | {"float16"})
+    products = catalogue(MATRIX_FEATURES | {"float16"})
     by_matrices = next(spec for spec in products if "cooperative_matrix" in spec.features)
     assert old.available(_spec()) and not old.available(by_matrices)
     assert not old.available(by_matrices, compiling=False)

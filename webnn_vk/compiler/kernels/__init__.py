@@ -2,22 +2,25 @@
 
 ``lower_graph`` does all of it: nodes become ``KernelNode``s, element-wise nodes are fused into
 others, movements are absorbed into accesses, and ``plan`` chooses a schedule for each kernel and
-makes its dispatches. For the archive of precompiled shaders ``catalogue()`` lists the kernels of
-every unfused operator and data type, and ``common()`` fused kernels that many models have. Imports
-`passes/`, the folders below it, and ``codegen``.
+makes its dispatches. For the archive of precompiled shaders ``all_modules`` lists the modules of
+every schedule of a kernel. Imports `passes/`, the folders below it, and ``codegen``.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
-from .families import FAMILIES, catalogue, common, family_of, solver_of
+from .families import family_of, solver_of
+from .family import FAMILIES
 from .lower import KERNEL_PASSES, kernel_nodes, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
-from .plan import KernelTarget, Plan, packed, packing_of, plan
+from .plan import KernelTarget, Plan, all_modules, packed, packing_of, plan
 from .schedule import Schedule
 
 __all__ = [
@@ -41,8 +44,7 @@ __all__ = [
     "Schedule",
     "Scratch",
     "Unsupported",
-    "catalogue",
-    "common",
+    "all_modules",
     "family_of",
     "kernel_nodes",
     "lower_graph",
@@ -52,3 +54,7 @@ __all__ = [
     "plan",
     "solver_of",
 ]
+
+# Families are registered when imported; the folder is the list.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -7,8 +7,7 @@ There are two ways: ``attention`` reads keys and values from memory for each que
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.access import Access, collapse
-from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from ..types.data_types import DATA_TYPES
 from .dispatch import Dispatch, Unsupported
-from .epilogue import Epilogue, build, nothing
+from .epilogue import Epilogue, build
 from .expression import used_features
 from .family import Family
 from .multi_binding import bound, dispatch
@@ -60,6 +59,7 @@ class AttentionFamily(Family):
     """See the module's docstring."""
 
     name = "attention"
+    templates = tuple(_CONSTANTS)
     fuses = True
 
     def takes(self, node: KernelNode, operand: str) -> bool:
@@ -141,22 +141,6 @@ class AttentionFamily(Family):
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        flags = (False, True)
-        for data_type, vector, causal in itertools.product(FLOAT_TYPES, flags, flags):
-            for masked, choosing in itertools.product(flags, flags):
-                buffers = (
-                    *(Buffer(name, data_type) for name in ("query", "key", "value")),
-                    *([Buffer("mask", data_type)] if masked else []),
-                    *([Buffer("seen", "uint8")] if choosing else []),
-                    Buffer("out", data_type, "w"),
-                )
-                for kernel in _CONSTANTS:
-                    if vector or kernel == "attention":
-                        yield _spec(
-                            kernel, buffers, vector, causal, nothing(data_type), features
-                        )
 
 
 def shared_bytes(lanes: int, rows: int) -> int:

@@ -3,14 +3,13 @@ the statistics, the second applies them to the elements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import Access
-from ..types.data_types import FLOAT_TYPES
 from . import indexing, rows
 from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
@@ -28,6 +27,7 @@ class BatchNorm(Family):
     """See the module's docstring."""
 
     name = "batch_norm"
+    templates = ("batch_factors", "batch_norm")
     fuses = True
 
     def problem(self, node: KernelNode) -> Positions:
@@ -54,17 +54,6 @@ class BatchNorm(Family):
             variant="batch", flops=3 * x.size,
         )
         return [_factors(node, factors, problem.middle, profile), apply]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for data_type in FLOAT_TYPES:
-            statistics = tuple(
-                Buffer(name, data_type) for name in ("mean", "variance", "scale", "bias")
-            )
-            yield _factors_spec((*statistics, Buffer("out", "float32", "w")), features)
-            buffers = (
-                Buffer("x", data_type), Buffer("factors", "float32"), Buffer("out", data_type, "w")
-            )
-            yield _batch_spec(buffers, nothing(data_type), features)
 
 
 def _factors(

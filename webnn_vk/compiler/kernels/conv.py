@@ -12,8 +12,7 @@ it. All accumulate in float32.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,9 +22,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution
-from ..types.data_types import DATA_TYPES, FLOAT_TYPES
-from . import common_epilogues, matmul, winograd, winograd_tiled
+from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
+from . import matmul, winograd, winograd_tiled
 from .dispatch import Dispatch, Packed
 from .expression import used_features
 from .family import Family
@@ -127,6 +126,10 @@ class Conv(Family):
     """See the module's docstring."""
 
     name = "conv"
+    templates = (
+        *_CONSTANTS, "winograd_filter", "winograd_input", "winograd_product", "winograd_output",
+        "winograd_tiled_output",
+    )
     fuses = True
     weights = "filter"
 
@@ -229,57 +232,6 @@ class Conv(Family):
                 flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        flags = (False, True)
-        yield from winograd.catalogue(features)
-        yield from winograd_tiled.catalogue(features)
-        for data_type, addend in itertools.product(FLOAT_TYPES, flags):
-            names = ("x", "w", "c") if addend else ("x", "w")
-            buffers = (*(Buffer(n, data_type) for n in names), Buffer("out", data_type, "w"))
-            extra = fused.nothing(data_type)
-            loads = ("storage", *["texel"] * (data_type == "float32"))
-            for vector, load in itertools.product(flags, loads):
-                given = addend, {"vector": vector}, features, extra, load
-                for ragged in (False, *[True] * (load == "texel" and not vector)):
-                    ways = {"vector": vector, "ragged": ragged}
-                    yield _spec(
-                        "conv_depthwise", buffers, False, addend, ways, features, extra, load
-                    )
-                for transposed in flags:
-                    yield _spec("conv", buffers, transposed, *given)
-                if data_type == "float32":
-                    yield _spec("conv_wide", buffers, False, *given)
-            for last, vector, filter_vector, out_vector in itertools.product(flags, repeat=4):
-                if last or not vector:
-                    options = {
-                        "vector": vector, "channels_last": last, "filter_vector": filter_vector,
-                        "out_vector": out_vector,
-                    }
-                    yield _spec("conv_tiled", buffers, False, addend, options, features, extra)
-
-    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        buffers = (*(Buffer(n, "float32") for n in "xwc"), Buffer("out", "float32", "w"))
-        flags = (False, True)
-        for extra in common_epilogues.epilogues(common_epilogues.OF_CONVOLUTIONS):
-            for vector in flags:
-                given = False, True, {"vector": vector}, features, extra
-                for load in ("storage", "texel"):
-                    yield _spec("conv_wide", buffers, *given, load)
-                    # As `lower` chooses where channels come first.
-                    ways = {"vector": vector, "ragged": load == "texel" and not vector}
-                    yield _spec(
-                        "conv_depthwise", buffers, False, True, ways, features, extra, load
-                    )
-            yield _spec("conv", buffers, False, True, {"vector": False}, features, extra)
-            for last, out_vector in itertools.product(flags, flags):
-                options = {
-                    "vector": last, "channels_last": last, "filter_vector": True,
-                    "out_vector": out_vector,
-                }
-                yield _spec("conv_tiled", buffers, False, True, options, features, extra)
-            yield from winograd.common(features, extra)
-            yield from winograd_tiled.common(features, extra)
 
 
 def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:

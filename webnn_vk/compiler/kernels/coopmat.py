@@ -10,8 +10,7 @@ error grows past what a product may have. No operator multiplies integers.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
@@ -184,24 +183,3 @@ def spec(
         f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
         (*options.items(), *extra.options), used,
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every kernel without fused steps that these features allow."""
-    flags = (False, True)
-    for data_type in OPERANDS:
-        if not needed(data_type) <= features:
-            continue
-        extra = fused.nothing(data_type)
-        for addend, ta, tb, *by_vectors in itertools.product(flags, repeat=6):
-            a_vector, b_vector, out_vector = by_vectors
-            yield spec(
-                data_type, data_type if addend else None, data_type, (ta, tb),
-                (a_vector, b_vector, out_vector), features, extra,
-            )
-            if data_type == "float16" and not addend:
-                # One of several parts of the inner dimension.
-                yield spec(
-                    data_type, None, "float32", (ta, tb),
-                    (a_vector, b_vector, out_vector), features, fused.nothing("float32"),
-                )

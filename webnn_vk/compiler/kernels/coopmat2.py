@@ -10,9 +10,6 @@ that they begin at multiples of 16 bytes and that their rows don't overlap; any 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile, FlexibleMatrix
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
@@ -157,16 +154,3 @@ def spec(
         f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
         (*options.items(), *extra.options), used,
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every kernel without fused steps that these features allow, those whose sums in float32 are
-    of one of several parts of the inner dimension too."""
-    if not features >= FEATURES:
-        return
-    for ta, tb, vectors, out_tensor in itertools.product((False, True), repeat=4):
-        for c_type, out_type in ((None, OPERAND), (OPERAND, OPERAND), (None, "float32")):
-            yield spec(
-                c_type, out_type, (ta, tb), vectors, out_tensor, features,
-                fused.nothing(out_type),
-            )

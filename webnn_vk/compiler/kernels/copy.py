@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Value
@@ -33,6 +32,7 @@ class Copy(Family):
     """See the module's docstring."""
 
     name = "copy"
+    templates = ("copy", "transpose")
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         return True
@@ -60,10 +60,6 @@ class Copy(Family):
             if number not in node.in_place
             for dispatch in raw_copy.move(source, target, box, profile, tiled=tiled)
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        yield from raw_copy.box_specs(features, "strided")
-        yield raw_copy.transpose_spec()
 
 
 def moves(node: KernelNode) -> Iterator[tuple[Value, Value, Box]]:

@@ -7,7 +7,6 @@ larger than one binding are computed in slices of the output's elements.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
-from ..ir.emit import make_node
-from ..ops import ALL_OPERATORS, Operator
-from ..ops.arguments import DataTypeName
 from ..ops.lowering import Elementwise
 from ..types.access import Access, collapse, span, strides
-from ..types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
+from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 from .addressing import Mode, Operand, laid_out, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
@@ -266,17 +262,6 @@ class ElementwiseFamily(Family):
             )
         return dispatches
 
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        """One module per element-wise operator, data types and capacity."""
-        for operator in ALL_OPERATORS.values():
-            if isinstance(operator.lowering, Elementwise):
-                for node in _samples(operator):
-                    chain, operands = _structure(node)
-                    floats = any(o.access.data_type == "float32" for o in operands)
-                    for capacity in _capacities(operands):
-                        for load in ("storage", *["texel"] * floats):
-                            yield _spec(chain, operands, node.out_type, capacity, features, load)
-
 
 def _slices(
     operands: Sequence[Operand], dims: tuple[int, ...], out: MLOperandDescriptor,
@@ -314,22 +299,3 @@ def _in_order(value: Value, part: range, total: int, profile: DeviceProfile) -> 
     if len(part) == total:
         return Binding(value)
     return bind_range(value, profile, part, DATA_TYPES[value.data_type].size)
-
-
-def _samples(operator: Operator) -> Iterator[KernelNode]:
-    """A node of the operator for every combination of data types that it allows."""
-    types = [operator.limit(p.name).types for p in operator.operands]
-    options = [
-        ALL_TYPES if p.argument is DataTypeName else (p.default,) for p in operator.arguments
-    ]
-    for combination in itertools.product(*types):
-        operands = {
-            p.name: Value(MLOperandDescriptor(t, ()), name=p.name)
-            for p, t in zip(operator.operands, combination, strict=True)
-        }
-        for values in itertools.product(*options):
-            arguments = {p.name: v for p, v in zip(operator.arguments, values, strict=True)}
-            try:
-                yield KernelNode.of(make_node(operator, operands, arguments))
-            except TypeError:
-                continue  # the combination is not allowed

@@ -55,8 +55,8 @@ class Epilogue:
 
 
 def nothing(data_type: str) -> Epilogue:
-    """The epilogue of a kernel with nothing fused whose results have this type: for catalogues, and
-    for all but the last of a node's dispatches."""
+    """The epilogue of a kernel with nothing fused whose results have this type: of all but the last
+    of a node's dispatches."""
     options = (("epilogue", ()), ("epilogue_loads", ()), ("epilogue_type", data_type))
     return Epilogue((), (), (), {}, options, False, 0, 0)
 

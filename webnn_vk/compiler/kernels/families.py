@@ -1,43 +1,11 @@
-"""The kernel families by name."""
+"""Which family computes a node."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
-from webnn_vk.codegen.spec import KernelSpec
-
-from .attention import AttentionFamily
-from .batch_norm import BatchNorm
-from .conv import Conv
-from .copy import Copy
-from .elementwise import ElementwiseFamily
-from .family import Family
-from .gather import GatherFamily
-from .integer_product import IntegerProductFamily
-from .matmul import Matmul
+from .family import FAMILIES, Family
 from .node import KernelNode
-from .norm import Norm
-from .pad import Pad
-from .pool import PoolFamily
-from .product import Product
-from .reduce import ReduceFamily, Reduction
-from .resample import ResampleFamily
-from .scan import Scan
-from .scatter import ScatterFamily
-from .softmax import Softmax
-from .triangular import Triangular
-
-FAMILIES: Mapping[str, Family] = MappingProxyType({
-    family.name: family
-    for family in (
-        AttentionFamily(), BatchNorm(), Conv(), Copy(), ElementwiseFamily(), GatherFamily(),
-        IntegerProductFamily(), Matmul(), Norm(), Pad(), PoolFamily(), ReduceFamily(),
-        ResampleFamily(), Scan(), ScatterFamily(), Softmax(), Triangular(),
-    )
-})
 
 
 def family_of(node: KernelNode) -> Family:
@@ -50,20 +18,5 @@ def solver_of(node: KernelNode) -> tuple[Family, Any]:
     node's family; but some convolutions are matrix products, and some poolings reductions."""
     family = family_of(node)
     problem = family.problem(node)
-    return FAMILIES[_SOLVERS.get(type(problem), family.name)], problem
-
-
-#: Families by the problems that nodes of other families can be, too.
-_SOLVERS = {Product: Matmul.name, Reduction: ReduceFamily.name}
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every unfused kernel for a device with these native features, without repeats."""
-    specs = (family.catalogue(features) for family in FAMILIES.values())
-    yield from dict.fromkeys(itertools.chain.from_iterable(specs))
-
-
-def common(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """The fused kernels that many models have, likewise."""
-    specs = (family.common(features) for family in FAMILIES.values())
-    yield from dict.fromkeys(itertools.chain.from_iterable(specs))
+    solver = next((f for f in FAMILIES.values() if f.solves is type(problem)), family)
+    return solver, problem

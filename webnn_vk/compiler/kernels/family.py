@@ -3,10 +3,9 @@ chooses among the candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import Access
@@ -14,6 +13,9 @@ from . import prologue
 from .dispatch import Dispatch
 from .node import KernelNode, Step
 from .schedule import Schedule
+
+#: The families by name. A family is registered when its class is made.
+FAMILIES: dict[str, Family] = {}
 
 
 class Family:
@@ -29,8 +31,16 @@ class Family:
     #: About how often the kernels load each element of the operand ``input``, if element-wise steps
     #: can compute it where it is loaded (``prologue``); 0: they can't.
     input_loads: ClassVar[int] = 0
+    #: The kernels' templates, without ``.comp.j2``; (): the one of the family's name. A change of
+    #: one makes tuned schedules of the family void.
+    templates: ClassVar[tuple[str, ...]] = ()
     #: The operand that ``pack`` packs where it is a constant; "": none.
     weights: ClassVar[str] = ""
+    #: The type of problem that only this family's kernels solve, whichever family the node is of.
+    solves: ClassVar[type | None] = None
+
+    def __init_subclass__(cls) -> None:
+        FAMILIES[cls.name] = cls()
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         """Whether the kernels can read this operand through its access. Unless a family says
@@ -67,14 +77,6 @@ class Family:
     ) -> list[Dispatch]:
         """The node's dispatches by a schedule. Unsupported where the device's limits forbid it."""
         raise NotImplementedError
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        """Every kernel of the family without fused steps, for devices with these features."""
-        raise NotImplementedError
-
-    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        """Kernels with the fused steps that many models have, which the pack holds too."""
-        return iter(())
 
     def lowered(
         self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile

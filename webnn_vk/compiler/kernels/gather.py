@@ -11,13 +11,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..ops.gather import INDEX_TYPES
 from ..types.access import strides
 from ..types.data_types import MAX_RANK
 from . import raw_copy
@@ -27,8 +26,6 @@ from .family import Family
 from .node import KernelNode
 from .parts import bind_range, ranges
 from .schedule import Schedule
-
-_FORMS = ("axis", "elements", "nd")
 
 #: Parameters by which a form finds its places; the same for scatter.
 _ALONG_AXIS = (Param("rows"), Param("size"))
@@ -159,10 +156,3 @@ class GatherFamily(Family):
                 ranges(p.sources, p.width, profile),
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for width in raw_copy.WIDTHS:
-            for form in _FORMS:
-                for index_type in INDEX_TYPES:
-                    if width < 16 or form != "elements":
-                        yield gather_spec(width, form, index_type, features)

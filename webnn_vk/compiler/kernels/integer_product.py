@@ -4,8 +4,7 @@ feature is missing, plain arithmetic takes the instruction's place: for tests.""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
@@ -54,6 +53,7 @@ class IntegerProductFamily(Family):
     """See the module's docstring."""
 
     name = "integer_product"
+    templates = (KERNEL,)
     fuses = True
 
     def problem(self, node: KernelNode) -> IntegerSums:
@@ -106,12 +106,6 @@ class IntegerProductFamily(Family):
             2 * p.m * p.n * p.k + extra.flops,
             sum(value.descriptor.byte_length for value in values) + extra.bytes,
         )]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        if "integer_dot_product" not in features:
-            return  # no graph has such a product then
-        for load, data_type, zeros in itertools.product(_LOADS, ("int8", "uint8"), (False, True)):
-            yield _spec(load, data_type, zeros, "float32", features, fused.nothing("float32"))
 
 
 def _fits(schedule: Schedule, profile: DeviceProfile) -> bool:

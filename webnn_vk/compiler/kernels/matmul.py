@@ -8,21 +8,18 @@ float32. GPUs may cut a long inner dimension into parts (``split_k``).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import round_up
 
 from ..ops.lowering import QuantizedProduct
 from ..types.access import Access, collapse
-from ..types.data_types import DATA_TYPES, FLOAT_TYPES
-from . import common_epilogues, coopmat, coopmat2, split_k
-from . import epilogue as fused
+from ..types.data_types import DATA_TYPES
+from . import coopmat, coopmat2, split_k
 from .dispatch import Dispatch, Packed, Scratch
-from .family import Family
+from .family import FAMILIES, Family
 from .heuristics import device_class
 from .loads import has_texels
 from .node import KernelNode
@@ -32,7 +29,6 @@ from .product_dispatch import (
     Tensors,
     in_parts,
     one_dispatch,
-    product_spec,
     tile_bytes,
     tile_shape,
     vectors,
@@ -49,6 +45,8 @@ class Matmul(Family):
     """See the module's docstring."""
 
     name = "matmul"
+    solves = Product
+    templates = ("matmul", "matvec", *_BY_TILES, split_k.KERNEL)
     fuses = True
     weights = "b"
 
@@ -192,75 +190,8 @@ class Matmul(Family):
                 dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches
 
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        yield from coopmat.catalogue(features)
-        yield from coopmat2.catalogue(features)
-        yield from split_k.catalogue(features)
-        flags = (False, True)
-        for data_type, addend, ta in itertools.product(FLOAT_TYPES, flags, flags):
-            c_type = data_type if addend else None
 
-            def spec(
-                kernel, tb, va, vb, c_type=c_type, data_type=data_type, ta=ta, out=None,
-                texels=False, extra=None, wide=False,
-            ):
-                return product_spec(
-                    kernel, data_type, c_type, out or data_type, ta, tb, va, vb, features, extra,
-                    texels=texels, wide=wide,
-                )
-
-            for vector, texels in itertools.product(flags, flags):
-                if data_type == "float32" or not texels:
-                    yield spec("matvec", False, vector, vector, texels=texels)
-            for tb in flags:
-                for va, vb in itertools.product(flags, flags):
-                    yield spec("matmul", tb, va, vb)
-                    if data_type == "float32":
-                        yield spec("matmul", tb, va, vb, texels=True)
-                        for texels in flags if addend else ():
-                            merged = common_epilogues.merged()
-                            yield spec("matmul", tb, va, vb, texels=texels, extra=merged)
-                    yield spec("matmul_tiled", tb, va, vb)
-                    if data_type == "float16" and not addend:
-                        # One of several parts of the inner dimension.
-                        yield spec("matmul_tiled", tb, va, vb, out="float32")
-                        if va and vb:
-                            yield spec("matmul_tiled", tb, va, vb, out="float32", wide=True)
-                if data_type == "float16":
-                    yield spec("matmul_tiled", tb, True, True, wide=True)
-                    # Sums over parts of the inner dimension.
-                    for kernel in ("matmul", *(["matvec"] if not tb else [])):
-                        yield spec(kernel, tb, False, False, out="float32")
-                        if addend:
-                            for out in FLOAT_TYPES:
-                                yield spec(kernel, tb, False, False, c_type="float32", out=out)
-
-    def common(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        def spec(
-            kernel: str, addend: bool, tb: bool, vb: bool, extra: fused.Epilogue
-        ) -> KernelSpec:
-            return product_spec(
-                kernel, "float32", "float32" if addend else None, "float32", False, tb, True, vb,
-                features, extra, texels=kernel == "matmul",
-            )
-
-        yield from split_k.common(features)
-        for kernel in ("matmul", "matmul_tiled"):
-            if kernel == "matmul_tiled":
-                # The other has one kernel for all of these: `fused.merged`.
-                for extra in common_epilogues.epilogues(common_epilogues.OF_CONVOLUTIONS):
-                    for vector in (False, True):
-                        yield spec(kernel, True, False, vector, extra)
-            for extra in common_epilogues.epilogues(common_epilogues.OF_BIASED):
-                yield spec(kernel, True, False, True, extra)
-            for extra in common_epilogues.epilogues(common_epilogues.OF_PRODUCTS):
-                yield spec(kernel, False, False, True, extra)
-            for extra in common_epilogues.epilogues(common_epilogues.OF_SCORES):
-                for transposed in (False, True):
-                    yield spec(kernel, False, transposed, True, extra)
-
-
-MATMUL = Matmul()
+MATMUL = FAMILIES[Matmul.name]
 
 
 # -- problems

@@ -3,7 +3,7 @@ the root mean square alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,9 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides
-from ..types.data_types import FLOAT_TYPES
 from . import rows
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build, nothing
+from .epilogue import Epilogue, build
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch, unread
@@ -75,6 +74,7 @@ class Norm(Family):
     """See the module's docstring."""
 
     name = "norm"
+    templates = ("norm", "norm_kept")
     fuses = True
     input_loads = 3
 
@@ -158,28 +158,6 @@ class Norm(Family):
                 kernel="norm", variant=vectors.named(schedule), flops=8 * x.size,
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for data_type in FLOAT_TYPES:
-            for group, ways in rows.WAYS.items():
-                for way in ways:
-                    for permuted in (False,) if way.way else (False, True):
-                        for side in sorted({1, way.width}):
-                            out = Buffer("out", data_type, "w", way.width)
-                            operands = (
-                                rows.inputs("x", data_type, way.width),
-                                *(rows.inputs(name, data_type, side) for name in _AFFINE),
-                            )
-                            for inputs in zip(*operands, strict=True):
-                                buffers, rest = (*inputs, out), nothing(data_type)
-                                if not way.kept:
-                                    yield _norm_spec(
-                                        buffers, group, way, side == 4, permuted, rest, features
-                                    )
-                                    continue
-                                yield _kept_spec(buffers, side == 4, False, rest, features)
-                                if features >= SUBGROUPS and inputs[0].load == "storage":
-                                    yield _kept_spec(buffers, side == 4, True, rest, features)
 
 
 def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

@@ -3,12 +3,11 @@ that copies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import strides
@@ -32,6 +31,7 @@ class Pad(Family):
     """See the module's docstring."""
 
     name = "pad"
+    templates = ("copy",)
 
     def problem(self, node: KernelNode) -> Padding:
         source, arguments = node.operands["input"], node.arguments
@@ -55,10 +55,6 @@ class Pad(Family):
             number = np.array(node.arguments["value"]).astype(target.descriptor.numpy_dtype)
             value = tuple(np.frombuffer(number.tobytes() * (16 // number.itemsize), "<u4").tolist())
         return move(source, target, problem.box, profile, value=value)
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        # Edges and mirrors of a run are no runs, but the other dimensions may hold them.
-        yield from raw_copy.box_specs(features, "constant", "edge", "reflection")
 
 
 def _pad_box(

@@ -77,6 +77,17 @@ def plan(node: KernelNode, target: KernelTarget) -> Plan:
     raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
 
 
+def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec]:
+    """The modules of every schedule by which a device could compute a node; none where it can't."""
+    solver, problem = solver_of(node)
+    try:
+        schedules = solver.candidates(problem, profile)
+        for _, dispatches in _legal(node, problem, solver, schedules, profile):
+            yield from (d.spec for d in (*dispatches, *packing_of(dispatches, profile)))
+    except Unsupported:
+        return
+
+
 def packed(node: KernelNode, target: KernelTarget) -> KernelNode:
     """The node with its constant weights packed as the schedule that is chosen for it reads them
     best; the node as it is where packing gains nothing."""

@@ -3,17 +3,16 @@ images or channels. Pooling whose window is the whole input is computed as a red
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..types.data_types import ALL_TYPES, FLOAT_TYPES
 from . import indexing, rows
 from .dispatch import Dispatch, Unsupported
-from .epilogue import Epilogue, build, nothing
+from .epilogue import Epilogue, build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -99,12 +98,6 @@ class PoolFamily(Family):
                 flops=node.results[0].size * p.window[0] * p.window[1],
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for kind in _REDUCTIONS:
-            for data_type in ALL_TYPES if kind == "max" else FLOAT_TYPES:
-                buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
-                yield _spec(kind, buffers, nothing(data_type), features)
 
 
 def _spec(

@@ -165,13 +165,6 @@ def box_spec(width: int, features: frozenset[str], mode: str, rank: int) -> Kern
     return copy_spec(width, features, mode, rank, params)
 
 
-def box_specs(features: frozenset[str], *modes: str) -> Iterator[KernelSpec]:
-    """Every kernel of these modes."""
-    for width in WIDTHS:
-        for mode in modes:
-            for rank in RANKS[mode]:
-                yield box_spec(width, features, mode, rank)
-
 
 #: Elements along each side of a tile, and rows of them that a workgroup moves at once.
 _TILE, _ROWS = 32, 8

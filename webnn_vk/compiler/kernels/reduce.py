@@ -6,17 +6,15 @@ chunks first, whose results are reduced again.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, round_up
 
-from ..ops.reduction import ARITHMETIC_TYPES
 from ..types.access import Access
-from ..types.data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
 from .epilogue import Epilogue, build, nothing
@@ -27,7 +25,6 @@ from .node import KernelNode
 from .rows import Rows, Split, split
 from .schedule import Schedule
 
-_ACCUMULATE = ("l1", "square", "sum", "log_sum_exp", "order", "product", "arg")
 _FINISH = {"mean": 1, "log": 2, "sqrt": 3}
 # How the results of chunks are put together.
 _AGAIN = {"sum": "sum", "l1": "sum", "square": "sum", "product": "product",
@@ -66,6 +63,7 @@ class ReduceFamily(Family):
     """See the module's docstring."""
 
     name = "reduce"
+    solves = Reduction
     fuses = True
     input_loads = 1
 
@@ -109,24 +107,6 @@ class ReduceFamily(Family):
                 divisor=p.split.length,
             ),
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        def specs(op: str, x: str, out: str, group: bool) -> Iterator[KernelSpec]:
-            for wide in (False, True) if x in FLOAT_TYPES else (False,):
-                for buffer in rows.inputs("x", x, 4 if wide else 1):
-                    buffers = (buffer, Buffer("out", out, "w"))
-                    yield _spec(op, buffers, group, wide, nothing(out), features)
-
-        types = {"log_sum_exp": FLOAT_TYPES, "order": ALL_TYPES, "arg": ALL_TYPES}
-        for op in _ACCUMULATE:
-            for group, x in itertools.product((False, True), types.get(op, ARITHMETIC_TYPES)):
-                yield from specs(op, x, "uint32" if op == "arg" else x, group)
-            # Results of chunks are float32.
-            if op in set(_AGAIN.values()) - {"order"}:
-                for group in (False, True):
-                    yield from specs(op, "float32", "float16", group)
-            if op in _AGAIN and op != "order":
-                yield from specs(op, "float16", "float32", True)
 
 
 def _dispatch(

@@ -3,17 +3,16 @@ of several images or channels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..ops.resample import resample2d
 from . import indexing
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build, nothing
+from .epilogue import Epilogue, build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -76,12 +75,6 @@ class ResampleFamily(Family):
                 flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for mode in _MODES.values():
-            for data_type in resample2d.limit("input").types:
-                buffers = Buffer("x", data_type), Buffer("out", data_type, "w")
-                yield _spec(mode, buffers, nothing(data_type), features)
 
 
 def _spec(

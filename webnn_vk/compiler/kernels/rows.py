@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, Constant, Param
+from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
@@ -196,18 +196,6 @@ class Vectors:
     def values(self) -> dict[str, int]:
         """Values of ``constants``."""
         return {"KEPT": self.kept} if self.way == "kept" else {}
-
-
-#: Every way for rows that one invocation computes, and for those that a workgroup shares.
-WAYS = {False: (Vectors(), Vectors("read")), True: (Vectors(), Vectors("read"), Vectors("kept", 1))}
-
-
-def inputs(name: str, data_type: str, width: int) -> list[Buffer]:
-    """The buffer of an operand that is read this wide: a storage buffer, and texels."""
-    buffers = [Buffer(name, data_type, width=width)]
-    if data_type == "float32":
-        buffers.append(Buffer(name, data_type, width=4, load="texel"))
-    return buffers
 
 
 def vectors(problem: Rows, lanes: int) -> Vectors:

@@ -7,14 +7,13 @@ which begins with the sum of those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
-from ..ops.reduction import ARITHMETIC_TYPES
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import rows
@@ -71,14 +70,6 @@ class Scan(Family):
             _dispatch(node, totals, None, carries, of_totals, few, profile),
             _dispatch(node, x, carries, node.output, row, lanes, profile),
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for data_type in ARITHMETIC_TYPES:
-            sum_type = _sum_type(data_type)
-            x, carry = Buffer("x", data_type), Buffer("carry", sum_type)
-            for stage in ("invocation", "group"):
-                yield _spec((x, carry, Buffer("out", data_type, "w")), stage, features)
-            yield _spec((x, carry, Buffer("out", sum_type, "w")), "totals", features)
 
 
 def _sum_type(data_type: str) -> str:

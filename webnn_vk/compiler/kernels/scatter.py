@@ -14,7 +14,6 @@ from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
-from ..ops.gather import INDEX_TYPES
 from . import raw_copy
 from .dispatch import Binding, Dispatch, Scratch, workgroup
 from .family import Family
@@ -22,8 +21,6 @@ from .gather import place_numbers, place_params
 from .node import KernelNode
 from .parts import bind_range, ranges
 from .schedule import Schedule
-
-_FORMS = ("elements", "nd")
 
 
 def clear_spec() -> KernelSpec:
@@ -78,6 +75,7 @@ class ScatterFamily(Family):
     """See the module's docstring."""
 
     name = "scatter"
+    templates = ("scatter_claim", "scatter_clear", "scatter_select")
 
     def problem(self, node: KernelNode) -> Scattering:
         form, target = node.lowering.form, node.output
@@ -110,14 +108,6 @@ class ScatterFamily(Family):
             dispatches += _claims(node, p.form, slots, place, profile)
             dispatches += _selects(node, p.width, p.run, slots, out, profile)
         return dispatches
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        yield clear_spec()
-        for form in _FORMS:
-            for index_type in INDEX_TYPES:
-                yield claim_spec(form, index_type)
-        for width in raw_copy.WIDTHS:
-            yield select_spec(width, features)
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:

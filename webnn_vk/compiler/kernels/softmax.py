@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from ..types.data_types import FLOAT_TYPES
 from . import rows
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build, nothing
+from .epilogue import Epilogue, build
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch
@@ -64,14 +63,6 @@ class Softmax(Family):
                 profile, kernel="softmax", variant=vectors.named(schedule), flops=5 * x.size,
             )
         ]
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for data_type in FLOAT_TYPES:
-            for group, ways in rows.WAYS.items():
-                for way in ways:
-                    out = Buffer("out", data_type, "w", way.width)
-                    for x in rows.inputs("x", data_type, way.width):
-                        yield _spec((x, out), group, way, nothing(data_type), features)
 
 
 def _spec(

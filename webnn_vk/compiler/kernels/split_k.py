@@ -7,9 +7,8 @@ in every run. A schedule with several ``parts`` computes this way.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
@@ -17,7 +16,6 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
-from . import common_epilogues
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
 from .expression import used_features
@@ -113,24 +111,3 @@ def summed(
         count * outputs + extra.flops,
         (4 * count + DATA_TYPES[out_type].size) * outputs + extra.bytes,
     )
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Every kernel that adds up, without fused steps."""
-    for data_type, addend, vector in itertools.product(FLOAT_TYPES, (False, True), (False, True)):
-        yield spec(
-            data_type if addend else None, data_type, vector, features,
-            fused.nothing(data_type),
-        )
-
-
-def common(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """Kernels that add up, with the fused steps that many models have."""
-    for of, c_type, vectors in (
-        (common_epilogues.OF_CONVOLUTIONS, "float32", (False, True)),
-        (common_epilogues.OF_BIASED, "float32", (True,)),
-        (common_epilogues.OF_PRODUCTS, None, (True,)),
-        (common_epilogues.OF_SCORES, None, (True,)),
-    ):
-        for extra, vector in itertools.product(common_epilogues.epilogues(of), vectors):
-            yield spec(c_type, "float32", vector, features, extra)

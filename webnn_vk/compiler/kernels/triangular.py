@@ -4,7 +4,7 @@ another mode of the template that copies."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import KernelSpec, Param
@@ -41,6 +41,7 @@ class Triangular(Family):
     """See the module's docstring."""
 
     name = "triangular"
+    templates = ("copy",)
 
     def problem(self, node: KernelNode) -> Mask:
         rows, columns = node.output.shape[-2:]
@@ -70,8 +71,3 @@ class Triangular(Family):
             }
             dispatches.append(raw_copy.copy_dispatch(spec, bindings, params, width, profile))
         return dispatches
-
-    def catalogue(self, features: frozenset[str]) -> Iterator[KernelSpec]:
-        for width in raw_copy.WIDTHS:
-            if width < 16:
-                yield triangular_spec(width, features)

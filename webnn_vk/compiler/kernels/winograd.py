@@ -14,9 +14,8 @@ This is the form for CPUs; ``winograd_tiled`` has that for GPUs.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,9 +34,7 @@ from .node import KernelNode
 from .rows import check_iterations
 from .schedule import Schedule
 from .winograd_tiles import (
-    TILES,
     WinogradFilter,
-    filter_spec,
     points,
     sizes,
     tile_counts,
@@ -132,29 +129,6 @@ def lower(
 
 
 # -- kernels
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """The kernels without fused steps."""
-    for texels in (False, True):
-        yield _product_spec(texels)
-        for tile in TILES:
-            yield filter_spec(tile, texels)
-            yield _input_spec(tile, texels, rows=False)
-            if tile == 4:
-                yield _input_spec(tile, texels, rows=True)
-            for addend, rows in itertools.product((False, True), (False, True)[: tile // 2]):
-                names = ("x", "c") if addend else ("x",)
-                buffers = (*(Buffer(n, "float32") for n in names), Buffer("out", "float32", "w"))
-                nothing = fused.nothing("float32")
-                yield _output_spec(tile, buffers, texels, rows, features, nothing)
-
-
-def common(features: frozenset[str], extra: fused.Epilogue) -> Iterator[KernelSpec]:
-    """The kernels with steps fused into them: for devices with texels."""
-    buffers = (Buffer("x", "float32"), Buffer("c", "float32"), Buffer("out", "float32", "w"))
-    for tile, rows in ((2, False), (4, False), (4, True)):
-        yield _output_spec(tile, buffers, True, rows, features, extra)
 
 
 def _params(names: Sequence[str]) -> tuple[Param, ...]:

@@ -9,8 +9,7 @@ either is worth in digits.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from .product import Product
 from .product_dispatch import between, tile_shape
 from .rows import check_iterations
 from .schedule import Schedule
-from .winograd_tiles import TILES, WinogradFilter, points, sizes, tile_counts, tiles_for
+from .winograd_tiles import WinogradFilter, points, sizes, tile_counts, tiles_for
 
 KERNEL = "winograd_tiled"
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw", "tiles")
@@ -128,28 +127,6 @@ def lower(
 
 
 # -- kernels
-
-
-def catalogue(features: frozenset[str]) -> Iterator[KernelSpec]:
-    """The kernels without fused steps; ``matmul`` lists the products."""
-    for tile, along in itertools.product(TILES, ("tiles", "channels")):
-        yield _input_spec(tile, along)
-    yield from _outputs(features, fused.nothing("float32"), (False, True))
-
-
-def common(features: frozenset[str], extra: fused.Epilogue) -> Iterator[KernelSpec]:
-    """The kernels with steps fused into them that many models have."""
-    yield from _outputs(features, extra, (True,))
-
-
-def _outputs(
-    features: frozenset[str], extra: fused.Epilogue, addends: Sequence[bool]
-) -> Iterator[KernelSpec]:
-    for tile, along, addend in itertools.product(TILES, ("tiles", "channels"), addends):
-        names = ("x", "c") if addend else ("x",)
-        buffers = (*(Buffer(n, "float32") for n in names), Buffer("out", "float32", "w"))
-        for rows in (False, True) if tile == 4 and along == "tiles" else (False,):
-            yield _output_spec(tile, along, buffers, rows, features, extra)
 
 
 def _input_spec(tile: int, along: str) -> KernelSpec:

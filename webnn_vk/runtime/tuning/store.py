@@ -149,7 +149,8 @@ def entry_name(device: str, templates: str, family: str, problem: str) -> str:
 @cache
 def templates_hash(family: str) -> str:
     """The hash of the templates that a family's kernels are made of, with all that they include."""
-    return source_hash({spec.template for spec in FAMILIES[family].catalogue(frozenset())})
+    templates = FAMILIES[family].templates or (family,)
+    return source_hash(f"{name}.comp.j2" for name in templates)
 
 
 @cache

@@ -11,10 +11,11 @@ from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.ir import Emitter
-from webnn_vk.compiler.kernels import FAMILIES, DeviceWork, lower_graph
+from webnn_vk.compiler.kernels import DeviceWork, lower_graph
 from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
+from webnn_vk.tools.shader_archive import catalogue
 
 GPU = stored_profile("nvidia_h200")
 
@@ -35,7 +36,7 @@ def planned(profile, query, keys, width, data_type="float32", **more):
 @pytest.mark.parametrize("profile", NAMES)
 def test_plans_are_in_the_catalogue_and_within_limits(profile):
     device = stored_profile(profile)
-    known = set(FAMILIES["attention"].catalogue(device.features))
+    known = set(catalogue(device.features, "attention"))
     shapes = ((2, 4, 33, 64), 70, 64), ((1, 8), 9, 7), ((3, 300, 128), 300, 512)
     for data_type, (query, keys, width), causal in itertools.product(
         FLOAT_TYPES, shapes, (False, True)

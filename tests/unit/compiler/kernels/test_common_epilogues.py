@@ -11,8 +11,8 @@ import webnn_vk
 from bench.isa.graphs import described
 from bench.models import classic, mobilenet_v2
 from tests.support.profiles import stored_profile
-from webnn_vk.compiler.kernels import catalogue, common
 from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.tools.shader_archive import catalogue, common
 
 PROFILES = ("llvmpipe", "amd_rdna3", "nvidia_h200", "intel_arc")
 

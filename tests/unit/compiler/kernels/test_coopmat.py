@@ -12,12 +12,13 @@ from tests.support.matrices import shape
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelNode, Schedule, catalogue, coopmat, lower_graph
+from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat, lower_graph
 from webnn_vk.compiler.kernels.dispatch import Dispatch
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA, AMD = stored_profile("nvidia_h200"), stored_profile("amd_rdna3")
 CHOOSE = {"nvidia_h200", "amd_rdna3"}

@@ -12,14 +12,7 @@ from tests.support.matrices import flexible
 from tests.support.profiles import MATRICES2, NAMES, stored_profile
 from tests.support.running import plan, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import (
-    KernelNode,
-    Schedule,
-    catalogue,
-    coopmat,
-    coopmat2,
-    lower_graph,
-)
+from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat, coopmat2, lower_graph
 from webnn_vk.compiler.kernels.coopmat_trial import tilings_of
 from webnn_vk.compiler.kernels.dispatch import Dispatch
 from webnn_vk.compiler.kernels.matmul import MATMUL
@@ -27,6 +20,7 @@ from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.access import Access
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 

@@ -7,11 +7,12 @@ import pytest
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Node
-from webnn_vk.compiler.kernels import KernelNode, catalogue, coopmat
+from webnn_vk.compiler.kernels import KernelNode, coopmat
 from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.tools.shader_archive import catalogue
 
 GPUS = [name for name in NAMES if not stored_profile(name).is_software]
 NVIDIA = stored_profile("nvidia_h200")

@@ -13,7 +13,6 @@ from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
 from webnn_vk.api.limits import op_support_limits
 from webnn_vk.compiler.ir import Emitter, GraphTextError, parse
-from webnn_vk.compiler.kernels import catalogue
 from webnn_vk.compiler.ops import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS
 from webnn_vk.compiler.ops.arguments import Operand
 from webnn_vk.compiler.ops.record import Like, Limits, compiler_operator, operator
@@ -23,6 +22,7 @@ from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.runtime import CpuDevice
 from webnn_vk.tools import operators as operators_tool
+from webnn_vk.tools.shader_archive import catalogue
 
 NAME = "test_squared_sum"
 
