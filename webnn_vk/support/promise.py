@@ -337,7 +337,8 @@ class _Unseen:
 
     def __del__(self) -> None:
         if not self.seen and not sys.is_finalizing():
-            _log.error("%s was rejected, and its error was never retrieved", self._of, exc_info=self._error)
+            _log.error("%s was rejected, and its error was never retrieved", self._of,
+                       exc_info=self._error)
 
 
 def kind_of(value: Any) -> str:
