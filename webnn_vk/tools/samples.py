@@ -58,6 +58,9 @@ GPU = SOFTWARE.replace(
     max_flexible_dimension=1024,
 )
 TARGETS = (SOFTWARE, GPU)
+#: What fused kernels are planned for. No device is known to multiply matrices of float32, which
+#: they have, by the extensions.
+FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=(), flexible_matrices=()))
 #: Constants are packed by kernels that read texels wherever a device has them.
 _PACKING = (*TARGETS, SOFTWARE.masked(["texel_buffers"]))
 

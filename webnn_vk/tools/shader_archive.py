@@ -56,7 +56,7 @@ def common(features: frozenset[str]) -> list[KernelSpec]:
     """The fused kernels that many models have, likewise."""
     found: dict[KernelSpec, None] = {}
     for graph in samples.chains():
-        for target in samples.TARGETS:
+        for target in samples.FUSED_TARGETS:
             device = samples.restricted(target, features)
             for node in fuse(kernelize(graph), device).nodes:
                 found |= dict.fromkeys(all_modules(node, device))
@@ -70,7 +70,7 @@ def _planned() -> tuple[KernelSpec, ...]:
         for target in targets:
             found |= dict.fromkeys(_modules(node, target))
     for graph in samples.chains():
-        for target in samples.TARGETS:
+        for target in samples.FUSED_TARGETS:
             for node in fuse(kernelize(graph), target).nodes:
                 found |= dict.fromkeys(_modules(node, target))
     return tuple(found)
