@@ -1,4 +1,4 @@
-"""What a context, its tensors, its graphs and the modules that share tensors have in common: the
+"""State shared by a context, its tensors, its graphs and the modules that share tensors: the
 device, the order of work on it, and the context's end."""
 
 from __future__ import annotations
@@ -32,35 +32,36 @@ class MLContextLostInfo:
 
 
 class Member(Protocol):
-    """Something that ends with its context."""
+    """An object that ends with its context."""
 
     def destroy(self) -> None: ...
 
 
 class ContextState:
-    """The state of one ``MLContext``. It lives as long as the context or anything that belongs to
-    it; with it the context's use of the device ends."""
+    """The state of one ``MLContext``. It lives as long as the context or any object that belongs to
+    it; its end also ends the context's use of the device."""
 
     def __init__(self, timeline: Timeline, info: DeviceInfo) -> None:
         self.info = info
         self.timeline = timeline
-        #: Guards handing tensors to GPU devices and back. Never taken in the main thread, where a
-        #: signal handler might want it too.
+        #: Guards handing tensors to GPU devices and back. Never acquired in the main thread, where
+        #: a signal handler might want it too.
         self.handover = threading.RLock()
-        #: What graphs are compiled for.
+        #: The device and options for which graphs are compiled.
         self.target = Target(timeline.device.profile)
         #: Measures the kernels of graphs before they are compiled (``Settings(tune=True)``).
         self.tuner: Tuner | None = None
-        #: Is called with each pass's name and the graph after it, when graphs are built.
+        #: Called with each pass's name and the graph after it, when graphs are built.
         self.after_pass: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
-        # The reason, once it is lost, and who tells all below: a step each, for the first.
+        # The reason, once it is lost, and the thread that notifies the lower layers. Each is set in
+        # one step, by the first caller.
         self._loss: dict[str, tuple[str]] = {}
-        # Sets of references, changed by single calls into C: a signal handler may come between any
-        # two steps here, and call in.
+        # Sets of references, changed by single calls into C: a signal handler may run between any
+        # two steps here, and make calls.
         self._members: set[weakref.ref[Any]] = set()
-        # Promises of tensors being made and graphs being built: loss rejects them.
+        # Promises of tensors being created and graphs being built: loss rejects them.
         self._pending: set[weakref.ref[MLPromise]] = set()
         this = weakref.ref(self)
         #: The context's strict order of work.
@@ -73,15 +74,15 @@ class ContextState:
         return self.timeline.device
 
     def new_promise(self, of: str) -> MLPromise[Any]:
-        """A promise ``of`` something that the loss of the context rejects. InvalidStateError when
-        it is lost."""
+        """A promise ``of`` something that the loss of the context rejects. InvalidStateError if it
+        is lost."""
         promise: MLPromise[Any] = MLPromise(of)
         self._pending.add(weakref.ref(promise, self._pending.discard))
-        self._check_lost()  # from here on who makes it lost finds the promise
+        self._check_lost()  # from here on a loss finds the promise
         return promise
 
     def promised(self, call: Callable[[], MLPromise[Any]]) -> MLPromise[Any]:
-        """``call()``; what it raises, or that the context is lost, becomes a rejection."""
+        """Calls ``call()``; its exception, or the loss of the context, becomes a rejection."""
         try:
             self.check()
             return call()
@@ -91,17 +92,17 @@ class ContextState:
             return MLPromise.rejected(UnknownError(f"out of memory: {error}"))
 
     def register(self, member: Member) -> None:
-        """Have the loss of the context destroy ``member``. InvalidStateError when it is lost."""
+        """Make the loss of the context destroy ``member``. InvalidStateError if it is lost."""
         self._members.add(weakref.ref(member, self._members.discard))
         self._check_lost()
 
     def check(self) -> None:
-        """InvalidStateError when the context is lost, or this is a forked child."""
+        """InvalidStateError if the context is lost, or this is a forked child."""
         self.timeline.check_fork()
         self._check_lost()
 
     def loss(self) -> InvalidStateError | None:
-        """The error of calls on a context that is lost; None while it isn't."""
+        """The error of calls on a lost context; None while it isn't lost."""
         if not self._loss:
             return None
         return InvalidStateError(f"the context is lost: {self._loss['reason'][0]}")
@@ -112,8 +113,8 @@ class ContextState:
             raise error
 
     def new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
-        """Memory of ``size`` bytes, found now or, after what was destroyed before is given back, by
-        the work. InvalidStateError when the device is lost."""
+        """Memory of ``size`` bytes, allocated now or, after destroyed memory is freed, by the
+        queued work. InvalidStateError if the device is lost."""
         try:
             return self.device.create_storage(size, exportable=exportable), ()
         except MemoryError:
@@ -124,14 +125,14 @@ class ContextState:
             raise InvalidStateError(f"the context is lost: {error}") from error
 
     def stage(self, view: np.ndarray) -> Any:
-        """A copy of bytes in memory that the device reads, None where it needs none. Not for the
-        main thread, but under ``background.run_on_worker``."""
+        """A copy of bytes in memory that the device reads, or None if it needs none. Not for the
+        main thread, except under ``background.run_on_worker``."""
         with self.timeline.building():
             return self.device.stage(view)
 
     def lose(self, message: str) -> None:
-        """Tell everyone that the context is lost, once: its members are destroyed, what is pending
-        rejects with InvalidStateError."""
+        """Announce the loss of the context, once: its members are destroyed, and pending promises
+        reject with InvalidStateError."""
         message = self._loss.setdefault("reason", (message,))[0]
         told = (message,)
         if self._loss.setdefault("told", told) is not told:
@@ -145,20 +146,20 @@ class ContextState:
                 promise.reject(InvalidStateError(f"the context is lost: {message}"))
 
     def destroy(self) -> None:
-        """Lose the context on purpose and let go of the device. Calling it again does nothing."""
+        """Lose the context on purpose and release the device. Calling it again does nothing."""
         self.timeline.check_fork()
-        # At once: what ends until everyone is told comes too late.
+        # At once: calls that end before all are notified come too late.
         self._loss.setdefault("reason", ("destroy() was called",))
         background.run_on_worker(self._destroy)
 
     def _destroy(self) -> None:
         self.lose("destroy() was called")
-        # The last to leave waits for the device; destroy() should not.
+        # The last user waits for the device; destroy() should not.
         background.retry(self.stream.leave, "close")
 
 
 class ContextBase:
-    """What modules below ``MLContext`` may know of it."""
+    """The part of ``MLContext`` that lower modules may use."""
 
     _state: ContextState
 

@@ -1,4 +1,4 @@
-"""The CPU device: programs run on an engine or with NumPy, tensors are NumPy memory."""
+"""The CPU device: programs run on an engine or in NumPy, tensors are NumPy memory."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from .work import LENT, Allocate, Await, Executable, Order, Read, Refuse, Run, R
 
 
 class CpuExecutable:
-    """A program of one HostSegment. Its constants stay where they are; those of keys in ``known``
-    are read there."""
+    """A program of one HostSegment. Its constants are used in place; constants with keys in
+    ``known`` are read there."""
 
     def __init__(
         self, program: Program, constants: Constants, engine: HostEngine = NUMPY,
         known: MutableMapping[str, np.ndarray] | None = None,
     ) -> None:
         self.program = program
-        # Before the engine looks at them.
+        # Before the engine reads them.
         self._shared = [] if known is None else constants.share(known)
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
         self.workspace = None
         self.cost = Cost(program.flops)
         self.modules: Mapping[Any, bytes] = {}
-        #: Whether ``compute`` is worth leaving the order of work for: the engine copies nothing,
-        #: and a run may take less than the way through the timeline's threads.
+        #: Whether ``compute`` should bypass the order of work: the engine copies nothing, and a run
+        #: may take less time than passing through the timeline's threads.
         self.at_once = engine is not NUMPY
         self._storages = {
             number: storage
@@ -65,7 +65,7 @@ class CpuExecutable:
         self._whole = prepared.whole
 
     def run(self, memory: Mapping[tuple[str, str], np.ndarray]) -> None:
-        """Take all steps; ``memory`` holds the bytes of inputs and outputs by kind and name."""
+        """Run all steps; ``memory`` holds the bytes of inputs and outputs by kind and name."""
         slots = self.program.slots
 
         def of_slot(number: int) -> np.ndarray | None:
@@ -79,8 +79,8 @@ class CpuExecutable:
             run(arrays, of_slot)
 
     def compute(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One run at once, in the caller's thread, on aligned and contiguous arrays by name: the
-        outputs alike. OperationError where it fails, MemoryError."""
+        """One run at once, in the caller's thread, on aligned and contiguous arrays by name;
+        outputs are returned in the same form. OperationError if it fails, MemoryError."""
         run = self._by_steps if self._whole is None else self._whole
         try:
             return run(inputs)
@@ -130,13 +130,12 @@ class CpuDevice:
         self.name = f"CPU ({platform.machine()}, {engine.description})"
         self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
-        # Storages that are alive, by references that go with them. No lock: a signal handler may
-        # come anywhere.
+        # Living storages, by weak references. No lock: a signal handler may run anywhere.
         self._live: set[weakref.ref[Storage]] = set()
-        # Constants by key: graphs of several shapes have the weights, and what was folded of them,
-        # once.
+        # Constants by key: graphs of several shapes share the weights and the constants folded from
+        # them.
         self._known: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
-        # How many there were at the last rest, and whether there was work since.
+        # How many there were at the last trim, and whether there was work since.
         self._rested = 0
         self._used = False
 
@@ -155,7 +154,7 @@ class CpuDevice:
         return storage
 
     def import_storage(self, data: np.ndarray) -> Storage:
-        # Not ours: it isn't counted.
+        # Foreign memory is not counted.
         return Storage(data.nbytes, data, acknowledge)
 
     def memory_in_use(self) -> int:
@@ -244,8 +243,8 @@ class CpuDevice:
             batch.watch.done()
 
     def trim(self) -> None:
-        """See ``device.Device``. Its memory goes with the last reference: what stays is the heap's
-        of the C library."""
+        """See ``device.Device``. Memory is freed with its last reference; only the C library's heap
+        keeps free parts."""
         alive = len(self._live)
         if self._used or alive != self._rested:
             self._used, self._rested = False, alive
@@ -263,5 +262,5 @@ def _memory(size: int) -> np.ndarray:
     try:
         return np.empty(size, np.uint8)
     except MemoryError:
-        # What other devices keep they give back under locks.
+        # Other devices free their unused memory under locks.
         return background.run_on_worker(reclaim.retry_on_oom, lambda: np.empty(size, np.uint8))

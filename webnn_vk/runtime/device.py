@@ -1,4 +1,4 @@
-"""What a timeline needs of a device: memory, executables, and running batches of work."""
+"""The timeline's view of a device: memory, executables, and running batches of work."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .work import Executable, Work
 
 @dataclass
 class Batch:
-    """Work that was started together: ``value`` marks its end on the device's timeline (None when
-    it is over already), ``completions`` run then, in order and each with the work that it belongs
-    to, ``works`` keeps its memory alive until then. ``failed``: some of it did not run; ``watch``:
-    who looks on."""
+    """Work that was started together. ``value`` marks its end on the device's timeline (None if it
+    is already over). ``completions`` run then, in order, each with the work that it belongs to;
+    ``works`` keeps its memory alive until then. ``failed``: some of it did not run; ``watch``: its
+    observer."""
 
     works: Sequence[Work]
     value: int | None = None
@@ -33,11 +33,11 @@ class Batch:
     watch: BatchObserver | None = None
 
     def complete(self) -> None:
-        """Run the completions; what one of them raises fails its work alone. In the child of a
-        process that one of them has forked, the rest is the parent's."""
+        """Run the completions; an exception of one fails only its own work. If one of them forks
+        the process, the parent runs the rest."""
         process = os.getpid()
         while self.completions and os.getpid() == process:
-            # Popped, so that none of them is kept alive until the next batch.
+            # Popped, so that none is kept alive until the next batch.
             work, function = self.completions.popleft()
             try:
                 function()
@@ -52,9 +52,9 @@ class Device(Protocol):
     #: None for the CPU.
     profile: DeviceProfile | None
     name: str
-    #: Whether an interrupt may leave ``create_storage`` anywhere.
+    #: Whether an interrupt may leave ``create_storage`` at any point.
     interruptible: bool
-    #: Set by the timeline: waits, within ``execute``, until the batches before are over.
+    #: Set by the timeline: waits, within ``execute``, until the previous batches are over.
     wait_idle: Callable[[], None]
     #: Observes the work (used by the profiler); None: no observer.
     observer: Observer | None
@@ -63,30 +63,30 @@ class Device(Protocol):
     def max_tensor_byte_length(self) -> int: ...
 
     def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
-        """Memory for ``size`` bytes, contents undefined. MemoryError when there is none,
-        DeviceLostError, or the DOMException that says why not."""
+        """Memory for ``size`` bytes, with undefined contents. MemoryError if there is none,
+        DeviceLostError, or a DOMException with the reason."""
 
     def promise_storage(self, size: int) -> Storage:
-        """A storage whose memory an ``Allocate`` will find."""
+        """A storage whose memory an ``Allocate`` will provide."""
 
     def import_storage(self, data: np.ndarray) -> Storage:
-        """A storage over host memory, in place, which it keeps. NotSupportedError where the device
+        """A storage over host memory, used in place and kept alive. NotSupportedError if the device
         can't; DeviceLostError."""
 
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
     def find_shaders(self, program: Program) -> None:
-        """Have a program's shaders at hand, compiled if need be. ShadersMissing when the compiler
-        failed: a program of those that need none may still be had. KernelsRefused where it works
-        and refuses some."""
+        """Make a program's shaders available, compiling them if needed. ShadersMissing if the
+        compiler failed: a program without those shaders may still be possible. KernelsRefused if
+        the compiler works and refuses some."""
 
     def try_out(self, program: Program) -> None:
-        """Have the device show, at the first program that has such kernels, that it computes by
-        them what it should: those that drivers are known to get wrong. Miscompiles."""
+        """Run self-tests for kernels that some drivers compute wrongly, before the first program
+        with such kernels. Miscompiles."""
 
     def available(self, spec: KernelSpec) -> bool:
-        """Whether a shader is there without a compiler."""
+        """Whether a shader is available without a compiler."""
 
     def load(
         self,
@@ -94,22 +94,22 @@ class Device(Protocol):
         constants: Constants,
         modules: Mapping[KernelSpec, bytes] | None = None,
     ) -> Executable:
-        """Make everything a program needs (slow: shaders, pipelines, memory). ``modules``: the
-        SPIR-V of all its kernels, where it is at hand. KernelsRefused where the driver can't make
-        pipelines of some."""
+        """Create everything a program needs (slow: shaders, pipelines, memory). ``modules``: the
+        SPIR-V of all its kernels, if available. KernelsRefused if the driver can't make pipelines
+        of some."""
 
     def execute(self, works: Sequence[Work]) -> Batch:
-        """Start work, in order; DeviceLostError when the device is lost. What concerns one work
-        alone goes to ``work.fail``."""
+        """Start work, in order; DeviceLostError if the device is lost. Errors of a single work go
+        to ``work.fail``."""
 
     def wait(self, batch: Batch) -> None:
-        """Block until the batch is over; DeviceLostError when it never will be."""
+        """Block until the batch is over; DeviceLostError if it never will be."""
 
     def trim(self) -> None:
-        """Nothing was called for a while: free what is no longer used."""
+        """Called after a time without calls: free unused memory."""
 
     def memory_in_use(self) -> int:
         """Bytes of tensors, weights and intermediates."""
 
     def close(self) -> None:
-        """Release everything; what is in flight ends first."""
+        """Release everything; work in flight ends first."""

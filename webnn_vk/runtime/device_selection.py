@@ -1,5 +1,5 @@
-"""The devices of this machine: found, chosen, opened. The one place that names a driver
-implementation; everything else sees the interface of ``driver``."""
+"""Finds, selects and opens the devices of this machine. The only module that names driver
+implementations; all others use the interface of ``driver``."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class FoundDevice(Protocol):
 
 
 def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
-    """The Vulkan devices, in Vulkan's order, and what stands for drivers that can't be asked.
+    """The Vulkan devices, in Vulkan's order, and entries for drivers that can't be queried.
     ``validate``: with the validation layer.
 
-    Raises DriverUnavailable where there is no loader, driver or binding, another DriverError when
-    the validation layer can't be had or this is a forked child.
+    Raises DriverUnavailable without a loader, driver or binding, another DriverError if the
+    validation layer is missing or this is a forked child.
     """
-    # Loaded when needed: `import webnn_vk` must not need a Vulkan loader. A fork of another thread
-    # waits: in the child a module that is half loaded would stay so.
+    # Loaded when needed: `import webnn_vk` must not need a Vulkan loader. Forks of other threads
+    # wait: in the child a half-loaded module would stay so.
     with forks.undisturbed():
         from webnn_vk.driver.vulkan import driver  # noqa: F401 - for `open_device`
         from webnn_vk.driver.vulkan.devices import list_devices
@@ -64,15 +64,15 @@ def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
 
 
 def ask_drivers_anew() -> None:
-    """Forget what is remembered of the machine's drivers, and find out which of them crash, hang
-    or fail (in child processes). No use once a context on a Vulkan device exists."""
+    """Forget the remembered state of the machine's drivers, and find out (in child processes) which
+    of them crash, hang or fail. Useless once a context on a Vulkan device exists."""
     from webnn_vk.driver.vulkan.drivers import Drivers
 
     Drivers(probe_again=True)
 
 
 def known_quirks(profile: DeviceProfile) -> dict[str, str]:
-    """What the device's driver is known to do wrong or otherwise than others, by name."""
+    """The known bugs and peculiarities of the device's driver, by name."""
     from webnn_vk.driver.vulkan.quirks import QUIRKS, quirks_of
 
     names = quirks_of(profile)
@@ -93,8 +93,8 @@ def choose_device(found: Sequence[FoundDevice], **wishes: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """The device of a context, None for the CPU device; why, in words. ``unasked``: the CPU device
-    is taken without being asked for."""
+    """The device of a context, None for the CPU device, with the reason in words. ``unasked``: the
+    CPU device was selected without being requested."""
 
     found: FoundDevice | None
     reason: str
@@ -108,8 +108,8 @@ def select_device(
     accelerated: bool = True,
     failed: Mapping[int, str] = _NONE,
 ) -> Choice:
-    """What ``ml.create_context`` takes. ``failed``: devices by number that were tried, with why
-    they can't be used. NotSupportedError for a named device that can't be used."""
+    """The device for ``ml.create_context``. ``failed``: devices by number that were tried, with the
+    reasons why they can't be used. NotSupportedError for a named device that can't be used."""
     wanted = str(settings.device or "")
     if wanted.lower() == "cpu":
         return Choice(None, "the CPU device was asked for")
@@ -150,14 +150,14 @@ def select_device(
 
 @dataclass(frozen=True)
 class NullDevice:
-    """What the null driver opens; none of the machine's devices."""
+    """The device of the null driver; it is none of the machine's devices."""
 
     index: int = -1
     unusable: str | None = None
 
     @property
     def profile(self) -> DeviceProfile:
-        """That of the null driver."""
+        """The profile of the null driver."""
         from webnn_vk.driver.null.profile import NULL_PROFILE
 
         return NULL_PROFILE
@@ -165,8 +165,8 @@ class NullDevice:
 
 @dataclass(frozen=True)
 class Opened:
-    """What ``open_best`` opened: ``device`` is None for the CPU device. ``passed_over``: the better
-    ones that could not be opened, with the reason."""
+    """The result of ``open_best``: ``device`` is None for the CPU device. ``passed_over``: better
+    devices that could not be opened, with the reasons."""
 
     choice: Choice
     device: DriverDevice | None
@@ -199,7 +199,7 @@ def open_best(
 
 
 class DeviceNotOpened(NotSupportedError):
-    """A device can't be opened; ``reason`` without its name."""
+    """A device can't be opened; ``reason`` doesn't contain its name."""
 
     name = "NotSupportedError"  # type: ignore[assignment]
 
@@ -209,13 +209,13 @@ class DeviceNotOpened(NotSupportedError):
 
 
 def last_failure(found: FoundDevice) -> str | None:
-    """Why the device can't be used as far as this process knows: it can't, or the last attempt to
-    open it failed (the next may not)."""
+    """Why the device can't be used as far as this process knows: it is unusable, or the last
+    attempt to open it failed (the next may succeed)."""
     return found.unusable or _not_opened.get(found.index)
 
 
 def why_not_opened(found: Sequence[FoundDevice]) -> list[str | None]:
-    """Opens each device and lets go of it: why that failed, or None."""
+    """Opens each device and closes it again: why that failed, or None."""
     reasons = []
     for device in found:
         reason = device.unusable
@@ -229,8 +229,8 @@ def why_not_opened(found: Sequence[FoundDevice]) -> list[str | None]:
 
 
 def open_device(found: Any, settings: Settings) -> DriverDevice:
-    """The device with the features that ``settings`` leave, and its shaders. TypeError for an
-    unknown feature to mask, NotSupportedError when the device can't be opened."""
+    """The device with the features that ``settings`` allow, and its shaders. TypeError for an
+    unknown feature to mask, NotSupportedError if the device can't be opened."""
     with forks.undisturbed():
         compiler = find_compiler(settings.glslang)
         shaders = (
@@ -265,7 +265,7 @@ def _open_driver(found: Any, settings: Settings) -> Driver:
             from webnn_vk.driver.kompute.driver import open_driver as open_kompute
             from webnn_vk.driver.vulkan.drivers import Drivers
 
-            # As when they were listed: without those that crash or hang.
+            # As in the list: without drivers that crash or hang.
             with Drivers().asking():
                 return open_kompute(profile, found.index)
     with forks.undisturbed():
@@ -274,7 +274,7 @@ def _open_driver(found: Any, settings: Settings) -> Driver:
 
 
 def _said(settings: Settings) -> dict[str, Any]:
-    """Where the null driver says what is submitted: a file in the folder for texts."""
+    """Where the null driver writes its record of submissions: a file in the folder for texts."""
     if settings.dump is None:
         return {}
     folder = Path(settings.dump)
@@ -289,7 +289,7 @@ def _said(settings: Settings) -> dict[str, Any]:
 
 
 def _need_kompute() -> None:
-    """NotSupportedError, with what to do, where Kompute's module can't be loaded."""
+    """NotSupportedError, with advice, if Kompute's module can't be loaded."""
     with forks.undisturbed():
         from webnn_vk.driver.kompute.binding import load
 

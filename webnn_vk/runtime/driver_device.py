@@ -51,7 +51,7 @@ from .work import (
     Write,
 )
 
-#: Transfers move in pieces of this many bytes, so that staging memory stays small.
+#: Transfers are divided into pieces of this many bytes, so that staging memory stays small.
 PIECE_BYTES = 32 << 20
 #: Staged bytes in one batch before it waits for the device.
 STAGED_BYTES = 64 << 20
@@ -72,7 +72,7 @@ class DriverDevice(DriverMemory):
         try:
             staged = self.find(data.nbytes, host=True, label="staging")
         except DriverError:
-            # The timeline thread will try again when earlier work has given memory back.
+            # The timeline thread retries after earlier work has freed memory.
             return None
         np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data
         staged.flush()
@@ -89,7 +89,7 @@ class DriverDevice(DriverMemory):
             raise self._refused(program) from error
 
     def _refused(self, program: Program) -> KernelsRefused:
-        """All that the GLSL compiler refuses of a program: each module by itself."""
+        """All modules of a program that the GLSL compiler refuses, each compiled alone."""
         refused: dict[Any, str] = {}
         for spec in program.kernels:
             try:
@@ -150,8 +150,8 @@ class DriverDevice(DriverMemory):
 
 
 class _Run:
-    """One batch being put together: transfers and recordings in order, submitted at the end or
-    when staging memory or a CPU segment asks for it."""
+    """One batch being assembled: transfers and recordings in order, submitted at the end, or when
+    staging memory or a CPU segment requires it."""
 
     def __init__(self, device: DriverDevice, batch: Batch) -> None:
         self.device = device
@@ -160,7 +160,7 @@ class _Run:
         self.watch = batch.watch
         # The last submission before this batch, which may use the same memory.
         self._before = self.driver.submitted()
-        # The work being added, and those not submitted yet with what they add to the submission.
+        # The work being added, and unsubmitted works with their parts of the submission.
         self._work: Work | None = None
         self._open: list[Work] = []
         self._commands: list[Command] = []
@@ -168,9 +168,9 @@ class _Run:
         self._transient: list[Recording] = []
         self._staged: list[Any] = []
         self._staged_bytes = 0
-        # Moves results out of staged memory when the device is done.
+        # Moves results out of staging memory when the device is done.
         self._collects: list[tuple[Work, Callable[[], Any]]] = []
-        # What callers learn when the whole batch is over.
+        # Completions of the whole batch.
         self._promised: list[tuple[Work, Callable[[], Any]]] = []
 
     def add(self, work: Work) -> None:
@@ -197,7 +197,7 @@ class _Run:
                 raise InvalidStateError(LENT)
 
     def end(self) -> None:
-        """Submit what is left. When that fails, so do the works in it; those before stand."""
+        """Submit the rest. If that fails, its works fail; earlier ones succeed."""
         self._work = None
         try:
             self._submit()
@@ -286,7 +286,7 @@ class _Run:
         except (OutOfDeviceMemory, OutOfHostMemory):
             staged = None
         if staged is None:
-            # What earlier work holds may be enough.
+            # Memory of earlier work may be enough.
             self._finish()
             self.device.wait_idle()
             staged = self.device.find(size, host=True, label="staging")
@@ -341,7 +341,7 @@ class _Run:
             return
         self._flush()
         if work.wait or work.signal:
-            # A submission of its own: neither what came before waits, nor what comes is waited for.
+            # A separate submission: it neither waits for earlier work, nor is waited for.
             self._submit()
             self.batch.value = self.driver.submit(
                 work.recordings, wait=work.wait, signal=work.signal
@@ -373,9 +373,9 @@ class _Run:
         self._open = [] if self._work is None else [self._work]
 
     def _finish(self) -> None:
-        """Submit and wait, for what the host has to see or reuse now."""
+        """Submit and wait, because the host has to see or reuse memory now."""
         self._submit()
-        # Not for what other streams have submitted meanwhile.
+        # Not for submissions that other streams made meanwhile.
         self.driver.wait(self._before if self.batch.value is None else self.batch.value)
         collects, self._collects = self._collects, []
         for work, collect in collects:

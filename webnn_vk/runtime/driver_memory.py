@@ -1,4 +1,4 @@
-"""The memory of a driver's device, and the errors of a driver in the words of the layers above."""
+"""The memory of a driver's device, and the driver's errors as errors of the layers above."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .storage import DeviceLostError, Storage, StorageFinalizer, acknowledge
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The driver's errors become the errors of ``device.Device``."""
+    """Translates the driver's errors to the errors of ``device.Device``."""
     try:
         yield
     except (OutOfDeviceMemory, OutOfHostMemory) as error:
@@ -50,8 +50,8 @@ def translated() -> Iterator[None]:
 
 
 def reads_in_place(profile: DeviceProfile) -> bool:
-    """Whether all memory of a device that tensors may lie in is cached by the host, where the host
-    sees it: reads of other memory take longer than the device's copy to staging memory."""
+    """Whether the host caches all memory for tensors that it can access: reads of uncached memory
+    take longer than a copy to staging memory on the device."""
     return all(
         "host_cached" in names
         for _, names in profile.memory_types
@@ -60,13 +60,14 @@ def reads_in_place(profile: DeviceProfile) -> bool:
 
 
 class Remembers(Protocol):
-    """Something that keeps what belongs to tensors, by the serial numbers of their storages."""
+    """Keeps data that belongs to tensors, by the serial numbers of their storages."""
 
     def forget(self, serial: int) -> None:
         """The tensor is gone (the device's ``lock`` is held)."""
 
     def trim(self) -> None:
-        """Nothing was called for a while, or memory is short: give up what can be made again."""
+        """Called after a time without calls, or if memory is short: free data that can be
+        recreated."""
 
 
 class DriverMemory:
@@ -82,17 +83,17 @@ class DriverMemory:
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
-        #: Whether the host reads the memory of tensors, where it sees it, as fast as its own.
+        #: Whether the host reads tensors' memory, where it can access it, as fast as its own.
         self.reads_in_place = reads_in_place(driver.profile)
         self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
         self.packed = PackedForms()
-        # Weak: a destroyed graph goes, whatever tensors it ran on.
+        # Weak: a destroyed graph is freed, whatever tensors it ran on.
         self._executables: set[weakref.ref[Remembers]] = set()
         self._deferred: deque[StorageFinalizer] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
-        # Whether there was work, or an end of a tensor, since the last rest.
+        # Whether work was done, or a tensor was freed, since the last trim.
         self._used = False
         reclaim.register(self)
 
@@ -107,7 +108,7 @@ class DriverMemory:
             return self.adopt(size, self.allocate(size, exportable))
 
     def adopt(self, size: int, backing: Any) -> Storage:
-        """A storage over an allocation of the driver's."""
+        """A storage over an allocation of the driver."""
         return Storage(size, backing, self._deferred.append)
 
     def promise_storage(self, size: int) -> Storage:
@@ -135,17 +136,17 @@ class DriverMemory:
         return self.find(room, exportable=exportable, label="tensor")
 
     def find(self, size: int, **options: Any) -> Any:
-        """The driver's ``allocate``, for want of memory tried again when all devices of the process
-        have given back unused memory."""
+        """The driver's ``allocate``; if memory is short it is retried after all devices of the
+        process have freed unused memory."""
         return reclaim.retry_on_oom(lambda: self.driver.allocate(size, **options))
 
     def add(self, executable: Remembers) -> None:
-        """Tell ``executable`` of tensors that are gone, for as long as it lives."""
+        """Tell ``executable`` of freed tensors, for as long as it lives."""
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
     def free_deferred(self) -> None:
-        """Give up what belonged to storages that nothing refers to any more; their memory goes
-        with their last recording."""
+        """Free data of storages without references; their memory is freed with their last
+        recording."""
         executables = None
         self._used = self._used or bool(self._deferred)
         while self._deferred:
@@ -182,7 +183,7 @@ class DriverMemory:
             self.free_deferred()
             self.driver.reclaim()
         except DriverError:
-            pass  # lost or closed: all is given back
+            pass  # lost or closed: everything is freed
 
     def memory_in_use(self) -> int:
         self.free_deferred()

@@ -1,4 +1,4 @@
-"""Who computes the CPU steps: NumPy's references, or an engine for as many of them as it can."""
+"""Engines for CPU steps: NumPy's references, or an engine for as many of them as it supports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from webnn_vk.compiler.program import Constants, HostSegment, Program
 
 from .host import Arrays, Memory, run_host_segment
 
-#: Takes the steps of one segment.
+#: Runs the steps of one segment.
 HostRun = Callable[[Arrays, Memory], None]
-#: Runs a whole program: the inputs by name, aligned and contiguous, and the outputs in memory of
-#: their own.
+#: Runs a whole program: takes the inputs by name, aligned and contiguous, and returns the outputs
+#: in new memory.
 WholeRun = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A program's CPU segments, ready to run, by their numbers among its segments. ``notes``: by
-    origin, the kernel and the variant that the report shows of a step. ``whole``: the same run
-    by one call, where the engine takes the whole program at once."""
+    origin, the kernel and variant that the report shows for a step. ``whole``: the same run as one
+    call, if the engine takes the whole program at once."""
 
     runs: Mapping[int, HostRun] = field(default_factory=dict)
     notes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class HostEngine(Protocol):
 
     #: "numpy" or "onnxruntime".
     name: str
-    #: What it is, with its version.
+    #: Its name and version.
     description: str
 
     def prepare(self, program: Program, constants: Constants) -> Prepared:
-        """The program's CPU segments. Constants in host memory are read where they are."""
+        """The program's CPU segments. Constants in host memory are read in place."""
 
 
 class NumPyEngine:

@@ -1,4 +1,4 @@
-"""Which engine a setting means."""
+"""Selects the engine for a setting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .engine import NUMPY, HostEngine, Prepared
 
 
 class OnnxEngine:
-    """ONNX Runtime; see ``engine.HostEngine``. ``required``: not to be replaced by NumPy where it
-    is broken. What makes its models is loaded for programs with CPU steps alone."""
+    """ONNX Runtime; see ``engine.HostEngine``. ``required``: NumPy must not replace it if it is
+    broken. The modules that make its models are loaded only for programs with CPU steps."""
 
     name = "onnxruntime"
 
@@ -29,7 +29,7 @@ class OnnxEngine:
                 return "ONNX Runtime"
 
     def prepare(self, program: Program, constants: Constants) -> Prepared:
-        """See ``engine.HostEngine``. NotSupportedError where ONNX Runtime can't be loaded."""
+        """See ``engine.HostEngine``. NotSupportedError if ONNX Runtime can't be loaded."""
         if not any(isinstance(segment, HostSegment) for segment in program.segments):
             return Prepared()
         with forks.undisturbed():
@@ -38,9 +38,9 @@ class OnnxEngine:
 
 
 def find_engine(choice: str = "auto") -> HostEngine:
-    """The engine of a setting: "numpy", "onnxruntime", or "auto": ONNX Runtime where the extra
-    ``cpu`` is installed. NotSupportedError where it was asked for and is not. Nothing is imported
-    yet: that takes a third of a second."""
+    """The engine of a setting: "numpy", "onnxruntime", or "auto": ONNX Runtime if the extra ``cpu``
+    is installed. NotSupportedError if it was requested and is not installed. Nothing is imported
+    yet, as that takes a third of a second."""
     missing = "" if choice == "numpy" else packages.problem("cpu_engine: onnxruntime needs", "cpu")
     if choice == "numpy" or (choice == "auto" and missing):
         return NUMPY

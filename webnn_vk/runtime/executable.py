@@ -49,7 +49,7 @@ from .workspace import Workspace
 #: Recorded command buffers that a graph keeps, one per set of tensors.
 MAX_RECORDINGS = 32
 
-#: Errors that say nothing about the kernel that was to be made or run.
+#: Errors that say nothing about the kernel being made or run.
 NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
 
 #: The memory of a range: allocation, offset and size in bytes.
@@ -82,11 +82,11 @@ class DriverExecutable:
         self._pipelines = self._make_pipelines(modules)
         reclaim.trim_heap()
         device.wait_value(device.driver.precompile(list(self._pipelines.values())))
-        # What the driver's compiler leaves in the heap goes before memory for the weights comes.
+        # The heap of the driver's compiler is freed before memory for the weights is allocated.
         reclaim.trim_heap()
         self._stage("pipelines", start)
         start = time.perf_counter()
-        # Allocations and storages by slot, those that every dispatch uses alike.
+        # Allocations and storages by slot: those that all dispatches use.
         self._allocations: dict[int, Any] = {}
         self._host: Any = None
         self._allocate()
@@ -104,7 +104,7 @@ class DriverExecutable:
         self._recordings: OrderedDict[tuple[int, ...], list[Recording | HostSegment]] = (
             OrderedDict()
         )
-        # The keys of recordings by the tensors that they name.
+        # The keys of recordings by the tensors that they refer to.
         self._keys: dict[int, set[tuple[int, ...]]] = {}
         device.add(self)
 
@@ -116,7 +116,7 @@ class DriverExecutable:
         for step in self.program.dispatches:
             spec = step.spec
             subgroup_size = spec.subgroup_size(step.constants)
-            # A device that can't be told the size has no other, or such a kernel wasn't chosen.
+            # A device that can't be told the size has no other size, or no such kernel was chosen.
             required = "subgroup_size_control" in self.device.profile.features
             requests.setdefault(
                 (spec, step.constants),
@@ -140,8 +140,8 @@ class DriverExecutable:
         return dict(zip(requests, made, strict=True))
 
     def _one_by_one(self, requests: Mapping[Any, PipelineRequest]) -> dict[Any, Any]:
-        """The pipelines after the driver has refused one of them; KernelsRefused where it still
-        does."""
+        """The pipelines after the driver has refused one of them; KernelsRefused if it still does.
+        """
         made, refused = {}, {}
         for key, request in requests.items():
             try:
@@ -185,7 +185,7 @@ class DriverExecutable:
                 contents[number] = self._host_constants[slot.index]
         copied = {part.target for part in self.program.setup} - contents.keys()
         if copied:
-            # Constants for the CPU: whatever else lies in that memory, no dispatch writes these.
+            # Constants for the CPU: no dispatch writes to them, whatever else is in that memory.
             self._host.invalidate()
             memory = np.frombuffer(self._host.mapped, np.uint8)
             for number in copied:
@@ -197,7 +197,7 @@ class DriverExecutable:
         self, steps: Iterable[DeviceStep], places: Mapping[int, tuple[Any, int]]
     ) -> Recording:
         """The recording of one part of the set-up; ``places`` are (allocation, offset) of slots
-        that only the set-up has."""
+        that only the set-up uses."""
 
         def bind(place: Range) -> tuple[Any, int, int]:
             if place.slot in places:
@@ -233,17 +233,17 @@ class DriverExecutable:
     def timed_recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> list[Recording | HostSegment]:
-        """As ``recordings``, made for this call, not kept, with times in the recordings' own slots:
-        one before the first step, and one behind each dispatch and copy."""
+        """Like ``recordings``, but made for this call and not kept, with timestamps in the
+        recordings' own slots: one before the first step, and one after each dispatch and copy."""
         return self._record(inputs, outputs, timed=True)
 
     def forget(self, serial: int) -> None:
-        """Give up the recordings that name a tensor, which is gone (lock held)."""
+        """Free the recordings that refer to a freed tensor (lock held)."""
         for key in list(self._keys.get(serial, ())):
             self._drop(key)
 
     def trim(self) -> None:
-        """Give up what only the next run would use."""
+        """Free objects that only the next run would use."""
         if self.workspace is not None:
             self.workspace.clear()
 
@@ -254,7 +254,7 @@ class DriverExecutable:
                 keys.discard(key)
                 if not keys:
                     del self._keys[serial]
-        # Freed by the last reference, which the submission being put together may hold.
+        # Freed with the last reference, which the submission being assembled may hold.
         del self._recordings[key]
 
     def _record(
@@ -282,7 +282,7 @@ class DriverExecutable:
         else:
             allocation = self._storages[place.slot].backing
         if slot.kind == "params":
-            return allocation, place.offset, place.size  # each such slot has memory of its own
+            return allocation, place.offset, place.size  # each such slot has its own memory
         return allocation, slot.offset + place.offset, place.size
 
     def _commands(
@@ -315,8 +315,8 @@ class DriverExecutable:
     def _viewed(
         self, place: Range, bound: tuple[Any, int, int], form: str
     ) -> tuple[Any, int, int]:
-        """What a texel view of a range covers: where the range is the end of its slot, the room
-        behind that too (``room_for``), as far as the allocation goes."""
+        """The range that a texel view covers: if the range ends its slot, the view includes the
+        padding after it (``room_for``), as far as the allocation goes."""
         allocation, offset, size = bound
         profile = self.device.profile
         if not profile.compiles_by_size:
@@ -332,12 +332,12 @@ class DriverExecutable:
         if profile.whole_bindings or not size < room <= largest:
             return bound
         if place.offset + place.size < slot.size:
-            return bound  # what lies behind it is the rest of the slot
+            return bound  # the rest of the slot follows it
         return allocation, offset, room // TEXEL_BYTES[form] * TEXEL_BYTES[form]
 
     # -- CPU segments --------------------------------------------------------------------------
     def run_host(self, segment: HostSegment, arrays: Arrays) -> None:
-        """Compute a CPU segment between two device segments; the device is at rest."""
+        """Compute a CPU segment between two device segments; the device is idle."""
         shared = None
         if self._host is not None:
             self._host.invalidate()

@@ -1,4 +1,4 @@
-"""Memory and semaphores that two opened devices of one machine have in common."""
+"""Memory and semaphores that two opened devices of one machine share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_FEATURE = "external_memory_fd"
 
 
 def shares_memory(device: DriverMemory) -> bool:
-    """Whether the device can hand out memory and take it in."""
+    """Whether the device can export and import memory."""
     return device.driver.sharing is not None and MEMORY_FEATURE in device.profile.features
 
 
@@ -50,7 +50,7 @@ def share_memory(source: DriverMemory, storage: Storage, target: DriverMemory) -
 
 
 def share_semaphore(source: DriverMemory, target: DriverMemory) -> tuple[Any, Any] | None:
-    """One timeline semaphore as both devices see it, or None where that can't be."""
+    """One timeline semaphore as seen by both devices, or None if that is impossible."""
     try:
         semaphore = sharing_of(source.driver).semaphore(exportable=True)
     except FeatureMissing:
@@ -62,7 +62,7 @@ def share_semaphore(source: DriverMemory, target: DriverMemory) -> tuple[Any, An
 
 
 def stop_waits(semaphore: Any, value: int) -> None:
-    """Have what waits for ``value`` go on; on a device that is closed or lost nothing waits."""
+    """Release waits for ``value``; on a closed or lost device nothing waits."""
     with suppress(DeviceLost, DriverClosed):
         if semaphore.value() < value:
             semaphore.signal(value)
@@ -81,6 +81,6 @@ def _handed_over(external: Any, take: Callable[[Any], Any]) -> Any:
     try:
         return take(external)
     except BaseException:
-        # Only a successful import takes the file descriptor over.
+        # Only a successful import takes ownership of the file descriptor.
         os.close(external.fd if isinstance(external, ExternalMemory) else external)
         raise

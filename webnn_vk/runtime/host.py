@@ -1,4 +1,4 @@
-"""Running a program's CPU steps with the operators' NumPy references."""
+"""Runs a program's CPU steps with the operators' NumPy references."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 #: Results of CPU steps by slot, for later CPU steps.
 Arrays = dict[int, np.ndarray]
-#: The memory of a slot as flat bytes; None for one that CPU steps alone use.
+#: The memory of a slot as flat bytes; None for a slot that only CPU steps use.
 Memory = Callable[[int], np.ndarray | None]
 
 
 def run_host_segment(segment: HostSegment, arrays: Arrays, memory: Memory) -> None:
-    """Take the segment's steps. ``arrays`` keeps what later CPU steps read; what others read is
-    written to ``memory`` as well."""
+    """Run the segment's steps. ``arrays`` keeps values that later CPU steps read; values with other
+    readers are also written to ``memory``."""
     for step in segment.steps:
         run_steps((step,), arrays, memory)
         for slot in step.dead if isinstance(step, CpuStep) else ():
@@ -27,7 +27,7 @@ def run_host_segment(segment: HostSegment, arrays: Arrays, memory: Memory) -> No
 
 
 def run_steps(steps: Iterable[CpuStep | CopyStep], arrays: Arrays, memory: Memory) -> None:
-    """Take some steps, as ``run_host_segment`` does. What they leave in ``arrays`` stays there."""
+    """Run some steps, as ``run_host_segment`` does. Their results stay in ``arrays``."""
     for step in steps:
         if isinstance(step, CopyStep):
             _part(memory, step.target)[...] = _part(memory, step.source)
@@ -58,7 +58,7 @@ def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
 def view_of(
     array: np.ndarray | None, memory: Memory, slot: int, described: MLOperandDescriptor
 ) -> np.ndarray:
-    """A slot's elements: its array's, or those in its memory."""
+    """A slot's elements: its array, or those in its memory."""
     if array is None:
         array = memory(slot)[: described.byte_length].view(described.numpy_dtype)
     return array.reshape(described.shape)

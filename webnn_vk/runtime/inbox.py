@@ -12,13 +12,13 @@ from .schedule import Follow
 from .stream import Fence, Stream
 from .work import Work
 
-#: What comes in: work or a fence on a stream, or a call for the holder of the scheduler lock.
+#: Types of messages: work or a fence on a stream, or a call for the holder of the scheduler lock.
 Message = tuple[Stream, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
 
 
 class OwnerFinalizer(weakref.ref[Any]):
-    """A weak reference that is put into the inbox when its object is collected: by one call into C,
-    which, unlike a destructor, no signal handler can interrupt."""
+    """A weak reference that is put into the inbox when its object is collected, by one call into C.
+    Unlike a destructor, this can't be interrupted by a signal handler."""
 
     __slots__ = ("user",)
     user: int

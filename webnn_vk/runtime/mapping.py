@@ -1,4 +1,5 @@
-"""A tensor's bytes as host memory: in place where the host sees them, else a staged twin."""
+"""A tensor's bytes as host memory: in place if the host can access them, otherwise a staged copy.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from .work import Submit
 
 
 class HostMapping:
-    """The bytes of ``storage`` for the host; valid as long as this lives and the device is open.
+    """The bytes of ``storage`` for the host; valid as long as this object lives and the device is
+    open.
 
-    ``fetch`` before reading and ``store`` after writing make the two sides see each other; in
-    between nothing else may use the storage. Only a staged mapping copies: once in each of them,
-    on the device's queue.
+    Call ``fetch`` before reading and ``store`` after writing; in between nothing else may use the
+    storage. Only a staged mapping copies: once in each of them, on the device's queue.
     """
 
     def __init__(self, device: Any, storage: Storage) -> None:
-        """Raises OperationError when staging memory is needed and there is none."""
+        """Raises OperationError if staging memory is needed and there is none."""
         self._storage = storage
         self._fetch: Any = None
         self._store: Any = None
@@ -51,12 +52,12 @@ class HostMapping:
         self._store = driver.record([CopyCommand(staged, 0, backing, 0, size)])
 
     def memory(self, *, writable: bool) -> memoryview:
-        """The storage's bytes, without what pads them."""
+        """The storage's bytes, without padding."""
         return self._memory if writable else self._memory.toreadonly()
 
     def fetch(self, stream: Stream) -> None:
-        """Wait until all work queued so far is over and its results are in ``memory``. Raises what
-        the work that should have written them failed with, InvalidStateError after a loss."""
+        """Wait until all work queued so far is over and its results are in ``memory``. Raises the
+        error of the work that should have written them, InvalidStateError after a loss."""
         errors: list[Exception] = []
         if self._fetch is not None:
             reads = [self._storage]
@@ -73,7 +74,7 @@ class HostMapping:
             self._allocation.invalidate()
 
     def store(self, stream: Stream) -> None:
-        """What is in ``memory`` now is what work queued from now on finds. Doesn't wait."""
+        """Make the contents of ``memory`` visible to work queued from now on. Doesn't wait."""
         if self._allocation is not None:
             self._allocation.flush()
         if self._store is not None:
@@ -83,8 +84,8 @@ class HostMapping:
 
 
 def fill(storage: Storage, data: np.ndarray) -> bool:
-    """Copy bytes into a storage that no work uses yet; False, and nothing done, where the host does
-    not see its memory."""
+    """Copy bytes into a storage that no work uses yet. Returns False, without effect, if the host
+    can't access its memory."""
     backing = storage.backing
     if isinstance(backing, np.ndarray):
         backing[: data.nbytes] = data

@@ -14,27 +14,27 @@ class BatchObserver(Protocol):
     """Observes one batch; called by the thread that starts it, ``done`` by the one that waits."""
 
     def recordings(self, executable: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
-        """What ``DriverExecutable.recordings`` gives, or the same with times in it; each is asked
-        for when those before it are put to the submission, or over."""
+        """The results of ``DriverExecutable.recordings``, or the same with timestamps in them. Each
+        is requested when the previous ones are added to the submission, or over."""
 
     def host(self, executable: Any, segment: HostSegment | None, start: float, end: float) -> None:
         """The host has computed a segment; None: all of a program on the CPU device. The times are
         ``time.perf_counter``'s."""
 
     def transfer(self, work: Any, size: int) -> None:
-        """The next transfer: which work it is of, and its bytes."""
+        """The next transfer: its work, and its size in bytes."""
 
     def timed(self, commands: Sequence[Command]) -> Sequence[Command]:
-        """Transfers that are about to be recorded, with times between them."""
+        """Transfers that are about to be recorded, with timestamps between them."""
 
     def recorded(self, recording: Recording) -> None:
-        """What those commands have become."""
+        """The recording of those commands."""
 
     def submitted(self) -> None:
-        """All of the batch is on the device, or over."""
+        """The whole batch is on the device, or over."""
 
     def read(self) -> None:
-        """What was submitted so far is over; recordings still exist."""
+        """All submitted work is over; its recordings still exist."""
 
     def done(self) -> None:
         """The batch is over."""
@@ -44,7 +44,7 @@ class Observer(Protocol):
     """Observes a device. Its methods must be quick, and must not raise."""
 
     def queued(self, works: Any) -> None:
-        """A call has queued these, in any thread."""
+        """A call has queued these, on any thread."""
 
     def begin(self, works: Sequence[Any]) -> BatchObserver | None:
         """A batch of works is about to be started; None: it isn't observed."""

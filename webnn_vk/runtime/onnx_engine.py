@@ -1,8 +1,8 @@
-"""CPU segments on ONNX Runtime: regions become ONNX models and sessions of their own.
+"""CPU segments on ONNX Runtime: each region becomes an ONNX model with its own session.
 
-Weights stay where they are: the models name them, the sessions get their memory. Inputs and outputs
-are bound to the tensors' memory. What can't be expressed, or has no kernel there, is found out when
-a region's session is made; the region is cut again without it.
+Weights stay in place: the models name them, and the sessions get their memory. Inputs and outputs
+are bound to the tensors' memory. Operators that can't be expressed, or have no kernel there, are
+found when a region's session is created; the region is then cut again without them.
 """
 
 from __future__ import annotations
@@ -33,29 +33,30 @@ from .engine_limits import numpy_only
 from .host import Arrays, Memory, run_steps
 from .regions import CpuRegion, cut
 
-#: Constants up to this size are part of the model: shapes and the like are needed to load it.
+#: Constants up to this size are part of the model: it needs shapes and similar constants to load.
 _EMBEDDED_BYTES = 1024
-#: Bytes that a region touches up to which one thread is faster than many.
+#: Bytes that a region touches, up to which one thread is faster than several.
 _SMALL_BYTES = 1 << 17
 _LOG_FATAL = 4
 _NO_MEMORY = re.compile(r"[Ff]ailed to allocate|bad_alloc|bad allocation")
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
 
-#: What ONNX Runtime has no kernel for, by what decides that; learnt once in a process.
+#: Steps without a kernel in ONNX Runtime, by the properties that decide it; learnt once per
+#: process.
 _unsupported: dict[tuple[Any, ...], str] = {}
-# Whether this process, or one that it was forked from, has made a session.
+# Whether this process, or one that it was forked from, has created a session.
 _used = False
 
 
 class _Packed:
-    """Says that weights at an address were packed; every region that reads them holds it."""
+    """Marks that weights at an address were packed; every region that reads them holds it."""
 
 
 _packed: weakref.WeakValueDictionary[tuple[int, int], _Packed] = weakref.WeakValueDictionary()
 
 
 def _after_fork(clean: bool) -> None:
-    # ONNX Runtime's ends, at the exit, would join threads that the child doesn't have.
+    # At exit, ONNX Runtime would join threads that the child doesn't have.
     if _used:
         forks.leave_out_exit_handlers()
 
@@ -64,16 +65,16 @@ forks.register(_after_fork)
 
 
 def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
-    """See ``engines.OnnxEngine.prepare``; ``required``: NotSupportedError where ONNX Runtime can't
-    be loaded, else NumPy takes its place."""
+    """See ``engines.OnnxEngine.prepare``. ``required``: NotSupportedError if ONNX Runtime can't be
+    loaded; otherwise NumPy takes its place."""
     try:
-        # A fork that came amid this would leave the child half of it, behind a lock.
+        # A fork during this import would leave the child a half-loaded module, behind a lock.
         with forks.undisturbed():
             ours = "onnxruntime" not in sys.modules
             import onnx  # noqa: F401
             import onnxruntime
 
-            if ours:  # the library imported it: it must report nothing to anyone
+            if ours:  # it was imported by this library: it must not send telemetry
                 onnxruntime.disable_telemetry_events()
     except ImportError as error:
         if required:
@@ -103,7 +104,7 @@ class _Segment:
         notes: dict[int, tuple[str, str]],
     ) -> None:
         self._program, self._constants = program, constants
-        # Why steps stay on NumPy, by their origins: each has one of its own.
+        # Why steps stay on NumPy, by their origins: each has its own.
         self._why: dict[int, str] = {}
         self._runs: list[Callable[[Arrays, Memory], None]] = []
         for step in segment.steps:
@@ -152,7 +153,7 @@ class _Segment:
         return self._program.slots[slot].kind != "array"
 
     def _region(self, part: CpuRegion) -> _Region | None:
-        """The region of a part; None where some of its steps turn out to stay on NumPy."""
+        """The region of a part; None if some of its steps turn out to stay on NumPy."""
         steps = _cpu_steps(part)
         graph, nodes = self._graph(part, steps)
         titles = {node: str(number) for node, number in nodes.items()}
@@ -180,7 +181,8 @@ class _Segment:
             return None
 
     def _try_each(self, steps: Sequence[CpuStep], message: str) -> None:
-        """A session that says no without saying to whom: each step by itself, else all of them."""
+        """Called if a session refuses without naming a step: tries each step alone, then refuses
+        all."""
         before = len(self._why)
         for step in steps:
             reads = tuple({t.slot: t for t in step.operands.values()}.values())
@@ -193,8 +195,8 @@ class _Segment:
         return " + ".join(self._program.origins[step.origin].operators)
 
     def _graph(self, part: CpuRegion, steps: Sequence[CpuStep]) -> tuple[Graph, dict[Node, int]]:
-        """The steps as a graph, and which step each node is of; inputs and outputs are called by
-        their slots."""
+        """The steps as a graph, and the step of each node; inputs and outputs are named by their
+        slots."""
         values: dict[int, Value] = {}
         inputs: dict[str, Value] = {}
         for tensor in part.reads:
@@ -210,7 +212,7 @@ class _Segment:
             for name, tensor in step.operands.items():
                 value = values[tensor.slot]
                 if value.descriptor != tensor.descriptor:
-                    # Views share a slot: of a device's graph, no step makes them.
+                    # Views share a slot; in a device's graph no step makes them.
                     view = _view(value, tensor)
                     nodes[view] = number
                     value = view.output
@@ -247,7 +249,8 @@ def _view(value: Value, tensor: CpuTensor) -> Node:
 
 
 def _key(step: CpuStep) -> tuple[Any, ...]:
-    """What decides whether a step can be taken: the operator, types, ranks and options."""
+    """The properties that decide whether a step can be taken: the operator, types, ranks and
+    options."""
     return (
         step.operator,
         tuple((name, t.descriptor.data_type) for name, t in step.operands.items()),
@@ -257,7 +260,7 @@ def _key(step: CpuStep) -> tuple[Any, ...]:
 
 
 def _short(message: str) -> str:
-    """ONNX Runtime's message without codes, paths of its sources and the node's name."""
+    """ONNX Runtime's message without codes, source paths and the node's name."""
     message = re.sub(r"^\[ONNXRuntimeError\] : \d+ : (\w+) : ", "", message.strip())
     return re.sub(r" with node name '[^']*'", "", message.splitlines()[0])[:200]
 
@@ -270,9 +273,9 @@ def _drop(slots: Sequence[int], arrays: Arrays, memory: Memory) -> None:
 def open_session(
     data: bytes, weights: Mapping[str, np.ndarray], options: Any, in_place: bool = False
 ) -> tuple[Any, Any]:
-    """A session on a model's bytes and the ``weights`` that it names as external data, and its
-    references to these. ``in_place``: it has no copy of them in a form of its own, as it would be
-    faster with. Raises what ONNX Runtime does."""
+    """A session on a model's bytes and the ``weights`` that it names as external data, with
+    references to these. ``in_place``: it makes no packed copy of them, which would be faster.
+    Raises what ONNX Runtime does."""
     import onnxruntime
 
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
@@ -280,28 +283,28 @@ def open_session(
         options.add_external_initializers(list(weights), values)
     if in_place:
         options.add_session_config_entry("session.disable_prepacking", "1")
-        # It takes an initializer by name: no optimiser may have changed it.
+        # Initializers are passed by name: no optimiser may have renamed them.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         for name, value in zip(weights, values, strict=True):
             options.add_initializer(name, value)
     global _used
     forks.prepare_to_leave()
     _used = True
-    # A fork in the middle of this would leave the child locks that stay locked.
+    # A fork during this would leave the child locks that stay locked.
     with forks.undisturbed():
         session = onnxruntime.InferenceSession(
             data, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
     if in_place:
-        # What it read the weights into to look at them.
+        # Frees its temporary copies of the weights.
         reclaim.trim_heap()
     return session, values
 
 
 def _pack_first(arrays: Iterable[np.ndarray]) -> tuple[bool, list[_Packed]]:
-    """Whether a region may pack these weights: not where other living regions read the bulk of
-    them, since graphs for several shapes of a model's inputs would each have a copy, and a new one
-    when the first is freed. And what the region has to hold while it lives."""
+    """Whether a region may pack these weights: not if other living regions read the bulk of them,
+    since graphs for several shapes of a model's inputs would each have a copy, and a new one when
+    the first is freed. Also returns the object that the region has to hold while it lives."""
     keys = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays]
     known = sum(key[1] for key in keys if key in _packed)
     held = [_packed.setdefault(key, _Packed()) for key in keys]
@@ -324,10 +327,10 @@ class _Region:
         self._session, self._weights = open_session(
             serialized(model), large, _options(part), in_place=not packs
         )
-        # Those that no run uses at the moment: several threads may compute at once.
+        # Those not in use by a run: several threads may compute at once.
         self._bindings: deque[Any] = deque()
         self._titles = titles
-        # What no output depends on is no input of the session.
+        # An input that no output depends on is not an input of the session.
         names = {i.name for i in self._session.get_inputs()}
         self._inputs = [_Bound(t) for t in part.reads if f"s{t.slot}" in names]
         self._outputs = [_Bound(t) for t in part.writes]
@@ -362,8 +365,8 @@ class _Region:
         self._bindings.append(binding)
 
     def whole(self, program: Program) -> WholeRun | None:
-        """Takes the program's inputs and gives its outputs by name, in memory that the session
-        allocates and lets go; None where the region takes others: constant tensors."""
+        """Takes the program's inputs and returns its outputs by name, in memory that the session
+        allocates and releases; None if the region takes other tensors: constant tensors."""
         slots = program.slots
         feeds = [(bound.name, slots[bound.slot]) for bound in self._inputs]
         if any(slot.kind != "input" for _, slot in feeds):
@@ -393,7 +396,7 @@ class _Region:
 
 
 class _Bound:
-    """A tensor of a region's border, with what binding it takes."""
+    """A tensor at a region's border, with the arguments for binding it."""
 
     def __init__(self, tensor: CpuTensor) -> None:
         described = tensor.descriptor
@@ -408,7 +411,7 @@ class _Bound:
 
 
 class _Binding:
-    """A session's inputs and outputs for one run at a time, and the addresses they have."""
+    """A session's inputs and outputs for one run at a time, and their addresses."""
 
     def __init__(self, session: Any) -> None:
         self.native = session.io_binding()
@@ -417,7 +420,7 @@ class _Binding:
     def bind(
         self, bind: Callable[..., None], tensors: Sequence[_Bound], arrays: Sequence[np.ndarray]
     ) -> None:
-        """Bind what is elsewhere than in the run before."""
+        """Bind the tensors whose addresses changed since the previous run."""
         for tensor, array in zip(tensors, arrays, strict=True):
             address = array.__array_interface__["data"][0]
             if self._addresses.get(tensor.name) != address:
@@ -426,7 +429,7 @@ class _Binding:
 
 
 def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.ndarray:
-    """A tensor to read, where ONNX Runtime can read it."""
+    """A tensor to read, if ONNX Runtime can read it."""
     if array is None:
         place = memory(tensor.slot)
         assert place is not None
@@ -436,7 +439,7 @@ def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.nd
 
 
 def _options(part: CpuRegion) -> Any:
-    """Threads as there are cores, none for little work."""
+    """As many threads as there are cores; one for little work."""
     options = plain_options()
     small = _bytes(part) <= _SMALL_BYTES
     options.intra_op_num_threads = 1 if small else threads()
@@ -445,7 +448,7 @@ def _options(part: CpuRegion) -> Any:
 
 
 def plain_options() -> Any:
-    """Everything optimised but quantised operators, whose 8-bit products saturate on processors
+    """All optimisations except quantised operators, whose 8-bit products saturate on processors
     without VNNI; as many threads as there are cores."""
     import onnxruntime
 
@@ -469,8 +472,8 @@ def _bytes(part: CpuRegion) -> int:
 
 
 def threads() -> int:
-    """As many as the process may use processors; 0, as many as ONNX Runtime finds cores, where it
-    may use them all."""
+    """The number of processors that the process may use; 0 (ONNX Runtime's own choice) if it may
+    use all."""
     if not hasattr(os, "sched_getaffinity"):
         return 0
     allowed = len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Constants in the layouts that kernels want, shared by the graphs of one device."""
+"""Constants in the layouts that kernels need, shared by the graphs of one device."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class _Entry:
 class PackedForms:
     """Storages by constant and packing, for as long as a graph uses them.
 
-    They are shared within one order of work (what set-ups are queued on): there, who finds a form
-    may queue work that reads it, because ``lock`` is held from looking a form up until the work
-    that fills a new one is queued.
+    They are shared within one order of work (the one that set-ups are queued on). ``lock`` is held
+    from looking a form up until the work that fills a new one is queued. A caller that finds a form
+    may therefore queue work that reads it.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class PackedForms:
         entry = self._orders.get(order, {}).get((_key(identity), packing))
         if entry is None:
             return None
-        # A number that was the identity of something collected may be another's by now.
+        # The identity of a collected object may be reused by another by now.
         same = entry.identity()
         storage = entry.storage()
         if storage is None or storage.error is not None:
@@ -45,7 +45,7 @@ class PackedForms:
         return storage if same is identity or _by_value(identity) else None
 
     def add(self, order: Any, identity: Any, packing: str, storage: Storage) -> None:
-        """Offer a packed form to graphs to come, once the work that fills it is queued."""
+        """Offer a packed form to later graphs, once the work that fills it is queued."""
         entries = self._orders.setdefault(order, {})
         for key, entry in list(entries.items()):
             if entry.storage() is None:

@@ -63,8 +63,8 @@ def retry_on_oom(allocate: Callable[[], _T]) -> _T:
 
 
 def trim_heap() -> None:
-    """Have the C library give back the free parts of its heap (glibc; others do it or can't):
-    copies of 16 MB would stay there."""
+    """Make the C library release the free parts of its heap (glibc; others do it or can't):
+    otherwise copies of 16 MB would stay there."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)

@@ -1,4 +1,5 @@
-"""Cutting a CPU segment into parts: which of its steps an engine takes together, in which order."""
+"""Cuts a CPU segment into regions: which of its steps an engine runs together, and in which order.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from webnn_vk.support.topological import alternating_runs
 
 Step = CpuStep | CopyStep
 
-#: Operators that only give elements another shape: for them alone no engine is worth its call.
+#: Operators that only change the shape: for them alone an engine isn't worth its call.
 VIEWS = frozenset(("reshape", "identity"))
 
 
 @dataclass(frozen=True)
 class CpuRegion:
-    """Steps one after the other, on the engine or with NumPy. ``reads``: tensors that something
-    before made, ``writes``: those that something behind reads or that have memory of their own;
-    ``dead``: slots whose arrays are not read after the part."""
+    """Consecutive steps, on the engine or in NumPy. ``reads``: tensors made before them.
+    ``writes``: tensors that later steps read or that have their own memory. ``dead``: slots whose
+    arrays are not read after the region."""
 
     on_engine: bool
     steps: tuple[Step, ...]
@@ -30,9 +31,9 @@ class CpuRegion:
 def cut(
     segment: HostSegment, on_engine: Callable[[CpuStep], bool], has_memory: Callable[[int], bool]
 ) -> tuple[CpuRegion, ...]:
-    """The segment's parts. ``on_engine`` says which steps the engine can take, ``has_memory`` which
-    slots are more than an array between CPU steps. Steps are taken in an order with few changes
-    of side; parts of nothing but views go to NumPy."""
+    """The segment's regions. ``on_engine`` says which steps the engine can take, ``has_memory``
+    which slots are more than an array between CPU steps. Steps are ordered to change sides rarely;
+    regions of views only go to NumPy."""
     ends = frozenset(slot for s in segment.steps if isinstance(s, CpuStep) for slot in s.dead)
     sides = [isinstance(s, CpuStep) and on_engine(s) for s in segment.steps]
     runs = _runs(segment.steps, sides)
@@ -73,13 +74,13 @@ def _written(step: Step) -> list[int]:
 
 
 def _runs(steps: Sequence[Step], sides: Sequence[bool]) -> list[tuple[bool, list[Step]]]:
-    """The steps by side, everything ready on one before the other's turn; in the order given where
-    there is a choice."""
+    """The steps by side: all ready steps of one side, then those of the other; in the given order
+    where there is a choice."""
     maker = {slot: i for i, step in enumerate(steps) for slot in _written(step)}
     readers: list[list[int]] = [[] for _ in steps]
     for i, step in enumerate(steps):
         for j in {maker[slot] for slot in _read(step) if maker.get(slot, i) != i}:
             readers[j].append(i)
-    # NumPy first: what is ready there at the start needs nothing of the engine.
+    # NumPy first: steps ready at the start need nothing from the engine.
     runs = alternating_runs(sides, readers)
     return [(side, [steps[i] for i in run]) for side, run in runs]

@@ -2,7 +2,7 @@
 
 Plain data without threads or locks; ``timeline`` holds the lock. Work goes to the device in the
 order of the calls, whichever stream it was queued on. Work that needs the host for a while (CPU
-steps of a graph, a wait for another timeline) blocks its own stream only: later work of that stream
+steps of a graph, a wait for another timeline) blocks only its own stream: later work of that stream
 is held back, other streams go on.
 """
 
@@ -27,26 +27,26 @@ MAX_BATCH_WORKS = 256
 class StreamState:
     """The state of one stream. Records are numbered across streams, in the order of the calls."""
 
-    #: All records before this one are over, those excepted that other streams have held back.
+    #: All records before this one are over, except records that other streams have held back.
     reached: int = 0
-    #: The record of the stream that the host works on.
+    #: The record of the stream that the host is working on.
     on_host: int | None = None
     #: The first record of the stream that is held back.
     held_from: int | None = None
     #: The first record of the stream that was dropped at the end of the timeline.
     dropped_from: int | None = None
-    #: Memories that someone else has to himself (``Lend``); they go with them.
+    #: Memories leased to another holder (``Lend``), with their holders.
     lent: set[weakref.ref[Storage]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Follow:
-    """What a stream queues behind this comes after all that ``stream`` has queued before."""
+    """Orders later work of a stream after all that ``stream`` has queued before."""
 
     stream: StreamState
 
     def fail(self, error: Exception) -> None:
-        pass  # orders only: what comes behind it fails by itself
+        pass  # orders only: the work behind it fails by itself
 
 
 @dataclass(eq=False)
@@ -56,11 +56,12 @@ class PlannedBatch:
     works: list[Work]
     #: The number of its first record.
     first: int
-    #: The stream that stands still until the host has done its part; None: the device does it all.
+    #: The stream that is blocked until the host has done its part; None: the device does
+    #: everything.
     stream: StreamState | None = None
-    #: What it holds, by the number of dispatches of each.
+    #: Its graphs, with the number of dispatches of each.
     costs: dict[Cost, int] = field(default_factory=dict)
-    #: Whether its time says what that takes: nothing in it waits for another side.
+    #: Whether its duration measures its graphs: nothing in it waits for another side.
     timed: bool = True
 
 
@@ -75,13 +76,13 @@ class Schedule:
     #: Records queued so far.
     queued: int = 0
     _queue: deque[tuple[int, StreamState, Work | Follow]] = field(default_factory=deque)
-    # What streams that stand still have queued; older than the queue.
+    # Work of blocked streams, older than the queue.
     _held: deque[tuple[int, StreamState, Work | Follow]] = field(default_factory=deque)
-    # Streams that stand still: with work on the host, or following such a one.
+    # Blocked streams: with work on the host, or following such a stream.
     _still: set[StreamState] = field(default_factory=set)
-    # Batches started and not over.
+    # Batches that were started and are not over.
     _running: list[PlannedBatch] = field(default_factory=list)
-    # What one of the user's own command buffers takes, on average.
+    # The average duration of the user's own command buffers.
     _submit_cost: Cost = field(default_factory=Cost)
 
     def append(self, stream: StreamState, works: Iterable[Work | Follow]) -> None:
@@ -100,7 +101,7 @@ class Schedule:
         self.queued = number
 
     def next(self) -> PlannedBatch | None:
-        """The next batch to start, None while there is none or the device has enough."""
+        """The next batch to start; None if there is none or the device has enough work."""
         room = self._room()
         if room is None:
             return None
@@ -118,7 +119,7 @@ class Schedule:
                 queue.popleft()
                 continue
             if isinstance(work, Allocate) and self._running_on_device():
-                break  # what was destroyed before has to be given back first
+                break  # destroyed memory has to be freed first
             on_host = self.streams > 1 and _needs_host(work)
             if works and (on_host or _begins_a_batch(work)):
                 break
@@ -156,15 +157,15 @@ class Schedule:
         return AHEAD_SECONDS - sum(self.throttle.total(batch.costs) for batch in running[1:])
 
     def _unmeasured(self, cost: Cost, costs: dict[Cost, int]) -> bool:
-        """Whether work that was never measured has to wait: for a dispatch of the same to end, on
-        a new device for that of any."""
+        """Whether work that was never measured has to wait: for a dispatch of the same graph to
+        end, or on a new device for any dispatch."""
         given = [costs, *(batch.costs for batch in self._running if batch.stream is None)]
         if self.throttle.measured:
             return any(cost in found for found in given)
         return any(other.seconds is None for found in given for other in found)
 
     def _cost(self, work: Work) -> Cost | None:
-        """Where what is known of work's time is kept, for work that takes some."""
+        """The record of the work's durations, for work that takes time."""
         if isinstance(work, RunGraph):
             return work.executable.cost
         if isinstance(work, Submit) and not work.wait:
@@ -181,20 +182,20 @@ class Schedule:
             stream.on_host = None
             for _, held, _ in self._held:
                 held.held_from = None
-            # In their places again; streams that stand still for another reason stay held back.
+            # Back in their places; streams blocked for another reason stay held back.
             self._queue.extendleft(reversed(self._held))
             self._held.clear()
             self._still = {other for other in self._still if other.on_host is not None}
 
     def over(self, batch: PlannedBatch, duration: Duration | None = None) -> None:
-        """A batch is over; what it took the device, where that is known."""
+        """A batch is over, with its duration on the device, if known."""
         if batch in self._running:  # else it was abandoned
             self._running.remove(batch)
         if duration is not None and batch.timed:
             self.throttle.learn(batch.costs, duration)
 
     def abandon(self) -> None:
-        """Nothing is known of what was started, nor waited for any more."""
+        """Nothing is known of the started work, and it isn't waited for any more."""
         self._running.clear()
 
     def completed(self, stream: StreamState) -> int:
@@ -207,7 +208,7 @@ class Schedule:
         return stream.reached
 
     def drop(self) -> list[Work | Follow]:
-        """Take all that was not started out."""
+        """Take all work that was not started out of the queue."""
         for number, stream, _ in (*self._held, *self._queue):
             stream.held_from = None
             if stream.dropped_from is None:
@@ -219,7 +220,7 @@ class Schedule:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing waits and nothing runs."""
+        """Whether nothing waits and nothing runs."""
         return not (self._queue or self._held or self._running)
 
 
@@ -245,6 +246,6 @@ def _waits(work: Work) -> bool:
 
 
 def _begins_a_batch(work: Work) -> bool:
-    """Whether what was queued before must not be in the same batch. That of waits for another side:
-    it may need that done, and a caller its results."""
+    """Whether the work has to be in a later batch than the work before it: a wait for another side
+    may need that done, and a caller its results."""
     return isinstance(work, Allocate) or _waits(work)

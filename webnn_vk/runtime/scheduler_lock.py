@@ -1,9 +1,10 @@
-"""A timeline's schedule and its lock: messages come from any thread; one at a time handles them.
+"""A timeline's schedule and its lock: messages come from any thread; one thread at a time handles
+them.
 
-A call changes nothing but the inbox, by one call into C: a signal handler may interrupt it
-anywhere, raise, or call in itself. The schedule belongs to the library thread that holds the lock:
-the starting thread keeps it while it waits for messages (``next``); while that thread is busy on
-the device, a thread that puts a message that matters (a batch is over, the end) takes it
+A call changes only the inbox, by one call into C: a signal handler may interrupt it anywhere,
+raise, or make calls itself. The schedule belongs to the library thread that holds the lock. The
+starting thread keeps it while it waits for messages (``next``). While that thread is busy on the
+device, a thread that puts an important message (a batch is over, the end) takes the lock
 (``process``).
 """
 
@@ -27,7 +28,7 @@ from .work import Work
 
 T = TypeVar("T")
 
-#: What has to be called after an update, without the scheduler lock.
+#: Functions to call after an update, without the scheduler lock.
 Effects = list[Callable[[], Any]]
 
 
@@ -44,17 +45,17 @@ class SchedulerLock:
     ) -> None:
         self._broken = broken
         self._finalized = finalized
-        #: What comes in, from any thread.
+        #: Messages from any thread.
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        #: How often an update has failed midway.
+        #: How many updates have failed midway.
         self.breaks = 0
         #: No more is started.
         self.closing = False
-        #: Why no more work is taken; None: it is.
+        #: Why no more work is accepted; None while it is.
         self.end: str | None = None
         self._lock = threading.Lock()
         self._holder: int | None = None
-        # -- what belongs to who holds the scheduler lock
+        # -- state of the lock's holder
         self.schedule = schedule
         self._lost = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
@@ -64,7 +65,7 @@ class SchedulerLock:
     def ask(self, function: Callable[[], T]) -> T:
         """``function()``, called by the holder of the lock. Not for the main thread."""
         if self._holder == threading.get_ident():
-            # A destructor that the collector runs amid an update.
+            # Called in a destructor that the collector runs during an update.
             raise InvalidStateError("a destructor on the timeline can't wait for the timeline")
         request, breaks = Request(function), self.breaks
         self.inbox.put(request)
@@ -79,7 +80,7 @@ class SchedulerLock:
                 raise InvalidStateError(self.end or "the timeline failed")
 
     def process(self) -> None:
-        """Take what has come in, unless another thread does so now. Not for the main thread."""
+        """Handle new messages, unless another thread is doing so. Not for the main thread."""
         while not self.inbox.empty() and self._lock.acquire(blocking=False):
             self._holder = threading.get_ident()
             failed, effects = None, []
@@ -93,14 +94,14 @@ class SchedulerLock:
             if failed is not None:
                 self._broken(failed)
             call(effects)
-            # Once more: who failed to get the scheduler lock relies on the thread that had it.
+            # Once more: a thread that failed to get the lock relies on the thread that had it.
 
     def next(
         self, seconds: float, quiet: Callable[[], Any]
     ) -> tuple[PlannedBatch | None, Effects]:
-        """The next batch, when there is one; what has to be called before it: ``quiet`` where
-        nothing came for so many seconds. The thread that starts batches holds the lock
-        meanwhile."""
+        """The next batch, if there is one, with the functions to call before it. ``quiet`` is
+        called after this many seconds without messages. The thread that starts batches holds the
+        lock meanwhile."""
         with self._lock:
             self._holder = threading.get_ident()
             try:
@@ -110,7 +111,7 @@ class SchedulerLock:
                     if planned is not None:
                         return planned, effects
                     if self._fences:
-                        self._reach_fences()  # what only orders is over when it has its place
+                        self._reach_fences()  # a fence is over when it has its place
                     try:
                         message = self.inbox.get(timeout=seconds)
                     except Empty:
@@ -129,17 +130,18 @@ class SchedulerLock:
         self._streams.add(stream)
 
     def completed(self, stream: Stream) -> int:
-        """See ``Stream.completed``. What was on a device that is lost is not over."""
+        """See ``Stream.completed``. Work on a lost device is not over."""
         return stream.reached if self._lost else self.schedule.completed(stream)
 
     def lose(self) -> None:
-        """From now on no more is over."""
+        """From now on no more work is over."""
         for stream in self._streams:
             self.completed(stream)
         self._lost = True
 
     def drop(self, reason: str) -> list[Work | Follow]:
-        """Take no more work; what waited, for the caller to fail. Nothing the second time."""
+        """Accept no more work; waiting work is returned, for the caller to fail. Empty the second
+        time."""
         if self.end is not None:
             return []
         self.end = reason
@@ -151,7 +153,7 @@ class SchedulerLock:
 
     # -- updates -----------------------------------------------------------------------------------
     def _take_in(self, message: Message | None = None) -> Effects:
-        """Bring the schedule up to date with ``message`` and all that came after it."""
+        """Update the schedule with ``message`` and all messages after it."""
         effects: Effects = []
         while True:
             if message is None:
@@ -162,7 +164,7 @@ class SchedulerLock:
             if type(message) is tuple:
                 stream, what = message
                 if type(what) is Fence:
-                    # After the end one more, which is never over.
+                    # After the end there is one more record, which is never over.
                     what.place(self.schedule.queued + (self.end is not None))
                     self._fences.setdefault(stream, deque()).append(what)
                 elif self.end is None:
@@ -194,7 +196,7 @@ class SchedulerLock:
 
 
 def call(effects: Effects) -> None:
-    """Call them all; a defect in one must not stop the thread."""
+    """Call them all; an exception in one must not stop the thread."""
     while effects:
         effect = effects.pop(0)
         try:

@@ -1,4 +1,4 @@
-"""Trials on a device: small programs whose results are known, run once before graphs rely on their
+"""Self-tests on a device: small programs with known results, run once before graphs rely on their
 kernels, on the thread that builds."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .storage import KernelsRefused, Miscompiles, Storage
 
 
 class Trials:
-    """The trials that a device has been through, and how they ended."""
+    """The self-tests that a device has run, and their outcomes."""
 
     def __init__(self) -> None:
         self._outcomes: dict[Tiling, str] = {}
@@ -36,7 +36,7 @@ class Trials:
 
 
 def outcome(device: DriverMemory, trial: SelfTest) -> str:
-    """What is wrong with the device's result of a trial; "" where nothing is."""
+    """The error in the device's result of a self-test; "" if it is correct."""
     try:
         result = _result(device, trial)
     except NOT_OF_KERNELS:
@@ -50,7 +50,7 @@ def outcome(device: DriverMemory, trial: SelfTest) -> str:
 def _result(device: DriverMemory, trial: SelfTest) -> np.ndarray:
     executable = DriverExecutable(device, trial.program, trial.constants)
     held = {name: _storage(device, data) for name, data in trial.inputs.items()}
-    # What the device doesn't write differs from what is expected.
+    # The initial contents differ from the expected result, in case the device doesn't write.
     out = _storage(device, np.full_like(trial.expected, np.nan))
     recordings: list[Any] = executable.recordings(held, {"out": out})
     device.wait_value(device.driver.submit(recordings))

@@ -1,4 +1,4 @@
-"""Setting a program up on a device: constants uploaded, packed for their kernels, and let go."""
+"""Set-up of a program on a device: constants are uploaded, packed for their kernels, and freed."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .driver_memory import DriverMemory
 from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
 
-#: Bytes of originals that are on the device at the same time while constants are packed.
+#: Maximum bytes of originals on the device at one time while constants are packed.
 GROUP_BYTES = 8 << 20
-#: What the elements as they are count as, among the forms of a constant that graphs share.
+#: The packing of unpacked elements, among the forms of a constant that graphs share.
 DENSE = ""
 
-#: Records a part's steps, with (allocation, offset) of the slots that only the set-up has.
+#: Records a part's steps, with (allocation, offset) of the slots that only the set-up uses.
 Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
 
 
 class Setup:
-    """What has to be done once for a program. ``storages`` (by slot) and ``host_constants`` (by
-    number) are what stays: the executable shares them.
+    """The one-time work for a program. ``storages`` (by slot) and ``host_constants`` (by number)
+    stay: the executable shares them.
 
-    Memory for what every dispatch reads is found at once (MemoryError), or by the timeline for
+    Memory that every dispatch reads is allocated at once (MemoryError), or by the timeline for
     packed forms. Originals that are only packed pass through the device in groups of
-    ``GROUP_BYTES``, each gone before the next comes.
+    ``GROUP_BYTES``, each freed before the next is uploaded.
     """
 
     def __init__(self, device: DriverMemory, program: Program, constants: Constants) -> None:
@@ -46,7 +46,8 @@ class Setup:
             self.storages[number] = device.create_storage(program.slots[number].size)
         for number in sorted(program.resident_constants()):
             storage = constants.storage(number)
-            # What other graphs may have is looked for when it is known what is done before.
+            # Forms that other graphs may have are looked up once it is known which work comes
+            # before.
             if storage is None and not constants.shared(number):
                 storage = device.create_storage(program.constants[number].byte_length)
             if storage is not None:
@@ -59,8 +60,8 @@ class Setup:
         order: Order,
         after: Sequence[Work],
     ) -> None:
-        """Queue the uploads and the packing, then ``after``. Nothing keeps the constants from then
-        on but the queued work, and each of that only until it has begun."""
+        """Queue the uploads and the packing, then ``after``. From then on only the queued work
+        keeps the constants alive, each until it has begun."""
         program, constants = self._program, self._constants
         for number in program.host_constants():
             self.host_constants[number] = constants.read(number)
@@ -101,7 +102,7 @@ class Setup:
                     self._device.packed.add(order, identity, part.packing, storage)
 
     def _share(self, part: SetupPart, order: Order) -> bool:
-        """Take over what another graph has packed already, if one has."""
+        """Reuse the form that another graph has already packed, if there is one."""
         if not part.packing:
             return False
         identity = self._constants.identity(part.constant)
@@ -111,15 +112,15 @@ class Setup:
         return storage is not None
 
     def _is_original(self, number: int) -> bool:
-        """Whether a constant is on the device for nothing but the set-up."""
+        """Whether a constant is on the device only for the set-up."""
         resident = self._slot_of[number] in self.storages
         return not resident and self._constants.storage(number) is None
 
     def _groups(
         self, parts: Sequence[SetupPart], uses: Iterable[int]
     ) -> Iterator[list[SetupPart]]:
-        """The parts cut into groups whose originals together are no larger than ``GROUP_BYTES``,
-        as long as one alone is not; all the parts of one constant are in one group."""
+        """The parts divided into groups whose originals together fit in ``GROUP_BYTES``, unless one
+        alone exceeds it; all parts of one constant are in one group."""
         group: list[SetupPart] = []
         size = 0
         for number in sorted(uses):
@@ -138,7 +139,7 @@ class Setup:
         constants = dict.fromkeys(part.constant for part in group)
         originals = [number for number in constants if self._is_original(number)]
         passing = _Passing(self._device, self._program, group, originals)
-        # Only when all groups before are over is there memory for this one.
+        # Memory for this group is available only when all groups before are over.
         yield from map(Allocate, passing.storages)
         for number in originals:
             data = self._constants.read(number)
@@ -219,7 +220,7 @@ class _Passing:
         if total:
             storage = self._add(device, total)
             self.originals = {number: (storage, offset) for number, offset in offsets.items()}
-            # Parts come one after the other: all have their scratch in the same place.
+            # Parts run one after the other: all use the same scratch memory.
             self._scratch = {n: (storage, end + program.slots[n].offset) for n in scratch}
 
     def scratch(self, part: SetupPart) -> dict[int, tuple[Storage, int]]:

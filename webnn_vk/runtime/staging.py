@@ -1,4 +1,4 @@
-"""Bounds the data that waits for a busy device: beyond the bound, callers wait for the device."""
+"""Limits the data that waits for a busy device: beyond the limit, callers wait for the device."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
-#: Bytes of data given to a timeline (writes, constants, inputs of ``compute_async``) that are not
-#: on the device yet. One call alone may be larger.
+#: Limit in bytes of data that was passed to a timeline (writes, constants, inputs of
+#: ``compute_async``) and is not on the device yet. A single call may be larger.
 STAGING_BYTES = 256 << 20
-#: Data of up to so many bytes counts as so many, without a lock.
+#: Data up to this size counts as this size, without a lock.
 SMALL_BYTES = 1 << 14
 
 
@@ -27,21 +27,22 @@ def _nothing() -> None:
 
 
 class Reservation:
-    """Room for data, given back when the object is collected, with the record that has the data."""
+    """Staging space for data, given back when the object is collected, together with the record
+    that has the data."""
 
     __slots__ = ("__weakref__",)
 
 
 class _Returned(weakref.ref[Reservation]):
-    """Queued among the returned reservations when one is collected: by one call into C, which,
-    unlike a destructor, no signal handler can interrupt."""
+    """Queued among the returned reservations when one is collected, by one call into C. Unlike a
+    destructor, this can't be interrupted by a signal handler."""
 
     __slots__ = ("size",)
     size: int
 
 
 class Staging:
-    """The data that waits for one device. ``ended`` says why it takes no more, or None."""
+    """The data that waits for one device. ``ended`` says why no more is accepted, or None."""
 
     def __init__(self, ended: Callable[[], str | None]) -> None:
         self._ended = ended
@@ -55,22 +56,22 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """Bytes that wait at present."""
+        """Bytes waiting at present."""
         returned = sum(item.size for item in self._returned.copy())
         return self._total - returned + len(self._small) * SMALL_BYTES
 
     def reserve(self, size: int, what: str) -> Reservation:
-        """Room for ``size`` bytes, waited for while more than ``STAGING_BYTES`` would be held. An
-        interrupt ends the waiting. InvalidStateError in a callback on the timeline, which would
+        """A reservation for ``size`` bytes. Waits while more than ``STAGING_BYTES`` would be held;
+        an interrupt ends the wait. InvalidStateError in a callback on the timeline, which would
         wait for itself, and at the end of the timeline; ``what`` names the call."""
         return self.reserve_and(size, what, _nothing)[0]
 
     def reserve_and(
         self, size: int, what: str, function: Callable[[], T]
     ) -> tuple[Reservation, T | None]:
-        """``reserve``, and what ``function`` returns, which is called once there is room: in the
-        same ``run_on_worker``, as each one costs the main thread a switch to another thread and
-        back. None for data that needs no worker (``SMALL_BYTES``)."""
+        """Like ``reserve``, and also the result of ``function``, which is called once there is
+        space: in the same ``run_on_worker``, as each one costs the main thread two thread switches.
+        None for data that needs no worker (``SMALL_BYTES``)."""
         while True:
             if size <= SMALL_BYTES:
                 held, result = self._take_small(), None
@@ -89,11 +90,11 @@ class Staging:
                 )
             event = Event()
             self._waiting.append(event)
-            # Poll as well: room may come back without the timeline.
+            # Poll as well: space may be given back without the timeline.
             event.wait(0.1)
 
     def wake(self) -> None:
-        """Room may have been given back. Not for the main thread."""
+        """Space may have been given back. Not for the main thread."""
         while self._waiting:
             try:
                 self._waiting.popleft().set()

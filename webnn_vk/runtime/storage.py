@@ -1,4 +1,4 @@
-"""The memory of tensors and buffers: what queued work holds on to."""
+"""The memory of tensors and buffers, as held by queued work."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _serials = itertools.count(1)
 
 
 class DeviceLostError(Exception):
-    """The device is gone and everything on it; the message says why."""
+    """The device and everything on it are lost; the message says why."""
 
 
 class ShadersMissing(Exception):
-    """A program's shaders can't be had, since the GLSL compiler failed; the message says how.
+    """A program's shaders are unavailable because the GLSL compiler failed; the message says how.
     ``for_good``: it is not tried again."""
 
     def __init__(self, message: str, for_good: bool) -> None:
@@ -27,8 +27,8 @@ class ShadersMissing(Exception):
 
 class KernelsRefused(Exception):
     """The GLSL compiler refuses modules of a program, or the driver pipelines; the message says how
-    the first was refused. ``refused``: all of them, with why. ``defect``: it is no fault of the
-    driver's."""
+    the first was refused. ``refused``: all of them, with reasons. ``defect``: it is not the
+    driver's fault."""
 
     def __init__(self, refused: Refused, *, defect: bool = False) -> None:
         self.refused, self.defect = refused, defect
@@ -36,8 +36,8 @@ class KernelsRefused(Exception):
 
 
 class Miscompiles(Exception):
-    """The device computes wrongly by kernels that a program has; the message says what showed it.
-    ``feature``: what is to be left alone on that device."""
+    """The device computes wrongly by kernels of a program; the message says how this was found.
+    ``feature``: the feature to avoid on that device."""
 
     def __init__(self, message: str, feature: str) -> None:
         self.feature = feature
@@ -53,20 +53,20 @@ class StorageFinalizer(weakref.ref["Storage"]):
     size: int
 
 
-#: Kept until they are called: a weak reference that was itself collected is not.
+#: Kept until they are called: a weak reference that was itself collected is not called.
 _watched: set[StorageFinalizer] = set()
 
 
 class Storage:
-    """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in
-    flight and graphs that use it hold it, and the memory is given back after the last of them.
+    """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in flight
+    and graphs that use it hold it, and the memory is freed after the last of them.
 
-    ``error`` is what the last work on it failed with; reading it raises that.
+    ``error`` is the error of the last work on it; reading it raises that.
     """
 
     __slots__ = ("__weakref__", "backing", "error", "serial", "size")
 
-    # ``backing`` is None until an ``Allocate`` of the timeline has found the memory.
+    # ``backing`` is None until an ``Allocate`` of the timeline has allocated the memory.
     def __init__(
         self, size: int, backing: Any, collected: Callable[[StorageFinalizer], Any]
     ) -> None:
@@ -74,17 +74,17 @@ class Storage:
         self.backing = backing
         self.serial = next(_serials)
         self.error: Exception | None = None
-        # ``collected`` has to be a function in C: an append to a deque.
+        # ``collected`` has to be a C function: an append to a deque.
         watch = StorageFinalizer(self, collected)
         watch.serial, watch.size = self.serial, size
         _watched.add(watch)
 
     def release(self) -> None:
-        """Give the memory back before the last reference goes. No work to come may use it."""
+        """Free the memory before the last reference is dropped. No later work may use it."""
         self.backing = None
 
 
-#: The device has handled a finalizer. (A function in C, so that a storage may use it directly.)
+#: The device has handled a finalizer. (A C function, so that a storage may use it directly.)
 acknowledge: Callable[[StorageFinalizer], None] = _watched.discard
 
 
@@ -94,13 +94,13 @@ def poisoned(inputs: Iterable[Storage]) -> Exception | None:
 
 
 def unfound(outputs: Iterable[Storage]) -> Exception | None:
-    """The error of the first output for which no memory was found."""
+    """The error of the first output for which no memory could be allocated."""
     return next((again(s.error) for s in outputs if s.backing is None and s.error), None)
 
 
 def again(error: Exception) -> Exception:
-    """The same error for one more to raise: raising one object in many places ties them together
-    through its traceback."""
+    """A copy of the error for another raise: raising one object in many places would tie them
+    together through its traceback."""
     fresh = type(error)(*error.args)
     fresh.__cause__ = error.__cause__
     return fresh

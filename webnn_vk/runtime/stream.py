@@ -15,7 +15,7 @@ from .work import Work
 
 
 class Orders(Protocol):
-    """What streams and fences need of the timeline that they are on; see ``Timeline``."""
+    """The timeline's interface for streams and fences; see ``Timeline``."""
 
     @property
     def device(self) -> Device: ...
@@ -34,7 +34,7 @@ class Orders(Protocol):
 
 
 class Fence:
-    """A point on a stream: after all that was queued before it was made."""
+    """A point on a stream: after all work queued before it was made."""
 
     __slots__ = ("_error", "_event", "_stream", "_value")
 
@@ -61,8 +61,8 @@ class Fence:
         return self._event.is_set() and self._error is None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until done; False after ``timeout`` seconds. InvalidStateError when the timeline
-        ended first."""
+        """Block until done; returns False after ``timeout`` seconds. InvalidStateError if the
+        timeline ended first."""
         self._stream.timeline.check_fork()
         if not self._event.is_set() and background.on_timeline():
             self._stream.timeline.catch_up()
@@ -75,11 +75,11 @@ class Fence:
         return self._event.is_set()
 
     def place(self, value: int) -> None:
-        """The timeline has come to it; ``value`` records were queued before."""
+        """The timeline has reached it; ``value`` records were queued before."""
         self._value = value
 
     def reach(self, error: Exception | None = None) -> None:
-        """The timeline's part: all work before it is over, or never will be."""
+        """Called by the timeline: all work before it is over, or never will be."""
         self._error = error
         self._event.set()
 
@@ -90,8 +90,8 @@ class Fence:
 class Stream(StreamState):
     """One user's strict order of work on a timeline's device; made by ``Timeline.stream``.
 
-    Work of several streams reaches the device in the order of the calls. A stream waits on
-    its own only while the host has to work in between.
+    Work of several streams reaches the device in the order of the calls. A stream waits by itself
+    only while the host has to work in between.
     """
 
     def __init__(self, timeline: Orders, user: int) -> None:
@@ -105,12 +105,12 @@ class Stream(StreamState):
         return self.timeline.device
 
     def enqueue(self, *works: Work | Follow) -> None:
-        """Append work in order, all of it or, where a signal handler raises, nothing; after the end
-        of the timeline it fails at once."""
+        """Append work in order: all of it or, if a signal handler raises, nothing. After the end of
+        the timeline it fails at once."""
         self.timeline.put((self, works))
 
     def follow(self, other: Stream) -> None:
-        """Have what is queued here from now on come after all that ``other`` has queued."""
+        """Order all later work here after everything that ``other`` has queued."""
         self.enqueue(Follow(other))
 
     def fence(self) -> Fence:
@@ -122,11 +122,11 @@ class Stream(StreamState):
 
     @property
     def completed(self) -> int:
-        """How many of the records queued are over: what the values of fences stand for."""
+        """How many of the queued records are over: the unit of fences' values."""
         return self.timeline.completed(self)
 
     def leave(self) -> None:
-        """Let go of the timeline: see ``Timeline.leave``. What is queued goes on."""
+        """Release the timeline: see ``Timeline.leave``. Queued work goes on."""
         self.timeline.leave(self._user)
 
     def leave_with(self, owner: Any) -> None:

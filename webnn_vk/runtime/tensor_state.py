@@ -19,34 +19,34 @@ from .context_state import ContextState
 
 
 class ExternalBinding:
-    """How one tensor's memory goes to a GPU device and back. This one has no device: the tensor
-    serves ``export_fd`` only."""
+    """How one tensor's memory is handed to a GPU device and back. This class has no device: its
+    tensor serves ``export_fd`` only."""
 
     gpu_device: Any = None
     #: Whether the tensor's memory has to be exportable to another opened device.
     exportable = True
 
     def connect(self, storage: Storage) -> None:
-        """The tensor's memory is there. Runs on the timeline."""
+        """The tensor's memory is allocated. Runs on the timeline."""
 
     def export(self, tensor: TensorState, caller: Owner) -> Export:
-        """What holds the tensor from now on, with the buffer."""
+        """The tensor's new holder, with the buffer."""
         raise TypeError(f"export_to_gpu: {tensor!r} was created without a GPUDevice")
 
     def release(self, tensor: TensorState) -> None:
-        """The tensor was destroyed: let go of its memory. A buffer that is out keeps it."""
+        """The tensor was destroyed: release its memory. An exported buffer keeps it."""
 
 
 class Owner:
-    """A caller that is to get an exported buffer; ``gone`` once an exception, including an
+    """A caller that will get an exported buffer; ``gone`` once an exception, including an
     interrupt, came first."""
 
     gone = False
 
 
 class Export:
-    """What holds a tensor that is exported to a GPU device: ``buffer``, once there is one. ``end``
-    gives the tensor back; ``name`` is for messages."""
+    """The holder of a tensor that is exported to a GPU device: ``buffer``, once there is one.
+    ``end`` gives the tensor back; ``name`` is for messages."""
 
     def __init__(self, caller: Owner, end: Callable[[], Any], name: str = "") -> None:
         self.buffer: Any = None
@@ -57,12 +57,12 @@ class Export:
         self._name = name
 
     def join(self, caller: Owner) -> None:
-        """One more is to get the buffer."""
+        """One more caller will get the buffer."""
         if not self.seen:
             self._callers.append(caller)
 
     def expire(self) -> None:
-        """Give the tensor back if no caller got the buffer, nor will."""
+        """Give the tensor back if no caller got the buffer, or will get it."""
         if not self.seen and all(caller.gone for caller in self._callers):
             background.run_on_worker(self._end)
 
@@ -86,18 +86,18 @@ class TensorState:
         self.descriptor = descriptor
         self.storage: Storage | None = storage
         self.constant = constant
-        #: How its memory goes to a GPUDevice; None when it is not exportable.
+        #: How its memory is handed to a GPUDevice; None if it is not exportable.
         self.external = external
-        #: What holds the tensor exclusively at present (an exported buffer, a view), if anything.
+        #: The current exclusive holder of the tensor (an exported buffer, a view), if any.
         self.lease: object | None = None
-        # Reads under way, by references that go with them; who takes one out settles the promise.
+        # Pending reads, by weak references; the thread that removes one settles its promise.
         self._pending: set[weakref.ref[MLPromise]] = set()
-        # Guards ``lease``. Never taken in the main thread.
+        # Guards ``lease``. Never acquired in the main thread.
         self._lock = threading.Lock()
 
     def use(self, what: str) -> Storage:
-        """The tensor's memory; DestroyedTensorError, or TypeError while someone else holds it.
-        ``what`` names the call in messages."""
+        """The tensor's memory; DestroyedTensorError, or TypeError while it is leased. ``what``
+        names the call in messages."""
         storage = self.storage
         if storage is None or self.lease is not None:
             storage = self.storage_of(what)
@@ -120,21 +120,21 @@ class TensorState:
         return storage
 
     def acquire_lease(self, holder: object, what: str) -> Storage:
-        """The tensor's memory for ``holder`` alone, until ``end_lease``; raises as ``use``. If it
-        has a method ``expire``, that ends the lease when it may be ended."""
+        """Lease the tensor's memory to ``holder`` alone, until ``end_lease``; raises as ``use``. If
+        the current holder has a method ``expire``, that ends its lease if possible."""
         while True:
-            # Without the lock: it may end a lease that expired, and wait for its holder.
+            # Without the lock: this may end an expired lease, and wait for its holder.
             storage = self.use(what)
             with self._lock:
                 if self.lease is None:
                     self.lease = holder
                     break
-        # Calls that have found the tensor free and queue their work only now fail.
+        # Calls that found the tensor free and queue their work only now fail.
         self.context.stream.enqueue(Lend(storage))
         return storage
 
     def end_lease(self, holder: object) -> None:
-        """``holder`` gives the tensor back; nothing happens when it no longer has it."""
+        """``holder`` gives the tensor back; nothing happens if it no longer has it."""
         # No lock: this may run in a destructor.
         storage = self.storage
         if self.lease is holder:
@@ -143,8 +143,8 @@ class TensorState:
             self.lease = None
 
     def _end_read(self, pending: weakref.ref[MLPromise]) -> bool:
-        """Whether the read is still wanted: after the tensor's end nothing may be written to what
-        the caller gave."""
+        """Whether the read is still wanted: after the tensor's end nothing may be written to the
+        caller's memory."""
         try:
             self._pending.remove(pending)
         except KeyError:
@@ -158,7 +158,7 @@ class TensorState:
             raise TypeError(f"{what}: {self!r} was not created with readable=True")
 
     def read(self, what: str, view: np.ndarray | None = None) -> MLPromise[Any]:
-        """The contents once all work before is done: a new array, or None with ``view``, flat
+        """The contents once all earlier work is done: a new array, or None with ``view``, flat
         bytes that are filled on success only. Raises as ``use``."""
         d = self.descriptor
         promise: MLPromise[Any] = MLPromise(
@@ -170,7 +170,7 @@ class TensorState:
             if not self._end_read(pending):
                 return
             if self.storage is None or self.context.loss() is not None:
-                # destroy() is on its way to tell it.
+                # destroy() is about to settle it.
                 promise.reject(self._destroyed())
             elif view is None:
                 promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
@@ -190,18 +190,18 @@ class TensorState:
 
     def export(self, caller: Owner) -> Export:
         """The buffer of the tensor's GPUDevice, with its memory (``context.export_to_gpu``).
-        TypeError when the tensor is not exportable."""
+        TypeError if the tensor is not exportable."""
         self.context.timeline.check_fork()
         if self.external is None:
             raise TypeError(f"export_to_gpu: {self!r} was not created by create_exportable_tensor")
         return background.run_on_worker(self.external.export, self, caller)
 
     def destroy(self) -> None:
-        """Let go of the memory; reads that wait are rejected with InvalidStateError. Calling it
-        again does nothing."""
+        """Release the memory; pending reads are rejected with InvalidStateError. Calling it again
+        does nothing."""
         self.context.timeline.check_fork()
         storage, holder = self.storage, self.lease
-        self.storage = self.lease = None  # a buffer that is out is its owner's alone
+        self.storage = self.lease = None  # an exported buffer belongs to its owner alone
         if holder is not None and storage is not None:
             self.context.stream.enqueue(Return(storage))
         if self._pending or self.external is not None:
@@ -232,7 +232,7 @@ class TensorState:
 
 
 class TensorBase:
-    """What modules below ``MLTensor`` may know of it."""
+    """The part of ``MLTensor`` that lower modules may use."""
 
     _state: TensorState
 
@@ -243,7 +243,7 @@ def tensor_state(tensor: TensorBase) -> TensorState:
 
 
 def owned(tensor: Any, context: ContextState, what: str) -> TensorState:
-    """The state of a tensor of ``context``; TypeError for anything else."""
+    """The state of a tensor of ``context``; TypeError for any other object."""
     if not isinstance(tensor, TensorBase):
         raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
     if tensor._state.context is not context:

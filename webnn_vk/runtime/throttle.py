@@ -1,8 +1,8 @@
-"""Limits the work that a device is given at a time, by measured durations where they are known.
+"""Limits the work that a device is given at a time, by measured durations if they are known.
 
-Estimates alone are off by a factor of ten and more (operators that are slow on a device, another
-process on the same cores). So every graph is measured, and of one that never ran only one dispatch
-is on the device at a time.
+Estimates alone are wrong by a factor of ten and more (operators that are slow on a device, another
+process on the same cores). So every graph is measured, and only one dispatch of a graph that never
+ran is on the device at a time.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, NamedTuple
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
-#: Seconds that one submit may take. Watchdogs reset a device after 2 s (Windows) to 10 s (amdgpu);
-#: anyone else's work on the device, a desktop's for example, waits for a submit to end.
+#: Seconds that one submit may take. Watchdogs reset a device after 2 s (Windows) to 10 s (amdgpu).
+#: Other work on the device, a desktop's for example, waits for a submit to end.
 BATCH_SECONDS = 0.2
 
-#: Seconds of work that may wait on the device behind the submit that runs. It can't be taken back:
-#: an exit waits for it.
+#: Seconds of work that may wait on the device behind the running submit. It can't be taken back: an
+#: exit waits for it.
 AHEAD_SECONDS = 0.5
 
-#: What a graph that was never measured is taken to need at least, in seconds: not all that takes
-#: time is floating-point operations.
+#: Minimum estimate, in seconds, for a graph that was never measured: operations other than
+#: floating-point ones take time too.
 UNKNOWN_SECONDS = 0.01
 
-#: Floating-point operations per second by type of device: what our products reach on a slow one of
-#: its kind, estimated low, since the bound is there for the slow ones. A graph is never cut: one
-#: that takes longer than the bound goes alone.
+#: Floating-point operations per second by type of device: the rate of our products on a slow device
+#: of each type, estimated low, since the limit is there for slow devices. A graph is never cut: one
+#: that takes longer than the limit goes alone.
 RATES = {
     "cpu": 20e9,  # llvmpipe on two cores: 15 to 30 GFLOP/s in float32 products
     "integrated": 200e9,  # a fifth of the 1 TFLOP/s that such GPUs of 2018 on have on paper
     "discrete": 2e12,  # a fifth of the 10 TFLOP/s of a card of the middle class
-    "virtual": 200e9,  # a share of someone's GPU
-    "other": 100e9,  # accelerators and phones that don't say
+    "virtual": 200e9,  # a share of another machine's GPU
+    "other": 100e9,  # accelerators and phones that don't report a type
 }
 
 
@@ -65,7 +65,7 @@ class Throttle:
     rate: float
     #: Whether any work was measured.
     measured: bool = False
-    # Estimated operations and measured seconds of what ran lately.
+    # Estimated operations and measured seconds of recent work.
     _flops: float = field(init=False)
     _seconds: float = UNKNOWN_SECONDS
 
@@ -93,25 +93,25 @@ class Throttle:
             if cost.seconds is None:
                 cost.seconds = wanted
             elif wanted < cost.seconds or not at_most:
-                # By half: another process may have had the device, or the cores.
+                # By half: another process may have used the device, or the cores.
                 cost.seconds += (wanted - cost.seconds) / 2
         self.measured = True
         if not at_most:
             flops = sum(count * cost.flops for cost, count in costs.items())
-            # At least one operation a second: what has none says little of the others.
+            # At least one operation a second: work without operations says little about other work.
             self._flops = max(0.9 * self._flops + flops, 1.0)
             self._seconds = 0.9 * self._seconds + seconds
 
 
 class Span:
-    """When a batch ran: begins when it is made."""
+    """Times of a batch: it begins when it is made."""
 
     __slots__ = ("_begun", "_ended", "duration")
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._ended: float | None = None
-        #: What the device took, once it is over.
+        #: Its duration on the device, once it is over.
         self.duration = Duration(0.0)
 
     def end(self) -> None:
@@ -120,7 +120,7 @@ class Span:
         self.duration = Duration(self._ended - self._begun)
 
     def wait(self, wait: Callable[[], Any], last: Span | None) -> None:
-        """Call ``wait``, which returns when it is over; ``last`` is the one before, which had the
+        """Call ``wait``, which returns when it is over; ``last`` is the batch before, which had the
         device until its end."""
         if self._ended is not None:
             return wait()
@@ -130,7 +130,7 @@ class Span:
         begun = self._begun if last is None or last._ended is None else max(
             self._begun, last._ended
         )
-        # It was over before anyone looked: callbacks had kept the thread.
+        # It ended before its end was observed: callbacks had kept the thread.
         self.duration = Duration(self._ended - begun, self._ended - before < _AT_ONCE)
 
 

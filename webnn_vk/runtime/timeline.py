@@ -1,12 +1,12 @@
-"""The order of work on one device: of a context's own, or of a GPUDevice and its contexts.
+"""The order of work on one device: a context's own device, or one of a GPUDevice and its contexts.
 
 Calls put small records into an inbox and return. A thread starts them on the device in batches (one
-submit for all that is waiting), a second one waits for their ends and resolves promises. At most
-``schedule.MAX_IN_FLIGHT`` batches are on the device; records beyond them wait in the queue, where
-the next batch takes them together. What the host has to do in between (CPU steps of a graph, waits
-for another timeline) runs on a separate thread per stream if there are other streams, which go on.
+submit for all waiting records), a second one waits for their ends and resolves promises. At most
+``schedule.MAX_IN_FLIGHT`` batches are on the device; further records wait in the queue, where the
+next batch takes them together. Work for the host in between (CPU steps of a graph, waits for
+another timeline) runs on a separate thread per stream if there are other streams, which go on.
 
-Calls may come from anywhere, signal handlers included; ``scheduler_lock`` says how, and which
+Calls may come from anywhere, signal handlers included; ``scheduler_lock`` explains how, and which
 thread holds the schedule when.
 """
 
@@ -43,14 +43,14 @@ FORKED_ON_VULKAN = (
     "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
     f"device in the child process, or {forks.SPAWN}"
 )
-#: After so many seconds without a call the device may free what is no longer used.
+#: After this many seconds without a call the device may free unused memory.
 QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()
 forks.renew(globals(), _live=set)
 
 
 class _Call:
-    """A call on the device under way (see ``Timeline.building``)."""
+    """A running call on the device (see ``Timeline.building``)."""
 
 
 class Timeline:
@@ -74,13 +74,13 @@ class Timeline:
         # -- the ends
         self._claims: dict[str, object] = {}
         self._closed = Event()
-        # What the device has been given, with its part of the schedule; an event to be set when
-        # all before it is over; None at the end.
+        # Work that the device has been given, with its part of the schedule; an event to set when
+        # all work before it is over; None at the end.
         self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Event | None]
         self._in_flight = SimpleQueue()
-        # The span of the one that ended last; the finishing thread's.
+        # The span of the batch that ended last; used by the finishing thread.
         self._last: Span | None = None
-        # Threads that streams have work on the host on.
+        # Threads on which streams have work on the host.
         self._hosts: set[threading.Thread] = set()
         device.wait_idle = self._wait_idle
         self._threads = [
@@ -92,8 +92,8 @@ class Timeline:
         background.watch_exit()
 
     def _start_threads(self) -> None:
-        """Both or none; OperationError where the system has no thread left. The device is closed
-        then: there is nothing that would."""
+        """Starts both or none; OperationError if the system has no thread left. Then the device is
+        closed, as nothing else would close it."""
         started = []
         try:
             for thread in self._threads:
@@ -112,19 +112,20 @@ class Timeline:
 
     # -- users ---------------------------------------------------------------------------------
     def stream(self, on_lost: Callable[[str], None] = lambda message: None) -> Stream:
-        """A strict order of work of the caller's own, who is a user from now on."""
+        """A new strict order of work for the caller, who becomes a user."""
         stream = Stream(self, self.join(on_lost))
         background.run_on_worker(self._scheduler.ask, partial(self._scheduler.enter, stream))
         return stream
 
     def join(self, on_lost: Callable[[str], None]) -> int:
-        """One more user, told when the device is lost; the number that ``leave`` takes."""
+        """Adds a user, which is notified when the device is lost; returns the number that ``leave``
+        takes."""
         user = next(self._users)
         self._on_lost[user] = on_lost
         return user
 
     def leave(self, user: int) -> None:
-        """One user less; the last one closes the timeline. Calling it again does nothing."""
+        """Removes a user; the last one closes the timeline. Calling it again does nothing."""
         if self.forked:
             return
         self._on_lost.pop(user, None)
@@ -148,10 +149,11 @@ class Timeline:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """While inside, the device stays: closing waits for the calls that use it elsewhere."""
+        """Inside the block the device stays open: closing waits for calls that use it on other
+        threads."""
         self.check_fork()
         call = _Call()
-        # It goes with its object: also when an interrupt comes before the block below.
+        # It is freed with its object: also if an interrupt comes before the block below.
         self._calls.add(weakref.ref(call, self._calls.discard))
         if self._scheduler.end is not None:
             raise InvalidStateError(self._scheduler.end)
@@ -176,14 +178,14 @@ class Timeline:
         self.check_fork()
         if self.observer is not None:
             self.observer.queued(message[1])
-        # One step: nothing of it happens, or all.
+        # One step: either nothing of it happens, or all.
         self._scheduler.inbox.put(message)
         if self._scheduler.end is not None:
             # The receiver may be gone.
             background.run_on_worker(self._scheduler.process)
 
     def catch_up(self) -> None:
-        """Wait until all calls so far have their places, which takes no device."""
+        """Wait until all calls so far have their places, which does not involve the device."""
         self.check_fork()
         background.run_on_worker(self._scheduler.ask, _nothing)
 
@@ -195,24 +197,25 @@ class Timeline:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing runs."""
+        """Whether nothing waits and nothing runs."""
         schedule = self._scheduler.schedule
         return background.run_on_worker(self._scheduler.ask, lambda: schedule.at_rest)
 
     def end(self, reason: str) -> None:
-        """Take no more work; what waits fails with InvalidStateError, what runs goes on."""
+        """Accept no more work; waiting work fails with InvalidStateError, running work goes on."""
         background.run_on_worker(self._end_with, reason)
 
     def lose(self, message: str) -> None:
-        """The device is lost: end, and tell the users, each once."""
+        """The device is lost: end, and notify the users, each once."""
         background.run_on_worker(self._lose, message)
 
     def close(self, seconds: float | None = None) -> None:
-        """End, let what is on the device finish (for at most so long), and release the device."""
+        """End, let work on the device finish (for at most this long), and release the device."""
         if self.forked:
             return
         if background.on_timeline():
-            # The last reference went away on a thread of ours: another one has to wait.
+            # The last reference was dropped on a thread of this timeline: another thread has to
+            # wait.
             background.retry(self.close, "close", seconds)
             return
         background.run_on_worker(self._close, seconds)
@@ -261,7 +264,7 @@ class Timeline:
                 self._closed.set()
 
     def _claim(self, what: str) -> bool:
-        """Whether the caller is the first to want it."""
+        """Whether the caller is the first to claim it."""
         claim = object()
         return self._claims.setdefault(what, claim) is claim
 
@@ -285,9 +288,8 @@ class Timeline:
         self._scheduler.process()
 
     def _break(self, error: BaseException) -> None:
-        """An update failed midway, for want of memory or by a defect, and nothing can be said of
-        what is queued: the context is lost, with the reason. Without the
-        lock."""
+        """An update failed midway, for lack of memory or because of a defect, so the state of the
+        queue is unknown: the context is lost, with the reason. Called without the lock."""
         self._scheduler.breaks += 1
         reason = f"the order of work failed with {type(error).__name__}: {error}"
         for last in (False, True):
@@ -300,7 +302,7 @@ class Timeline:
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
 
     def _start_on_host(self, planned: PlannedBatch) -> None:
-        """Have a stream's own thread start a batch: it takes a while on the host."""
+        """Start a batch on its stream's own thread: it needs the host for a while."""
 
         def run() -> None:
             try:
@@ -313,7 +315,8 @@ class Timeline:
         try:
             thread.start()
         except RuntimeError:
-            # The system has no thread left. Late for the other streams, but in order.
+            # The system has no thread left: run it here. Other streams are delayed, but the order
+            # holds.
             self._hosts.discard(thread)
             self._start(planned)
 
@@ -329,7 +332,7 @@ class Timeline:
             for work in works:
                 work.fail(error)
                 del work
-        # From here on only the batch holds its works: they are gone when it is over.
+        # From here on only the batch holds its works: they are freed when it is over.
         del works
         if batch.value is None:
             span.end()
@@ -376,7 +379,7 @@ class Timeline:
         batch.complete()
         if self.forked:
             return
-        # The batch's memory is free before anyone can see its end.
+        # The batch's memory is freed before its end becomes visible.
         batch.works = ()
         self.staging.wake()
         self._scheduler.inbox.put(
@@ -399,7 +402,7 @@ class Timeline:
             self.lose(str(error))
 
     def _wait_idle(self) -> None:
-        """Wait, on a thread that starts batches, until those on the device are over."""
+        """Wait, on a thread that starts batches, until the batches on the device are over."""
         over = Event()
         self._in_flight.put(over)
         over.wait()
@@ -411,7 +414,7 @@ def _nothing() -> None:
 
 def _close_all(seconds: float) -> None:
     end = time.monotonic() + seconds
-    # First none of them submits any more: they share the device, or the cores.
+    # First, none of them submits any more: they share the device, or the cores.
     for timeline in _live.copy():
         if not timeline.forked:
             timeline.end("the context was closed")

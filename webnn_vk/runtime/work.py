@@ -1,7 +1,7 @@
-"""What a timeline orders: small records, one per call of the API.
+"""The records that a timeline orders: small, one per call of the API.
 
-``fail`` takes any exception; what the API raises passes, the rest becomes OperationError at the
-reads of what should have been written, and UnknownError for reading and creating (§8.3).
+``fail`` takes any exception. The API's own exceptions are kept; others become OperationError at
+reads of the memory that should have been written, and UnknownError for reading and creating (§8.3).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _as(kind: type[DOMException], error: Exception) -> Exception:
         return error
     wrapped = kind(f"{type(error).__name__}: {error}")
     if isinstance(error, (MemoryError, DriverError)):
-        # Its traceback would hold what failed, when memory may be what is missing.
+        # Its traceback would keep the failed objects alive, when memory may be short.
         error = error.with_traceback(None)
     wrapped.__cause__ = error
     return wrapped
@@ -40,7 +40,7 @@ def _as(kind: type[DOMException], error: Exception) -> Exception:
 
 @dataclass(slots=True)
 class Allocate:
-    """Find a promised storage's memory when all work before is over."""
+    """Allocate a promised storage's memory when all work before is over."""
 
     storage: Storage
     exportable: bool = False
@@ -51,12 +51,11 @@ class Allocate:
 
 @dataclass(slots=True)
 class Write:
-    """Replace a tensor's bytes; ``data`` belongs to the record and is not changed by anyone.
+    """Replace a tensor's bytes; ``data`` belongs to the record and is not changed.
 
-    ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size)
-    to replace, all of them when None. ``fresh``: no work before it uses the memory, so that the
-    host may write to it in place where it can. ``held``: the room that the data takes while it
-    waits (``staging``).
+    ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size) to
+    replace, all of them if None. ``fresh``: no work before it uses the memory, so that the host may
+    write to it in place if it can. ``held``: the data's reservation while it waits (``staging``).
     """
 
     storage: Storage
@@ -73,8 +72,8 @@ class Write:
 @dataclass(slots=True)
 class Read:
     """Copy a tensor's bytes, or a ``part`` (offset, size) of them, out: ``done`` gets them as a
-    uint8 array, or ``failed`` the error. ``last``: no work behind it uses the memory, so that the
-    host may read it in place where it can."""
+    uint8 array, or ``failed`` the error. ``last``: no later work uses the memory, so that the host
+    may read it in place if it can."""
 
     storage: Storage
     done: Callable[[np.ndarray], Any]
@@ -92,28 +91,28 @@ class Executable(Protocol):
     program: Program
     #: Seconds by stage.
     build_seconds: dict[str, float]
-    #: What one dispatch takes; the order of work keeps it.
+    #: The cost of one dispatch; the order of work keeps it.
     cost: Cost
     #: Whether the host computes some of its steps.
     on_host: bool
-    #: Memory for runs that nothing else sees; None where keeping it gains nothing.
+    #: Memory for runs that nothing else sees; None if keeping it gains nothing.
     workspace: Workspace | None
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]
-    #: The program's, with what computes each CPU step.
+    #: The program's segments, with the code that computes each CPU step.
     report: GraphReport
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants
-        uploaded and packed), and ``after`` behind it. To be called once; from then on the constants
-        that the device holds are nowhere else in the library."""
+        uploaded and packed), and ``after`` behind it. To be called once; from then on the library
+        holds no other copy of constants on the device."""
 
     def setup_error(self) -> Exception | None:
-        """What the set-up failed with, once it is over."""
+        """The error of the set-up, once it is over."""
 
     def contents(self) -> Mapping[int, Storage | np.ndarray]:
-        """What the set-up has put in place and every dispatch reads, by slot: memory to be read in
-        the order of work, or the bytes."""
+        """The results of the set-up that every dispatch reads, by slot: memory to be read in the
+        order of work, or bytes."""
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ class Submit:
     reads: Sequence[Storage] = ()
     wait: Sequence[tuple[Any, int]] = ()
     signal: Sequence[tuple[Any, int]] = ()
-    #: By who has the memories to itself (see ``Lend``).
+    #: The memories' exclusive holder (see ``Lend``).
     by_holder: bool = False
 
     def fail(self, error: Exception) -> None:
@@ -169,17 +168,17 @@ class Submit:
 
 @dataclass(slots=True)
 class Await:
-    """Go on when ``wait`` returns: how one timeline is ordered behind another by the host. What
-    was queued before has reached the device by then."""
+    """Continue when ``wait`` returns: this is how the host orders one timeline after another.
+    Earlier work has reached the device by then."""
 
     wait: Callable[[], Any]
 
     def fail(self, error: Exception) -> None:
-        pass  # what comes behind it fails by itself
+        pass  # the work behind it fails by itself
 
 
 class Order(Protocol):
-    """Something that takes work in a strict order. Compared by identity."""
+    """Takes work in a strict order. Compared by identity."""
 
     def enqueue(self, *works: Work) -> None:
         """Append work in order."""
@@ -187,8 +186,8 @@ class Order(Protocol):
 
 @dataclass(slots=True)
 class SetUp:
-    """Fill ``writes`` once from ``reads``: the recording that ``record`` makes, when the memory of
-    both has been found, is run and given up."""
+    """Fill ``writes`` once from ``reads``: the recording that ``record`` makes, once the memory of
+    both is allocated, is run and freed."""
 
     record: Callable[[], Any]
     reads: Sequence[Storage]
@@ -204,7 +203,7 @@ class SetUp:
 
 @dataclass(slots=True)
 class Lend:
-    """The stream may not use ``storage`` from here until ``Return``. A call that found the storage
+    """From here until ``Return`` the stream may not use ``storage``. A call that found the storage
     free, but queues its work after this record, fails."""
 
     storage: Storage
@@ -225,7 +224,7 @@ class Return:
 
 @dataclass(slots=True)
 class Refuse:
-    """In place of work on memory that its stream had lent by then."""
+    """Replaces work on memory that its stream had lent by then."""
 
     storages: Sequence[Storage]
     failed: Callable[[Exception], Any] | None
@@ -241,8 +240,8 @@ class Refuse:
 
 
 def refused(work: Any, lent: Collection[weakref.ref[Storage]]) -> Refuse:
-    """What becomes of work on memory that is ``lent``: who reads what it should have written learns
-    of it, but for who has the memory now."""
+    """Fails work on memory that is ``lent``: readers of the memory it should have written get the
+    error, except the memory's holder."""
     if isinstance(work, RunGraph):
         return Refuse([s for s in work.outputs.values() if weakref.ref(s) not in lent], None)
     if isinstance(work, Submit):
@@ -250,7 +249,7 @@ def refused(work: Any, lent: Collection[weakref.ref[Storage]]) -> Refuse:
     return Refuse((), work.failed if isinstance(work, Read) else None)
 
 
-#: What such work fails with.
+#: The error of such work.
 LENT = "while the call was under way, another one gave the memory to someone for himself"
 
 Work = Allocate | Write | Read | RunGraph | Run | Submit | Await | SetUp | Lend | Return | Refuse

@@ -1,4 +1,4 @@
-"""Memory of a graph's inputs and outputs that one ``context.compute`` leaves to the next."""
+"""Memory of a graph's inputs and outputs that one ``context.compute`` passes to the next."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Tensors = tuple[Mapping[str, Storage], Mapping[str, Storage]]
 
 
 class Workspace:
-    """One set of memory that no work uses, so that the commands recorded for it serve again. Each
-    method is one step into C: interrupts and threads can't meet it half-way."""
+    """One set of memory that no work uses, so that the commands recorded for it can be reused. Each
+    method is one step into C: interrupts and threads can't observe it half-done."""
 
     def __init__(self) -> None:
         self._kept: deque[Tensors] = deque(maxlen=1)
 
     def take(self) -> Tensors | None:
-        """The set, which is the caller's from now on; None where there is none."""
+        """Takes the set, which then belongs to the caller; None if there is none."""
         try:
             return self._kept.pop()
         except IndexError:
             return None
 
     def keep(self, tensors: Tensors) -> None:
-        """Leave a set to the next: all work on it is over, and none of it failed."""
+        """Leaves a set for the next call: all work on it is over, and none of it failed."""
         self._kept.append(tensors)
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
-"""Tuning: the best few schedules of a graph's kernels are measured on the device, checked against
-the plain kernel, and kept for later builds in the user's cache folder.
+"""Tuning: the best few schedules of a graph's kernels are measured on the device, compared with the
+plain kernel, and stored for later builds in the user's cache folder.
 
 ``tuner`` decides what is measured and accepted, ``workbench`` runs a kernel by a schedule,
-``store`` keeps what was found, ``probe`` tells the two kinds of CPU apart that llvmpipe runs on.
+``store`` keeps the results, ``probe`` distinguishes the two kinds of CPU that llvmpipe runs on.
 """
 
 from .probe import known_profile, probed_profile

@@ -1,9 +1,8 @@
-"""Which kind of CPU a software device runs on: whether loads from storage buffers, which llvmpipe
-makes gathers of, take several times as long as texels.
+"""The kind of CPU that a software device runs on: whether loads from storage buffers, which
+llvmpipe turns into gathers, take several times as long as texels.
 
 One small product is measured both ways when a device is tuned for the first time, and the answer is
-remembered beside the tuned schedules. Rules and cost model read it as
-``DeviceProfile.slow_gathers``.
+stored beside the tuned schedules. Rules and cost model read it as ``DeviceProfile.slow_gathers``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .workbench import Workbench
 _SIDE = 128
 _TILE = (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8))
 _ROUNDS = 3
-#: How many times as long the same tiles take from storage buffers from which on gathers are slow.
+#: Gathers count as slow if the same tiles take this many times as long from storage buffers.
 #: Measured: 10 on an EPYC. Reported, not measured by this probe: 3.7 on a Cascade Lake, and 1.0 to
 #: 1.8 on CPUs with fast gathers.
 SLOW = 3.0
@@ -48,7 +47,7 @@ class Loads:
 
 
 def known_profile(profile: DeviceProfile, folder: Path | None) -> DeviceProfile:
-    """The profile with what was found out before about the processor of a software device."""
+    """The profile with earlier findings about the processor of a software device."""
     if not profile.is_software or folder is None:
         return profile
     slow = _remembered(_path(folder, profile))
@@ -56,7 +55,7 @@ def known_profile(profile: DeviceProfile, folder: Path | None) -> DeviceProfile:
 
 
 def probed_profile(device: DriverMemory, folder: Path | None) -> DeviceProfile:
-    """The same, measured now where it isn't known. Remembered in the folder, if there is one."""
+    """The same, measured now if it isn't known. Stored in the folder, if there is one."""
     profile = device.profile
     if not profile.is_software or "texel_buffers" not in profile.features:
         return profile

@@ -1,9 +1,9 @@
-"""What tuning found, in a folder of the user's: a file of JSON for each problem on each device.
+"""Results of tuning, in a folder of the user's: a JSON file for each problem on each device.
 
 A file is named by the hash of its key: device, driver version, the hash of the family's templates
-and the problem's class. Whatever of these changes, the file is not found, and the heuristics choose
-again. Files are untrusted input: what is damaged or not one of these is ignored, with a notice, and
-a stored schedule is used only if it is among the problem's candidates.
+and the problem's class. If any of these changes, the file is not found, and the heuristics choose
+again. Files are untrusted input: a damaged or foreign file is ignored, with a notice, and a stored
+schedule is used only if it is among the problem's candidates.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MEMBERS = ("family", "problem", "templates", "schedule", "seconds", "usual", "t
 
 @dataclass(frozen=True)
 class Entry:
-    """A schedule that measurements chose: seconds of it and of what the heuristics choose
-    (``usual``), and by what they were taken, "timestamps" or "submits"."""
+    """A schedule chosen by measurements: its seconds and those of the heuristics' choice
+    (``usual``), and how they were measured, "timestamps" or "submits"."""
 
     family: str
     problem: str
@@ -49,9 +49,9 @@ class Entry:
 
 
 class TunedStore(Mapping[tuple[str, str], Schedule]):
-    """The schedules found on one device: (family, problem class) → schedule, read when asked for.
+    """The schedules found on one device: (family, problem class) → schedule, read on demand.
 
-    ``folder`` None: nothing is kept. A folder that belongs to another user, or that others may
+    ``folder`` None: nothing is stored. A folder that belongs to another user, or that others may
     write to, is not used.
     """
 
@@ -69,25 +69,25 @@ class TunedStore(Mapping[tuple[str, str], Schedule]):
         return entry.schedule
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """The keys looked up so far for which something is kept."""
+        """The keys looked up so far that have an entry."""
         return iter([key for key, entry in self._found.items() if entry is not None])
 
     def __len__(self) -> int:
         return sum(entry is not None for entry in self._found.values())
 
     def __bool__(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether a lookup can succeed."""
         return self._usable or any(self._found.values())
 
     def entry(self, family: str, problem: str) -> Entry | None:
-        """What is kept for a problem; None for nothing that can be used."""
+        """The entry of a problem; None if there is no usable one."""
         key = family, problem
         if key not in self._found:
             self._found[key] = self._read(family, problem) if self._usable else None
         return self._found[key]
 
     def put(self, entry: Entry) -> None:
-        """Keep an entry, for this process too where it can't be written."""
+        """Store an entry, for this process too if it can't be written."""
         self._found[entry.family, entry.problem] = entry
         if self.folder is None:
             return
@@ -131,8 +131,8 @@ class TunedStore(Mapping[tuple[str, str], Schedule]):
 
 
 def identity(profile: DeviceProfile) -> str:
-    """The text that devices share on which schedules take the same time: kind, driver, version,
-    features in use, and the processor where that is the device."""
+    """A text that devices share if schedules take the same time on them: kind, driver, version,
+    features in use, and the processor if that is the device."""
     return json.dumps([
         profile.name, profile.vendor_id, profile.device_id, profile.driver_name,
         profile.driver_version, sorted(profile.features),
@@ -148,7 +148,7 @@ def entry_name(device: str, templates: str, family: str, problem: str) -> str:
 
 @cache
 def templates_hash(family: str) -> str:
-    """The hash of the templates that a family's kernels are made of, with all that they include."""
+    """The hash of the templates of a family's kernels, with all their includes."""
     templates = FAMILIES[family].templates or (family,)
     return source_hash(f"{name}.comp.j2" for name in templates)
 
@@ -180,7 +180,7 @@ def schedule_files(folder: Path) -> dict[Path, int]:
 
 
 def remembered_files(folder: Path) -> list[Path]:
-    """The files with what was found out about processors (``probe``)."""
+    """The files with findings about processors (``probe``)."""
     return sorted(path for path in folder.glob("*.probe") if path.is_file())
 
 
@@ -216,7 +216,7 @@ def _usable(folder: Path | None) -> bool:
 
 
 def _checked(text: bytes) -> dict[str, Any]:
-    """The members of a file; ValueError for what is none, or not as it was written."""
+    """The members of a file; ValueError if it isn't one, or was changed."""
     try:
         given = json.loads(text)
     except ValueError as error:

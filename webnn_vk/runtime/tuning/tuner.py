@@ -35,18 +35,18 @@ from .store import FOLDER, Entry, TunedStore
 from .workbench import Trial, Workbench
 
 #: A schedule other than the usual one has to take at most this share of its time to be accepted:
-#: differences below are noise, and every further schedule is another pipeline to compile.
+#: smaller differences are noise, and every further schedule is another pipeline to compile.
 WORTH = 0.95
-#: Those that take so many times as long as the fastest are measured no further.
+#: Schedules that take this many times as long as the fastest are not measured further.
 _HOPELESS = 2.0
-#: How many times as many rounds as planned there are at most, and the ratio up to which two times
-#: are about the same.
+#: The maximum number of rounds, as a multiple of the planned ones, and the ratio up to which two
+#: times are about the same.
 _PATIENCE, _ABOUT = 4, 1.1
-#: Seconds that nothing else on the machine costs at once.
+#: A time in seconds that no other process takes away at once.
 _NO_ACCIDENT = 0.2
 
-#: What concerns one schedule or one problem alone: the others are measured, the build goes on. Not
-#: among them: a device that is lost or closed.
+#: Errors that concern one schedule or one problem alone: the others are measured, the build goes
+#: on. A lost or closed device is not among them.
 _FAILURES = (
     GlslError, MemoryError, ShaderUnavailable, SpecError, Unsupported, UnknownError, ValueError
 )
@@ -55,7 +55,7 @@ _FAILURES = (
 @dataclass(frozen=True)
 class Plan:
     """How much is measured: the first ``candidates`` of each problem, in ``rounds``, in turns.
-    ``again``: what is kept from before too."""
+    ``again``: also problems with stored results."""
 
     candidates: int = 4
     rounds: int = 5
@@ -65,7 +65,7 @@ class Plan:
 @dataclass(frozen=True)
 class Measured:
     """One schedule: its least seconds (None: not measured, ``rejected`` says why) and those of the
-    cost model, in its own unit, where it knows the kernel."""
+    cost model, in its own unit, if it knows the kernel."""
 
     schedule: Schedule
     seconds: float | None
@@ -75,8 +75,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found for one problem, which ``kernels`` kernels of the graph have. ``kept``: it was
-    known from before. ``left``: why it was not measured, else ""."""
+    """The result for one problem, which ``kernels`` kernels of the graph have. ``kept``: it was
+    stored before. ``left``: why it was not measured, else ""."""
 
     family: str
     problem: str
@@ -94,7 +94,7 @@ class Outcome:
 
 @dataclass
 class _Problem:
-    """Kernels that behave alike: the first of them, and how many there are."""
+    """Kernels that behave alike: the first of them, and their number."""
 
     family: str
     text: str
@@ -110,7 +110,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass
 class Tuner:
-    """Tunes what a context builds: the store, what is measured, and what came out so far."""
+    """Tunes what a context builds: the store, the measurements, and the results so far."""
 
     device: DriverMemory
     store: TunedStore
@@ -121,7 +121,7 @@ class Tuner:
     def __call__(
         self, nodes: Iterable[KernelNode], available: Callable[[KernelSpec], bool]
     ) -> None:
-        """Measure what isn't known of these kernels; see ``tune``."""
+        """Measure the unknown problems of these kernels; see ``tune``."""
         self.outcomes += tune(
             nodes, self.device, self.store, self.plan, available, self.progress
         )
@@ -130,9 +130,9 @@ class Tuner:
 def prepared(
     device: Device, cache: Path | None, tune: bool | None
 ) -> tuple[DeviceProfile | None, Tuned, Tuner | None]:
-    """What is known of a device's kernels from measurements: its profile, the schedules that were
-    found, and who looks for more when graphs are built. ``cache``: the user's folder of caches;
-    ``tune`` as in ``Settings``."""
+    """Knowledge of a device's kernels from measurements: its profile, the stored schedules, and the
+    tuner for graphs being built. ``cache``: the user's folder of caches; ``tune`` as in
+    ``Settings``."""
     if tune is False or not isinstance(device, DriverMemory):
         return device.profile, NOTHING_TUNED, None
     folder = None if cache is None else cache / FOLDER
@@ -149,8 +149,8 @@ def tune(
     progress: Progress = lambda number, total, operators: None,
 ) -> list[Outcome]:
     """Measure the best few schedules of each distinct problem of these kernels, unpacked as
-    ``program.kernels_of`` gives them, and put the fastest into the store. Problems with one
-    schedule are left out. ``available``: whether a shader can be had."""
+    ``program.kernels_of`` returns them, and put the fastest into the store. Problems with one
+    schedule are left out. ``available``: whether a shader is available."""
     problems = _problems(nodes, device)
     profile = probed_profile(device, store.folder) if problems else device.profile
     outcomes = []
@@ -198,7 +198,7 @@ def _tune(
 
 
 def accepted(usual: Schedule, seconds: Mapping[Schedule, float]) -> Schedule:
-    """The fastest schedule, if it is worth leaving the usual one for."""
+    """The fastest schedule, if it is enough faster than the usual one."""
     fastest = min(seconds, key=lambda schedule: seconds[schedule])
     return fastest if seconds[fastest] <= WORTH * seconds[usual] else usual
 
@@ -215,15 +215,15 @@ def _outcome(
 
 
 def _packed(p: _Problem, schedule: Schedule, device: DriverMemory) -> KernelNode:
-    """The kernel with its constants packed as a schedule reads them best."""
+    """The kernel with its constants packed for a schedule."""
     return packed(p.node, KernelTarget(device.profile, {(p.family, p.text): schedule}))
 
 
 def _entries(
     p: _Problem, schedule: Schedule, device: DriverMemory
 ) -> list[tuple[str, str, Schedule]]:
-    """Under what a schedule is kept: the problem's class, and that of the problem which the kernel
-    has once its constants are packed for it."""
+    """The key of a schedule: the problem's class, and the class of the kernel's problem once its
+    constants are packed for it."""
     solver, problem = solver_of(_packed(p, schedule, device))
     keys = dict.fromkeys(((p.family, p.text), (solver.name, problem_class(problem))))
     return [(family, text, schedule) for family, text in keys]
@@ -233,7 +233,7 @@ def _dispatches(
     p: _Problem, schedule: Schedule, device: DriverMemory,
     available: Callable[[KernelSpec], bool],
 ) -> list[Dispatch]:
-    """A kernel by a schedule, its constants packed for it. Unsupported where that can't be had."""
+    """A kernel by a schedule, its constants packed for it. Unsupported if that is unavailable."""
     profile, node = device.profile, _packed(p, schedule, device)
     solver, problem = solver_of(node)
     if schedule not in solver.candidates(problem, profile):
@@ -249,7 +249,7 @@ def _measure(
     p: _Problem, schedules: Sequence[Schedule], device: DriverMemory, rounds: int,
     available: Callable[[KernelSpec], bool],
 ) -> tuple[tuple[Measured, ...], str]:
-    """The schedules measured in turns, those alone whose results are the plain kernel's."""
+    """The schedules measured in turns, only those whose results equal the plain kernel's."""
     profile = device.profile
     solver, problem = solver_of(p.node)
     plain = solver.lowered(p.node, problem, p.candidates[0], profile)
@@ -286,8 +286,8 @@ def _measure(
 
 
 def _in_turns(bench: Workbench, trials: Sequence[Trial], rounds: int) -> None:
-    """Measure trials so often, one after the other, so that what else the machine does falls on all
-    of them; longer where it does so much that no time comes twice."""
+    """Measure trials this often, one after the other, so that other work of the machine affects all
+    of them; longer if it is so busy that no time occurs twice."""
     left = list(trials)
     for number in range(1, _PATIENCE * rounds + 1):
         for trial in left:
@@ -299,14 +299,14 @@ def _in_turns(bench: Workbench, trials: Sequence[Trial], rounds: int) -> None:
 
 
 def _hopeless(trial: Trial, fastest: float) -> bool:
-    """Whether a trial takes much longer than the fastest, and by no accident."""
+    """Whether a trial takes much longer than the fastest, and not by accident."""
     seconds = min(trial.seconds)
     far = _settled(trial) or seconds > fastest + _NO_ACCIDENT
     return far and seconds > _HOPELESS * fastest
 
 
 def _settled(trial: Trial) -> bool:
-    """Whether the least time of a trial was no accident: the next is about the same."""
+    """Whether the least time of a trial is not an accident: the next is about the same."""
     least = sorted(trial.seconds)[:2]
     return len(least) == 2 and least[1] <= _ABOUT * least[0]
 
@@ -314,8 +314,8 @@ def _settled(trial: Trial) -> bool:
 def difference(
     node: KernelNode, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], fan: float
 ) -> str:
-    """Why results are not the plain kernel's, "" where they are: integers exactly, floats but for
-    rounding in another order of ``fan`` products."""
+    """Why results differ from the plain kernel's, "" if they don't: integers exactly, floats except
+    for rounding in another order of ``fan`` products."""
     for access, one, other in zip(node.outputs, got, expected, strict=True):
         a, b = view(one, access), view(other, access)
         if a.dtype.kind != "f":

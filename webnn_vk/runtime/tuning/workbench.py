@@ -1,5 +1,5 @@
 """One kernel on the device, by any of its schedules: its operands in memory, filled with numbers,
-and what times its dispatches and reads its results."""
+and functions that time its dispatches and read its results."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from webnn_vk.support.integers import padded
 
 from ..driver_memory import DriverMemory, translated
 
-#: Seconds that one measurement is to take: dispatches are repeated until they do.
+#: Target duration of one measurement in seconds: dispatches are repeated until they take that long.
 _LONG_ENOUGH = 1e-3
 _MOST_REPEATS = 32
-#: What results hold before they are written: no number as a float, -1 as an integer.
+#: Contents of results before they are written: NaN as a float, -1 as an integer.
 _POISON = 0xFF
 
 
 @dataclass
 class Trial:
-    """A kernel by one schedule: what runs it once, its results, and how often a measurement repeats
-    it."""
+    """A kernel by one schedule: its commands, its results, and how often a measurement repeats it.
+    """
 
     commands: list[Command]
     outputs: dict[Value, Any]
@@ -46,8 +46,8 @@ class Trial:
 
 
 class Workbench:
-    """The operands of one kernel. ``close`` gives all memory back. Raises MemoryError where the
-    device has none left, and what ``DriverMemory`` raises."""
+    """The operands of one kernel. ``close`` frees all memory. Raises MemoryError if the device has
+    none left, and the errors of ``DriverMemory``."""
 
     def __init__(self, device: DriverMemory, node: KernelNode, fan: float) -> None:
         self._device, self._node = device, node
@@ -66,7 +66,7 @@ class Workbench:
             raise
 
     def close(self) -> None:
-        """Give the memory back; trials are over."""
+        """Free the memory; trials are over."""
         for held in self._held:
             held.free()
         self._held.clear()
@@ -83,7 +83,7 @@ class Workbench:
         return Trial(commands, outputs)
 
     def results(self, trial: Trial) -> list[np.ndarray]:
-        """What a trial's dispatches write, run once."""
+        """The results of a trial's dispatches, run once."""
         for held in trial.outputs.values():
             self._write(held, np.full(held.size, _POISON, np.uint8))
         self._submit(trial.commands)
@@ -94,7 +94,7 @@ class Workbench:
         ]
 
     def measure(self, trial: Trial) -> float:
-        """Seconds of the dispatches of a trial, run now, often enough to be told apart."""
+        """Seconds of the dispatches of a trial, run now, often enough to be measurable."""
         if trial.recording is None:
             with translated():
                 trial.recording = self._driver.record(self._timed(trial.commands, trial.repeats))
@@ -108,7 +108,7 @@ class Workbench:
         return seconds
 
     def done(self, trial: Trial) -> None:
-        """Give up a trial's recording."""
+        """Free a trial's recording."""
         if trial.recording is not None:
             trial.recording.free()
             trial.recording = None
@@ -150,7 +150,7 @@ class Workbench:
         return held
 
     def _write(self, held: Any, data: np.ndarray) -> None:
-        """Fill memory, by way of staging memory where the host doesn't see it."""
+        """Fill memory, through staging memory if the host can't access it."""
         target = held if held.mapped is not None else self._staging(len(data))
         np.frombuffer(target.mapped, np.uint8)[: len(data)] = data
         target.flush()
@@ -173,7 +173,7 @@ class Workbench:
             return self._device.find(size, host=True, label="staging")
 
     def _commands(self, dispatches: Iterable[Dispatch], places: dict[Any, Any]) -> list[Command]:
-        """Dispatches with a barrier behind each, for values in ``places``; the others get memory
+        """Dispatches with a barrier after each, for values in ``places``; other values get memory
         there."""
         dispatches = list(dispatches)
         requests, bindings = [], []
@@ -218,8 +218,8 @@ class Workbench:
 
 
 def _numbers(random: np.random.Generator, value: Value, fan: float) -> np.ndarray:
-    """Numbers around zero for an operand; those that ``fan`` products are summed with are so small
-    that sums stay near one. Integers are small, those of 8 bits 0 or 1, as conditions are."""
+    """Numbers around zero for an operand. Numbers that ``fan`` products are summed with are so
+    small that sums stay near one. Integers are small, those of 8 bits 0 or 1, as conditions are."""
     shape, dtype = value.shape, value.descriptor.numpy_dtype
     if value.data_type in ("float32", "float16"):
         scale = np.float32((3.0 / fan) ** 0.5 if fan > 3 else 1.0)
