@@ -179,11 +179,11 @@ class Writer:
         """The results of a node (by default the one being written), by other operators."""
         node = node or self.node
         assert node is not None
-        expand = getattr(node.operator.lowering, "expand", None)
-        if expand is None:
+        decompose = getattr(node.operator.lowering, "decompose", None)
+        if decompose is None:
             raise Inexpressible(f"there is no rule for {node.operator.name}")
         emit = Emitter(node.label)
-        values = expand(emit, node.gather(lambda v: v), node.arguments, node.results)
+        values = decompose(emit, node.gather(lambda v: v), node.arguments, node.results)
         for inner in emit.nodes:
             self.tensors.update(zip(inner.outputs, self.call(inner), strict=True))
         values = values if isinstance(values, (list, tuple)) else [values]
