@@ -285,12 +285,8 @@ for (const sum of data.sums) {
   cell(row, "td", time(sum.seconds), "number");
 }
 // -- graph: as it ran, and between passes where it was recorded
-if (data.graphs.length) {
-  find("legend").innerHTML = data.legend;
-  panel(find("drawn"), data.graphs);
-} else {
-  find("drawn").textContent = data.notdrawn;
-}
+if (data.graphs.length) panel(find("drawn"), data.graphs);
+else find("drawn").textContent = data.notdrawn;
 
 function draw() { timeline(); roofline(); memory(); }
 addEventListener("resize", draw);

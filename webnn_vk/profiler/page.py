@@ -9,8 +9,8 @@ from typing import Any
 from webnn_vk.support.formatting import duration
 
 from .pictures import Picture, PicturesUnavailable, of_program
-from .pictures.page import drawn, filled, legend_html
-from .pictures.svg import resource
+from .pictures.page import drawn
+from .pictures.svg import templates
 from .report import ProfileReport, Recorded, title_of
 
 #: The number of timeline slices in a page; longer profiles are cut.
@@ -29,8 +29,7 @@ def page(
 ) -> str:
     """The page's text. ``passes``: pictures of a graph before and after each pass."""
     data = {**contents(found, report), **_graphs(found, passes)}
-    return filled("profile", resource("page.html"), data, script=resource("page.js"),
-                  css=resource("page.css"))
+    return templates().get_template("page.html").render(kind="profile", data=data)
 
 
 def _graphs(
@@ -52,8 +51,8 @@ def _graphs(
     try:
         graphs = drawn([*((picture, picture) for picture in ran), *passes])
     except PicturesUnavailable as error:
-        return {"graphs": [], "notdrawn": str(error), "legend": ""}
-    return {"graphs": graphs, "notdrawn": "No graph ran.", "legend": legend_html()}
+        return {"graphs": [], "notdrawn": str(error)}
+    return {"graphs": graphs, "notdrawn": "No graph ran."}
 
 
 def _total(found: Recorded, graph: int) -> float:
