@@ -8,8 +8,8 @@ from pathlib import Path
 from webnn_vk.profiler.report import HEAD, cells
 from webnn_vk.support.formatting import duration
 
-from .output import emit, facts, table, working, writable, writing
-from .running import Options, Tensors, ready
+from .output import emit, facts, table, writable, writing
+from .running import Options, Tensors, loaded
 
 #: Runs before the profiled ones.
 WARM_UP = 2
@@ -20,9 +20,8 @@ def profile(
 ) -> None:
     """Run the model, with inputs written and outputs read, and print where the time was spent."""
     written = writable((html, (".html", ".htm")), (trace, (".json",)))
-    with_passes = html is not None
-    with working("building the model") as bar, ready(options, with_passes) as model:
-        tensors = Tensors(model.context, model.model.graph)
+    with loaded(options, with_passes=html is not None) as model:
+        tensors, bar = Tensors(model.context, model.graph), model.bar
 
         def run() -> None:
             tensors.write(model.feeds)
@@ -38,10 +37,9 @@ def profile(
             for _ in range(runs):
                 run()
                 bar.step()
-        device, title = model.device, model.model.title
     if html is not None:
         with writing(html):
-            html.write_text(found.html(model.passes), encoding="utf-8")
+            html.write_text(found.html(model.passes.all()), encoding="utf-8")
     if trace is not None:
         with writing(trace):
             found.save_trace(trace)
@@ -49,9 +47,9 @@ def profile(
     if options.json:
         roofline = report.roofline
         emit({
-            "model": title, "device": device, "runs": report.runs, "every": report.every,
-            "measured": report.measured, "overhead": report.overhead,
-            "stamp_seconds": report.stamp_seconds, "seconds": report.seconds,
+            "model": model.title, "device": model.device,
+            "runs": report.runs, "every": report.every, "measured": report.measured,
+            "overhead": report.overhead, "stamp_seconds": report.stamp_seconds, "seconds": report.seconds,
             "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
             "roofline": roofline and asdict(roofline),
             "kernels": [
@@ -62,7 +60,7 @@ def profile(
             "written": [str(path) for path in written],
         })
         return
-    facts([("Device", device), ("Model", title)])
+    facts([("Device", model.device), ("Model", model.title)])
     print()
     table(HEAD, [cells(kernel, report) for kernel in report.kernels],
           right=("share", "a run", "runs", "GFLOP/s", "GB/s", "of roof"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import json
 from typing import Any
 
 import jinja2
@@ -34,8 +35,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(resource), undefined=jinja2.StrictUndefined, autoescape=True,
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )
-    environment.filters["px"] = _pixels
-    environment.policies["json.dumps_kwargs"] = {}
+    environment.filters |= {"px": _pixels, "in_script": _in_script}
     names = ("WIDTH", "COLUMN", "LINE", "MARGIN", "HEAD")
     environment.globals |= {name: getattr(measures, name) for name in names}
     environment.globals |= {"path": _path, "FLOW_CHARACTER": FLOW_CHARACTER, "LEGEND": LEGEND}
@@ -88,6 +88,11 @@ def _curve(x: float, y: float, column: float, top: float) -> str:
     """A curve from the bottom of a row to the top of the next."""
     points = (x, y + GAP / 2, column, top - GAP / 2, column, top)
     return "C" + " ".join(map(_pixels, points))
+
+
+def _in_script(data: Any) -> str:
+    """Data as a constant of a script, which "</" and "<!--" would end or hide."""
+    return json.dumps(data).replace("<", "\\u003c")
 
 
 def _pixels(value: float) -> str:
