@@ -13,6 +13,9 @@ from .running import Options, Tensors, loaded
 
 #: Runs before the profiled ones.
 WARM_UP = 2
+#: Fields of the report that are numbers.
+SUMS = ("runs", "every", "measured", "overhead", "stamp_seconds", "seconds", "kernel_seconds",
+        "host_seconds")
 
 
 def profile(
@@ -45,18 +48,14 @@ def profile(
             found.save_trace(trace)
     report = found.report
     if options.json:
-        roofline = report.roofline
+        roofline, values = report.roofline, asdict(report)
         emit({
             "model": model.title, "device": model.device,
-            "runs": report.runs, "every": report.every, "measured": report.measured,
-            "overhead": report.overhead, "stamp_seconds": report.stamp_seconds, "seconds": report.seconds,
-            "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
-            "roofline": roofline and asdict(roofline),
+            **{name: getattr(report, name) for name in SUMS}, "roofline": values["roofline"],
             "kernels": [
                 {**asdict(k), "share_of_roofline": k.share_of(roofline)} for k in report.kernels
             ],
-            "host": [asdict(h) for h in report.host],
-            "transfers": [asdict(t) for t in report.transfers],
+            "host": values["host"], "transfers": values["transfers"],
             "written": [str(path) for path in written],
         })
         return
