@@ -4,7 +4,6 @@ what that left."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .models import classic, mobilenet_v2
-from .processes import BEGUN, begun, environment
+from .processes import begun, cold_environment, json_of
 
 
 def _described(describe: classic.Describe) -> Callable[[Any], Any]:
@@ -48,7 +47,7 @@ def main(device: str | None, models: Sequence[str] | None, file: Path | None) ->
     from .table import show
 
     if find_pack() is None:
-        print("without a pack of shaders, which wheels have: WEBNN_VK_PACK can name one")
+        print("without a shader archive, which wheels have: WEBNN_VK_PACK can name one")
     written = []
     for name in models or MODELS:
         rows = []
@@ -73,16 +72,8 @@ def main(device: str | None, models: Sequence[str] | None, file: Path | None) ->
 
 
 def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str, Any]:
-    from webnn_vk.tools import ToolError
-
-    # Our cache of shaders, and the driver's own where the driver is Mesa's.
-    caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
-    command = [sys.executable, "-m", "bench.cold", name, what, device or ""]
-    variables = environment(**caches, WEBNN_VK_VALIDATE="0", **{BEGUN: str(time.perf_counter())})
-    done = subprocess.run(command, capture_output=True, text=True, env=variables)
-    if done.returncode:
-        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return json.loads(done.stdout)
+    return json_of("-m", "bench.cold", name, what, device or "",
+                     variables=cold_environment(folder))
 
 
 class _Stopwatch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,10 +19,10 @@ import numpy as np
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.runtime.tuning.store import processor
 from webnn_vk.support.settings import DRIVERS
-from webnn_vk.tools import ToolError
 
 from .memory import resident
 from .models import mobilenet_v2
+from .processes import json_of
 from .table import show
 
 #: Titles of the measurements, in order.
@@ -43,13 +42,8 @@ def main(device: str | None, runs: int, path: Path | None) -> None:
     """Medians of `runs` per driver, as a table; to a file as JSON when there is a `path`."""
     measured: dict[str, Any] = {"processor": processor(), "date": time.strftime("%F")}
     for name in DRIVERS:
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.drivers", name, device or "vulkan", str(runs)],
-            capture_output=True, text=True, check=False,
-        )
-        if done.returncode:
-            raise ToolError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-        measured[name] = json.loads(done.stdout)
+        measured[name] = json_of("-m", "bench.drivers", name, device or "vulkan", str(runs),
+                                   title=f"{name}: ")
     rows = [
         [title, *(f"{measured[name][key]:.3g}" for name in DRIVERS)]
         for key, title in MEASUREMENTS.items()

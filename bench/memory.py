@@ -28,6 +28,7 @@ from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
 from .cold import MODELS
+from .processes import json_of
 from .table import show
 
 #: Products in a row, each with a constant matrix.
@@ -229,16 +230,7 @@ def measure_model(context: Any, name: str) -> ModelFigures:
 
 def model_in_a_process(device: str | None, name: str) -> ModelFigures:
     """``measure_model`` in a process of its own."""
-    return ModelFigures(**_in_a_process(_MODEL, [device, name]))
-
-
-def _in_a_process(code: str, arguments: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return json.loads(done.stdout)
+    return ModelFigures(**json_of("-c", _MODEL, json.dumps([device, name])))
 
 
 _MODEL = """
@@ -254,7 +246,7 @@ with open_context(device) as context:
 
 def import_in_a_process(device: str | None, path: Path, weights: int) -> MemoryUse:
     """``measure_import`` in a process of its own, which has imported nothing before."""
-    return MemoryUse(**_in_a_process(_CHILD, [device, str(path), weights]))
+    return MemoryUse(**json_of("-c", _CHILD, json.dumps([device, str(path), weights])))
 
 
 _CHILD = """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 
-from .processes import BEGUN, begun, environment
+from .processes import begun, cold_environment, json_of
 
 STAGES = ("import", "weights", "build", "driver compile", "run")
 SENTENCE = "How long does it take from nothing to the first embedding?"
@@ -16,23 +15,12 @@ SENTENCE = "How long does it take from nothing to the first embedding?"
 
 def main(device: str | None, runs: int) -> None:
     """Start one process with empty caches, then `runs` with what it left; show all and the best."""
-    from webnn_vk.tools import ToolError
-
     from .table import show
 
-    command = [sys.executable, "-m", "bench.startup", *([device] if device else [])]
-    results = []
+    command = ["-m", "bench.startup", *([device] if device else [])]
     with tempfile.TemporaryDirectory() as folder:
-        # Our cache of shaders, and the driver's own where the driver is Mesa's.
-        caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
-        for _ in range(runs + 1):
-            variables = environment(
-                **caches, WEBNN_VK_VALIDATE="0", **{BEGUN: str(time.perf_counter())}
-            )
-            done = subprocess.run(command, capture_output=True, text=True, env=variables)
-            if done.returncode:
-                raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-            results.append(json.loads(done.stdout))
+        results = [json_of(*command, variables=cold_environment(folder))
+                   for _ in range(runs + 1)]
     print(f"{results[0]['device']}; seconds from start to the first embedding; one sentence")
     warm = results[1:]
     best = min(warm, key=lambda result: result["total"])

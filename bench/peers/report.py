@@ -127,7 +127,7 @@ def described(written: dict[str, Any]) -> list[str]:
         written["device"],
     ]
     if not written["pack"]:
-        lines.append("ours without a pack of shaders, which wheels have: WEBNN_VK_PACK names one")
+        lines.append("ours without a shader archive, which wheels have: WEBNN_VK_PACK names one")
     return lines
 
 
