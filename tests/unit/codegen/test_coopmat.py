@@ -15,7 +15,7 @@ from webnn_vk.codegen.compiler import find_compiler, knows
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.compiler.kernels import MATRIX_FEATURES, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
@@ -79,13 +79,13 @@ def test_capabilities() -> None:
     validator()
     needed = {"CooperativeMatrixKHR", "VulkanMemoryModel", "GroupNonUniform"}
     real = _products("float16")[0]
-    assert capabilities(compile_spec(real)) >= needed | {"Float16"}
-    assert "Float16" not in capabilities(compile_spec(_products("float32")[0]))
+    assert info(compile_spec(real)).capabilities >= needed | {"Float16"}
+    assert "Float16" not in info(compile_spec(_products("float32")[0])).capabilities
     emulated = KernelSpec(
         real.template, real.buffers, real.params, real.constants, real.options,
         real.features - MATRIX_FEATURES,
     )
-    assert not capabilities(compile_spec(emulated)) & (needed | {"Float16"})
+    assert not info(compile_spec(emulated)).capabilities & (needed | {"Float16"})
 
 
 def test_the_pack_has_them_where_the_compiler_knows_them(monkeypatch) -> None:

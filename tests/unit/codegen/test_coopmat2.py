@@ -70,13 +70,13 @@ def test_what_modules_ask_of_a_device() -> None:
     validator2()
     module = _module(_products()[0])
     assert spirv.info(module).version == (1, 6)
-    assert spirv.capabilities(module) >= {
+    assert spirv.info(module).capabilities >= {
         "CooperativeMatrixKHR", "TensorAddressingNV", "CooperativeMatrixTensorAddressingNV",
         "CooperativeMatrixPerElementOperationsNV", "VulkanMemoryModel", "Float16", "Int16",
     }
     # No part of the extension beyond those that the device enables (`vulkan.matrices2.NEEDED`).
     others = {str(n) for n in (5430, 5431, 5434)}
-    assert not spirv.capabilities(module) & others
+    assert not spirv.info(module).capabilities & others
 
 
 def test_the_validator_finds_what_is_wrong() -> None:
