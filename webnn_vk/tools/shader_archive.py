@@ -43,16 +43,18 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
     return dict(Counter(s.template for s in _planned() if _lacks(s, matrices, matrices2)))
 
 
-def catalogue(features: frozenset[str], family: str = "") -> list[KernelSpec]:
+@cache
+def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
     """The unfused kernels, of one family or of all, for a device with just these features."""
     found: dict[KernelSpec, None] = {}
     for node, targets in samples.problems(family):
         for target in targets:
             found |= dict.fromkeys(all_modules(node, samples.restricted(target, features)))
-    return list(found)
+    return tuple(found)
 
 
-def common(features: frozenset[str]) -> list[KernelSpec]:
+@cache
+def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
     """The fused kernels that many models have, likewise."""
     found: dict[KernelSpec, None] = {}
     for graph in samples.chains():
@@ -60,7 +62,7 @@ def common(features: frozenset[str]) -> list[KernelSpec]:
             device = samples.restricted(target, features)
             for node in fuse(kernelize(graph), device).nodes:
                 found |= dict.fromkeys(all_modules(node, device))
-    return list(found)
+    return tuple(found)
 
 
 @cache
