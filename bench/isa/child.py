@@ -19,7 +19,7 @@ from typing import Any
 from webnn_vk.codegen.isa import CHIPS, listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.driver.vulkan.compile_only.device import NoNullDevice, NullDevice
+from webnn_vk.driver.vulkan.compile_only.device import ChipUnavailable, CompileOnlyDevice
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.tools import ToolError
 
@@ -38,10 +38,10 @@ def main() -> int:
     start = time.perf_counter()
     write = _writer(options.isa) if options.isa else None
     try:
-        device = NullDevice(options.chip)
+        device = CompileOnlyDevice(options.chip)
         parts = {name: kernels_of(name, device.profile) for name in options.parts}
         kernels = compile_all(device, parts, not options.statistics_only, write)
-    except (NoNullDevice, VulkanUnavailable) as error:
+    except (ChipUnavailable, VulkanUnavailable) as error:
         print(f"{error} (RADV's names of chips are needed, such as {', '.join(CHIPS)})",
               file=sys.stderr)
         return 1
@@ -70,7 +70,7 @@ def kernels_of(part: str, profile: DeviceProfile) -> list[Kernel]:
 
 
 def compile_all(
-    device: NullDevice, parts: dict[str, list[Kernel]], listings: bool = True,
+    device: CompileOnlyDevice, parts: dict[str, list[Kernel]], listings: bool = True,
     write: Callable[[str, Kernel, str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Statistics and instruction mix of each kernel, in the order of ``parts``; see `Judgement`."""
