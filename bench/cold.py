@@ -1,5 +1,5 @@
-"""A new process from nothing to the first result of a model, in stages: with empty caches, and with
-what that left."""
+"""A new process from its start to a model's first result, in stages: with empty caches, and with
+the caches that this left."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MODELS: Mapping[str, Callable[[Any], Any]] = {
     "ResNet-50": _described(classic.resnet50),
     "BERT, 2 layers": _described(classic.bert(2)),
 }
-#: What `MLGraph.report` calls the stages of a build; "load" where it is loaded.
+#: The stages of a build by their names in `MLGraph.report`; "load" where it is loaded.
 _REPORTED = ("compile", "load", "shaders", "pipelines", "memory")
 _STAGES = ("import", "context", "describe", "build", *_REPORTED, "set-up", "first run", "total",
            "one run")
 
 
 def main(device: str | None, models: Sequence[str] | None, file: Path | None) -> None:
-    """Three processes for each model, and a table of their stages: one that begins with empty
-    caches and saves the graph, one that builds it again, one that loads it."""
+    """Start three processes for each model and print a table of their stages. One begins with empty
+    caches and saves the graph, one builds it again, one loads it."""
     from webnn_vk.codegen.pack import find_pack
 
     from .table import show
@@ -77,10 +77,10 @@ def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str
 
 
 class _Stopwatch:
-    """Seconds between marks, by the clock and of the processor on all threads."""
+    """Seconds between marks: of wall clock, and of processor time on all threads."""
 
     def __init__(self) -> None:
-        """From the start of the process on: Python's own, and all that is imported."""
+        """Begins at the start of the process, so Python's start and all imports count."""
         self.times: dict[str, dict[str, float]] = {"clock": {}, "processor": {}}
         self._last = {"clock": begun(), "processor": 0.0}
 
@@ -89,7 +89,7 @@ class _Stopwatch:
         return {"clock": time.perf_counter(), "processor": time.process_time()}
 
     def mark(self, stage: str = "") -> None:
-        """The end of a stage; "": of what counts for none."""
+        """Mark the end of a stage; "": time that belongs to no stage."""
         now = self._now()
         for kind, times in self.times.items():
             if stage:
@@ -98,7 +98,7 @@ class _Stopwatch:
 
 
 def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
-    """This process's stages for one of `MODELS`, and what else the table has."""
+    """This process's stages for one of `MODELS`, and the other columns of the table."""
     stopwatch = _Stopwatch()
     import resource
 
@@ -106,7 +106,7 @@ def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
     from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.tools.devices import open_context
 
-    # What the package loads when it is first asked for.
+    # Modules that the package loads on first use.
     webnn_vk.MLGraphBuilder, webnn_vk.ml.create_context  # noqa: B018
     stopwatch.mark("import")
     context = open_context(device)

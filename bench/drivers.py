@@ -1,7 +1,7 @@
-"""What the drivers cost, each in a process of its own: dispatches, building, memory.
+"""The cost of each driver, in separate processes: dispatches, building, memory.
 
-Times are those of the process on all its threads (a software device computes there too), so that
-what else the machine does counts for little.
+Times are processor times on all threads of the process, including those of a software device, so
+that other load on the machine matters little.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STEPS = 64
 
 
 def main(device: str | None, runs: int, path: Path | None) -> None:
-    """Medians of `runs` per driver, as a table; to a file as JSON when there is a `path`."""
+    """Print the medians of `runs` for each driver as a table. `path`: a file for them as JSON."""
     measured: dict[str, Any] = {"processor": processor(), "date": time.strftime("%F")}
     for name in DRIVERS:
         measured[name] = json_of("-m", "bench.drivers", name, device or "vulkan", str(runs),
@@ -72,7 +72,7 @@ def measure(driver: str, device: str, runs: int) -> dict[str, Any]:
 
 
 def _dispatches(context: Any, steps: int, runs: int, count: int = 200) -> float:
-    """Microseconds of a dispatch of a graph of so many steps, one after the other."""
+    """Microseconds of a dispatch of a graph with this number of successive steps."""
     builder = MLGraphBuilder(context)
     descriptor = {"data_type": "float32", "shape": [4, 16], "readable": True, "writable": True}
     value = builder.input("x", {"data_type": "float32", "shape": [4, 16]})

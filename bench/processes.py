@@ -10,15 +10,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-#: What says which library is measured, and on what.
+#: The settings that select the measured library and device.
 _KEPT = ("WEBNN_VK_PACK", "WEBNN_VK_DEVICE")
-#: When the process was started, by the clock of this machine.
+#: The time at which the process was started, by the clock of this machine.
 BEGUN = "BENCH_BEGUN"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's, without our library's settings (a cache folder, tuning, an engine) but for
-    those that are kept, with ``more``."""
+    """This process's environment without our library's settings (a cache folder, tuning, an
+    engine), except the ones that are kept, with ``more``."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith("WEBNN_VK_") or n in _KEPT}
     return {**kept, **more}
 
@@ -48,5 +48,5 @@ def json_of(
 
 
 def begun() -> float:
-    """When this process was started, by `time.perf_counter`, as its starter says."""
+    """The time at which this process was started (`time.perf_counter`), as given by its starter."""
     return float(os.environ.get(BEGUN) or time.perf_counter())

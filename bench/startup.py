@@ -14,7 +14,8 @@ SENTENCE = "How long does it take from nothing to the first embedding?"
 
 
 def main(device: str | None, runs: int) -> None:
-    """Start one process with empty caches, then `runs` with what it left; show all and the best."""
+    """Start one process with empty caches, then `runs` processes with its caches; show all and the
+    best."""
     from .table import show
 
     command = ["-m", "bench.startup", *([device] if device else [])]
@@ -37,7 +38,7 @@ def main(device: str | None, runs: int) -> None:
 
 
 def measure(device: str | None) -> dict[str, float | str]:
-    """This process's stages in seconds, from its start on."""
+    """This process's stages in seconds, from its start."""
     start = begun()
     from webnn_vk.examples.sentence_encoder import SentenceEncoder, load_model
     from webnn_vk.tools.devices import open_context
@@ -60,7 +61,7 @@ def measure(device: str | None) -> dict[str, float | str]:
         "import": imported - start,
         "weights": loaded - imported,
         "build": built - loaded - pipelines,
-        # Pipelines made, and what a driver left for the first run, which takes longer by that.
+        # The creation of pipelines, and work that the driver leaves for the first run.
         "driver compile": pipelines + end - built - run,
         "run": run,
         "total": end - start,

@@ -1,4 +1,4 @@
-"""The process that judges ours beside captured kernels on one chip:
+"""The process that compares our kernels with captured ones on one chip:
 `python -m bench.isa.beside_child CHIP RESULT.json FOLDER`. Started by `bench.isa.beside`."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .beside import OURS
 from .capture import CaptureError, read_log, read_module
 from .kernels import Kernel
 
-#: Bytes of push constants that every pipeline gets: RADV's limit is higher.
+#: Bytes of push constants of every pipeline; RADV's limit is higher.
 _PUSH_BYTES = 256
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def main() -> int:
 def _judged(
     device: CompileOnlyDevice, chip: bound.Chip, folder: Path, name: str
 ) -> Iterable[dict[str, Any]]:
-    """A row for us and each peer whose folder has the workload."""
+    """A row for us, and for each peer that has the workload."""
     graph = graphs.described(workloads.WORKLOADS[name])
     layers, elements = workloads.layers(graph), workloads.elements(graph)
     peers = sorted(path.parent.name for path in folder.glob(f"*/{name}") if path.is_dir())

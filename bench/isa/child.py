@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def kernels_of(part: str, profile: DeviceProfile) -> list[Kernel]:
-    """What is to be compiled for a part, as planned for a device."""
+    """The kernels of a part, as planned for a device."""
     if part == PACK:
         return of_pack(profile.features, spread.plans(profile))
     return of_program(graphs.compiled(part, profile))
@@ -102,8 +102,8 @@ def _plain(blocks: Sequence[listing.Block]) -> dict[str, Any]:
 
 
 def _order(loop: Sequence[listing.Block]) -> dict[str, Any]:
-    """What the table says of a loop beside its counts: the share of multiply-adds, and how many of
-    them come before the last load of memory is issued."""
+    """The figures of a loop besides its counts: the share of multiply-adds, and how many of them
+    come before the last load is issued."""
     instructions = [i for block in loop for i in block.instructions]
     loads = [n for n, i in enumerate(instructions) if i.kind is listing.Kind.MEMORY]
     before = sum(i.multiply_adds for i in instructions[: loads[-1]]) if loads else 0
