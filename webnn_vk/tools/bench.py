@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,7 @@ def _print(model: LoadedModel, rows: Sequence[Timings], difference: float | None
             "model": model.title, "device": model.device, "build_seconds": model.build_seconds,
             "flops": executable_of(model.graph).cost.flops,
             "arena_bytes": report.arena_bytes, "weight_bytes": report.weight_bytes,
-            "engines": [asdict(row) for row in rows], "largest_difference": difference,
+            "engines": rows, "largest_difference": difference,
         })
         return
     facts([("Device", model.device), ("Model", f"{model.title}: {report.summary}"),

@@ -73,8 +73,7 @@ def _print(model: LoadedModel, written: Sequence[Path]) -> None:
         emit({
             "model": model.title, "device": model.device, "summary": report.summary,
             "folded": report.folded, "passes": passes,
-            "setup": [line_data(line) for line in report.setup],
-            "lines": [line_data(line) for line in report.lines],
+            "setup": report.setup, "lines": report.lines,
             "written": [str(path) for path in written],
         })
         return
@@ -91,15 +90,6 @@ def _print(model: LoadedModel, written: Sequence[Path]) -> None:
         print(f"\nPasses that changed something: {', '.join(passes[1:])}")
     for path in written:
         print(f"Written   {path}")
-
-
-def line_data(line: Any) -> dict[str, Any]:
-    """A line of the report for JSON."""
-    return {
-        "operators": line.operators, "device": line.device, "kernel": line.kernel,
-        "variant": line.variant, "groups": line.groups, "flops": line.flops, "bytes": line.bytes,
-        "reason": line.reason,
-    }
 
 
 def _lines(title: str, lines: Sequence[Any]) -> None:

@@ -48,14 +48,14 @@ def profile(
             found.save_trace(trace)
     report = found.report
     if options.json:
-        roofline, values = report.roofline, asdict(report)
+        roofline = report.roofline
         emit({
             "model": model.title, "device": model.device,
-            **{name: getattr(report, name) for name in SUMS}, "roofline": values["roofline"],
+            **{name: getattr(report, name) for name in SUMS}, "roofline": roofline,
             "kernels": [
                 {**asdict(k), "share_of_roofline": k.share_of(roofline)} for k in report.kernels
             ],
-            "host": values["host"], "transfers": values["transfers"],
+            "host": report.host, "transfers": report.transfers,
             "written": [str(path) for path in written],
         })
         return
