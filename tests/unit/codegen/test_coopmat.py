@@ -11,7 +11,7 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from tests.support.spirv_validator import fault, validator
 from webnn_vk.codegen import spirv_check
-from webnn_vk.codegen.compiler import find_compiler, knows
+from webnn_vk.codegen.compiler import find_compiler, supports
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
@@ -96,11 +96,11 @@ def test_the_pack_has_them_where_the_compiler_knows_them() -> None:
         assert plan(node, NVIDIA)[0].spec in with_matrices - without
 
 
-def test_knows() -> None:
+def test_supports() -> None:
     compiler = find_compiler("process")
     if compiler is None:
         pytest.skip("no GLSL compiler on this machine")
-    assert knows(compiler, "GL_EXT_control_flow_attributes")
-    assert not knows(compiler, "GL_NONE_such_thing")
+    assert supports(compiler, "GL_EXT_control_flow_attributes")
+    assert not supports(compiler, "GL_NONE_such_thing")
     validator()
-    assert knows(find_compiler(), MATRIX_EXTENSION)
+    assert supports(find_compiler(), MATRIX_EXTENSION)
