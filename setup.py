@@ -64,7 +64,8 @@ setup(
     packages=packages,
     package_dir={f"webnn_vk.{name}": name for name in FOLDERS},
     package_data={
-        "webnn_vk": ["py.typed", "**/*.pyi", "**/*.json", "**/*.html", "**/*.css", "**/*.js"],
+        "webnn_vk": ["py.typed", "**/*.pyi", "**/*.json", "**/*.html", "**/*.css", "**/*.js",
+                     "**/*.j2"],
         "webnn_vk.examples": ["*.ipynb", "*.png", "*.txt"],
         "webnn_vk.shaders": ["*.j2", "**/*.j2", "*.json"],
     },

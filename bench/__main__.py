@@ -1,4 +1,4 @@
-"""`python -m bench [WHAT]`: what the library costs."""
+"""`python -m bench [WHAT]`: time and memory that the library takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_vk.codegen.isa import IsaError
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import vulkan_problem
 
-#: What can be measured, and how `--help` says it.
+#: The benchmarks, with their help.
 WHAT = {
     "models": "MiniLM and MobileNetV2 on Vulkan and on the CPU device, side by side (default)",
     "startup": "a new process, from import to the first MiniLM embedding",
@@ -26,7 +26,7 @@ WHAT = {
     "repository",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
-#: Options that only some of them read.
+#: Options that only some benchmarks read.
 READ_BY = {
     "json": ("cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory",),
     "model": ("cold",), "chip": ("isa",), "graph": ("isa",), "isa": ("isa",), "captured": ("isa",),
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was asked for; what can't be, or would be ignored, is refused."""
+    """The options. Values that are impossible or would be ignored are refused."""
     options = parser.parse_args()
     for name, readers in READ_BY.items():
         if getattr(options, name) != parser.get_default(name) and options.what not in readers:

@@ -1,4 +1,4 @@
-"""Charts of what was measured, drawn by matplotlib (the extra "bench") as SVG, PNG or PDF."""
+"""Charts of measurements as SVG, PNG or PDF, drawn by matplotlib (the extra "bench")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnn_vk.tools import ToolError, need
 from .peers.results import ON_CPU, OURS, TITLES, WORKLOADS, Result, Row, peers_of, summary
 from .scaling.points import Point, cliffs
 
-#: Colours that people tell apart who don't see all of them (Okabe and Ito); ours is the strong one.
+#: Colours that colour-blind people can tell apart (Okabe and Ito). Ours is the strongest.
 _COLOURS = {
     "webnn_vk": "#d55e00", "ncnn_vulkan": "#0072b2", "ort_webgpu": "#56b4e9",
     "iree_vulkan": "#009e73", "tinygrad_webgpu": "#cc79a7", "ort_cpu": "#999999",
@@ -29,7 +29,8 @@ def plotting() -> Any:
 
 
 def check(file: Path) -> None:
-    """`ToolError` where a chart can't be drawn into the file: said before half an hour of work."""
+    """`ToolError` where a chart can't be drawn into the file; called before half an hour of
+    work."""
     plotting()
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -39,7 +40,8 @@ def check(file: Path) -> None:
 
 
 def peers_chart(table: Sequence[Row], about: str, file: Path) -> None:
-    """Milliseconds of a run, a group of bars a workload, with our ratio beside ours."""
+    """Milliseconds of a run, with a group of bars for each workload and our ratio beside our
+    bar."""
     figure_class = plotting()
     import matplotlib
 
@@ -84,7 +86,7 @@ def peers_chart(table: Sequence[Row], about: str, file: Path) -> None:
 
 
 def _beside(result: Result, row: Row) -> str:
-    """What stands at the end of a bar."""
+    """The text at the end of a bar."""
     if result.failure:
         return f"{TITLES[result.peer]}: no result"
     if not result.right:
@@ -143,5 +145,5 @@ def _save(figure: Any, file: Path) -> None:
         raise ToolError(f"--chart {file}: {error}") from error
 
 
-#: Same figures, same file.
+#: The same figures give the same file.
 _NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}

@@ -1,10 +1,9 @@
-"""A new process from nothing to the first result of a model, in stages: with empty caches, and with
-what that left."""
+"""A new process from its start to a model's first result, in stages: with empty caches, and with
+the caches that this left."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .models import classic, mobilenet_v2
-from .processes import BEGUN, begun, environment
+from .processes import begun, cold_environment, json_of
 
 
 def _described(describe: classic.Describe) -> Callable[[Any], Any]:
@@ -34,21 +33,21 @@ MODELS: Mapping[str, Callable[[Any], Any]] = {
     "ResNet-50": _described(classic.resnet50),
     "BERT, 2 layers": _described(classic.bert(2)),
 }
-#: What `MLGraph.report` calls the stages of a build; "load" where it is loaded.
+#: The stages of a build by their names in `MLGraph.report`; "load" where it is loaded.
 _REPORTED = ("compile", "load", "shaders", "pipelines", "memory")
 _STAGES = ("import", "context", "describe", "build", *_REPORTED, "set-up", "first run", "total",
            "one run")
 
 
 def main(device: str | None, models: Sequence[str] | None, file: Path | None) -> None:
-    """Three processes for each model, and a table of their stages: one that begins with empty
-    caches and saves the graph, one that builds it again, one that loads it."""
+    """Start three processes for each model and print a table of their stages. One begins with empty
+    caches and saves the graph, one builds it again, one loads it."""
     from webnn_vk.codegen.pack import find_pack
 
     from .table import show
 
     if find_pack() is None:
-        print("without a pack of shaders, which wheels have: WEBNN_VK_PACK can name one")
+        print("without a shader archive, which wheels have: WEBNN_VK_PACK can name one")
     written = []
     for name in models or MODELS:
         rows = []
@@ -73,23 +72,15 @@ def main(device: str | None, models: Sequence[str] | None, file: Path | None) ->
 
 
 def _measured(name: str, what: str, device: str | None, folder: str) -> dict[str, Any]:
-    from webnn_vk.tools import ToolError
-
-    # Our cache of shaders, and the driver's own where the driver is Mesa's.
-    caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
-    command = [sys.executable, "-m", "bench.cold", name, what, device or ""]
-    variables = environment(**caches, WEBNN_VK_VALIDATE="0", **{BEGUN: str(time.perf_counter())})
-    done = subprocess.run(command, capture_output=True, text=True, env=variables)
-    if done.returncode:
-        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return json.loads(done.stdout)
+    return json_of("-m", "bench.cold", name, what, device or "",
+                     variables=cold_environment(folder))
 
 
 class _Stopwatch:
-    """Seconds between marks, by the clock and of the processor on all threads."""
+    """Seconds between marks: of wall clock, and of processor time on all threads."""
 
     def __init__(self) -> None:
-        """From the start of the process on: Python's own, and all that is imported."""
+        """Begins at the start of the process, so Python's start and all imports count."""
         self.times: dict[str, dict[str, float]] = {"clock": {}, "processor": {}}
         self._last = {"clock": begun(), "processor": 0.0}
 
@@ -98,7 +89,7 @@ class _Stopwatch:
         return {"clock": time.perf_counter(), "processor": time.process_time()}
 
     def mark(self, stage: str = "") -> None:
-        """The end of a stage; "": of what counts for none."""
+        """Mark the end of a stage; "": time that belongs to no stage."""
         now = self._now()
         for kind, times in self.times.items():
             if stage:
@@ -107,7 +98,7 @@ class _Stopwatch:
 
 
 def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
-    """This process's stages for one of `MODELS`, and what else the table has."""
+    """This process's stages for one of `MODELS`, and the other columns of the table."""
     stopwatch = _Stopwatch()
     import resource
 
@@ -115,7 +106,7 @@ def measure(name: str, what: str, device: str | None) -> dict[str, Any]:
     from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.tools.devices import open_context
 
-    # What the package loads when it is first asked for.
+    # Modules that the package loads on first use.
     webnn_vk.MLGraphBuilder, webnn_vk.ml.create_context  # noqa: B018
     stopwatch.mark("import")
     context = open_context(device)

@@ -1,4 +1,4 @@
-"""The CPU device beside ONNX Runtime itself, in turns in one run."""
+"""The CPU device compared with ONNX Runtime itself, alternating in one run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(runs: int) -> None:
 
 
 def _graph_and_model(context: Any, title: str) -> tuple[Any, Any]:
-    """Our graph, and the ONNX model of what was called to make it (of MobileNetV2: as compiled)."""
+    """Our graph, and the ONNX model of the calls that made it (of MobileNetV2: as compiled)."""
     from webnn_vk.onnx import export
 
     if title not in WORKLOADS:
@@ -80,7 +80,7 @@ def _row(
     }
     end = time.perf_counter() + 2
     while len(times["ours"]) < runs or time.perf_counter() < end:
-        # In turns, so that what else the machine does falls on both.
+        # Alternating, so that other load on the machine affects both.
         for who, call in calls.items():
             wall, processor = time.perf_counter(), time.process_time()
             call()

@@ -1,4 +1,4 @@
-"""Dispatches per second of a graph of one addition, beside wgpu-py in the same run."""
+"""Dispatches per second of a graph of one addition, compared with wgpu-py in the same run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 
 class Ours:
-    """y = a + b over three tensors of a context, whose roles go round."""
+    """y = a + b over three tensors of a context, which change roles after each dispatch."""
 
     def __init__(self, context: MLContext) -> None:
         self.context = context
@@ -50,16 +50,16 @@ class Ours:
         self.context.dispatch(self.graph, {"a": a, "b": b}, {"y": y})
 
     def flush(self) -> None:
-        pass  # what waits goes to the device by itself
+        pass  # queued work is submitted automatically
 
     def read(self, turn: int) -> np.ndarray:
         return self.context.read_tensor(self.tensors[(turn + 2) % 3]).result()
 
 
 class Wgpu:
-    """The same with wgpu-py at its best: bind groups made once, many dispatches in a pass."""
+    """The same with wgpu-py at its fastest: bind groups created once, many dispatches in a pass."""
 
-    #: Dispatches per pass and submit: about what our own timeline puts together.
+    #: Dispatches per pass and submission: about as many as our timeline puts into a batch.
     GATHERED = 250
 
     def __init__(self, wgpu: Any, device: Any) -> None:
@@ -113,7 +113,7 @@ class Wgpu:
 
 
 def main(device: str | None, runs: int) -> None:
-    """Median of `runs` figures, ours and wgpu-py's in turns; what both compute is compared."""
+    """Medians of `runs` figures, alternating between us and wgpu-py. Their results are compared."""
     with open_context(device) as context:
         engines: dict[str, Any] = {"webnn_vk": Ours(context)}
         print(f"webnn_vk  {context.device_info}")
@@ -190,7 +190,8 @@ def _read_back(engine: Any, values: np.ndarray) -> float:
 
 
 def _wgpu_device(name: str) -> Any:
-    """(wgpu, adapter, device) on the Vulkan device of that name, or why there is none."""
+    """(wgpu, adapter, device) on the Vulkan device of that name, or the reason why there is
+    none."""
     missing = packages.problem("it needs", "wgpu")
     if missing:
         return missing

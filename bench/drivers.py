@@ -1,14 +1,13 @@
-"""What the drivers cost, each in a process of its own: dispatches, building, memory.
+"""The cost of each driver, in separate processes: dispatches, building, memory.
 
-Times are those of the process on all its threads (a software device computes there too), so that
-what else the machine does counts for little.
+Times are processor times on all threads of the process, including those of a software device, so
+that other load on the machine matters little.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,10 +19,10 @@ import numpy as np
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.runtime.tuning.store import processor
 from webnn_vk.support.settings import DRIVERS
-from webnn_vk.tools import ToolError
 
 from .memory import resident
 from .models import mobilenet_v2
+from .processes import json_of
 from .table import show
 
 #: Titles of the measurements, in order.
@@ -40,16 +39,11 @@ _STEPS = 64
 
 
 def main(device: str | None, runs: int, path: Path | None) -> None:
-    """Medians of `runs` per driver, as a table; to a file as JSON when there is a `path`."""
+    """Print the medians of `runs` for each driver as a table. `path`: a file for them as JSON."""
     measured: dict[str, Any] = {"processor": processor(), "date": time.strftime("%F")}
     for name in DRIVERS:
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.drivers", name, device or "vulkan", str(runs)],
-            capture_output=True, text=True, check=False,
-        )
-        if done.returncode:
-            raise ToolError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-        measured[name] = json.loads(done.stdout)
+        measured[name] = json_of("-m", "bench.drivers", name, device or "vulkan", str(runs),
+                                   title=f"{name}: ")
     rows = [
         [title, *(f"{measured[name][key]:.3g}" for name in DRIVERS)]
         for key, title in MEASUREMENTS.items()
@@ -78,7 +72,7 @@ def measure(driver: str, device: str, runs: int) -> dict[str, Any]:
 
 
 def _dispatches(context: Any, steps: int, runs: int, count: int = 200) -> float:
-    """Microseconds of a dispatch of a graph of so many steps, one after the other."""
+    """Microseconds of a dispatch of a graph with this number of successive steps."""
     builder = MLGraphBuilder(context)
     descriptor = {"data_type": "float32", "shape": [4, 16], "readable": True, "writable": True}
     value = builder.input("x", {"data_type": "float32", "shape": [4, 16]})

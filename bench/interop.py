@@ -1,4 +1,4 @@
-"""What it costs to get at a tensor's contents: reads and writes, views, and wgpu-py."""
+"""The cost of accessing a tensor's contents: reads and writes, views, and wgpu-py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEGABYTES = (0.004, 1, 64)
 
 
 def main(device: str | None, runs: int) -> None:
-    """Median milliseconds per access and size, beside a plain copy in host memory."""
+    """Median milliseconds per access and size, compared with a plain copy in host memory."""
     with open_context(device) as context:
         print(context.device_info)
         accesses = {**_numpy_accesses(context), **_wgpu_accesses(context)}

@@ -1,8 +1,9 @@
 """Host memory of a graph's weights: resident bytes before, while and after a model is built.
 
-Counted are the process's anonymous and shared pages (RssAnon + RssShmem): on a software driver they
-hold the device's memory too, on a GPU with its own memory they hold none of it. For whole models
-also the highest of all resident pages, those of the driver's libraries included (ru_maxrss).
+The process's anonymous and shared pages (RssAnon + RssShmem) are counted. With a software driver
+they include the device's memory, with a GPU that has separate memory they don't. For whole models
+the highest number of all resident pages, the driver's libraries included (ru_maxrss), is measured
+too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
 from .cold import MODELS
+from .processes import json_of
 from .table import show
 
 #: Products in a row, each with a constant matrix.
@@ -38,7 +40,7 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes. ``peak`` and ``steady`` are growth over what the process had before the model."""
+    """Bytes. ``peak`` and ``steady`` are the growth since before the model."""
 
     weights: int
     before: int
@@ -46,12 +48,12 @@ class MemoryUse:
     steady: int
     after_run: int
     on_device: int
-    #: Of an import, before the build.
+    #: The time of an import, before the build.
     seconds: float = 0.0
 
 
 def resident() -> int:
-    """Bytes of anonymous and shared pages that the process has now."""
+    """The current bytes of the process's anonymous and shared pages."""
     try:
         lines = STATUS.read_text().splitlines()
     except OSError:
@@ -61,7 +63,7 @@ def resident() -> int:
 
 
 class Peak:
-    """The highest ``resident()`` while inside, looked at every few milliseconds."""
+    """The highest ``resident()`` inside the ``with`` statement, read every few milliseconds."""
 
     def __init__(self) -> None:
         self.bytes = resident()
@@ -96,9 +98,9 @@ def build(context: Any, side: int, layers: int = LAYERS) -> Any:
 
 
 def measure(context: Any, megabytes: int) -> MemoryUse:
-    """Build a model with so many megabytes of weights, run it, and see what stays."""
+    """Build a model with this number of megabytes of weights, run it, and measure its memory."""
     side = int((megabytes * 1e6 / LAYERS / 4) ** 0.5) // 8 * 8
-    # What any graph needs: kernels, the driver's compiler, staging memory.
+    # Memory that every graph needs: kernels, the driver's compiler, staging memory.
     small, _ = build(context, 64, 1)
     context.compute(small, {"x": np.ones((1, 64), np.float32)})
     gc.collect()
@@ -127,8 +129,9 @@ MODEL_PARTS = ("Conv", "Gemm", "MatMul")
 
 
 def write_model(folder: str, megabytes: int) -> None:
-    """Two ONNX models of so many megabytes of weights: ``embedded.onnx``, and ``external.onnx``
-    with a file of weights beside it. For a process of its own: it needs them in memory."""
+    """Write two ONNX models with this number of megabytes of weights: ``embedded.onnx``, and
+    ``external.onnx`` with a separate file of weights. It runs in a separate process, as it needs
+    the weights in memory."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -166,7 +169,7 @@ def write_model(folder: str, megabytes: int) -> None:
 
 
 def measure_import(context: Any, path: Path, weights: int) -> MemoryUse:
-    """The same of a model that is imported from ``path``, over a context without graphs."""
+    """The same for a model that is imported from ``path``, on a context without graphs."""
     import webnn_vk.onnx
 
     gc.collect()
@@ -210,7 +213,7 @@ class ModelFigures:
 
     @property
     def wanted(self) -> float:
-        """What ``highest`` is to stay below."""
+        """The limit of ``highest``."""
         return 1.5 * self.given + 150e6
 
 
@@ -228,17 +231,8 @@ def measure_model(context: Any, name: str) -> ModelFigures:
 
 
 def model_in_a_process(device: str | None, name: str) -> ModelFigures:
-    """``measure_model`` in a process of its own."""
-    return ModelFigures(**_in_a_process(_MODEL, [device, name]))
-
-
-def _in_a_process(code: str, arguments: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return json.loads(done.stdout)
+    """``measure_model`` in a separate process."""
+    return ModelFigures(**json_of("-c", _MODEL, json.dumps([device, name])))
 
 
 _MODEL = """
@@ -253,8 +247,8 @@ with open_context(device) as context:
 
 
 def import_in_a_process(device: str | None, path: Path, weights: int) -> MemoryUse:
-    """``measure_import`` in a process of its own, which has imported nothing before."""
-    return MemoryUse(**_in_a_process(_CHILD, [device, str(path), weights]))
+    """``measure_import`` in a separate process, which has imported nothing before."""
+    return MemoryUse(**json_of("-c", _CHILD, json.dumps([device, str(path), weights])))
 
 
 _CHILD = """
@@ -270,7 +264,8 @@ with open_context(device) as context:
 
 
 def imports(device: str | None, megabytes: int) -> dict[str, MemoryUse]:
-    """Memory use of the same model with its weights in a file beside it, and in its own file."""
+    """The memory use of the same model with its weights in a separate file, and in the model's
+    file."""
     with tempfile.TemporaryDirectory() as folder:
         made = "import sys; from bench.memory import write_model; "
         made += "write_model(sys.argv[1], int(sys.argv[2]))"

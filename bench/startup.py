@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 
-from .processes import BEGUN, begun, environment
+from .processes import begun, cold_environment, json_of
 
 STAGES = ("import", "weights", "build", "driver compile", "run")
 SENTENCE = "How long does it take from nothing to the first embedding?"
 
 
 def main(device: str | None, runs: int) -> None:
-    """Start one process with empty caches, then `runs` with what it left; show all and the best."""
-    from webnn_vk.tools import ToolError
-
+    """Start one process with empty caches, then `runs` processes with its caches; show all and the
+    best."""
     from .table import show
 
-    command = [sys.executable, "-m", "bench.startup", *([device] if device else [])]
-    results = []
+    command = ["-m", "bench.startup", *([device] if device else [])]
     with tempfile.TemporaryDirectory() as folder:
-        # Our cache of shaders, and the driver's own where the driver is Mesa's.
-        caches = {"WEBNN_VK_CACHE": f"{folder}/ours", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
-        for _ in range(runs + 1):
-            variables = environment(
-                **caches, WEBNN_VK_VALIDATE="0", **{BEGUN: str(time.perf_counter())}
-            )
-            done = subprocess.run(command, capture_output=True, text=True, env=variables)
-            if done.returncode:
-                raise ToolError((done.stderr.strip().splitlines() or ["no message"])[-1])
-            results.append(json.loads(done.stdout))
+        results = [json_of(*command, variables=cold_environment(folder))
+                   for _ in range(runs + 1)]
     print(f"{results[0]['device']}; seconds from start to the first embedding; one sentence")
     warm = results[1:]
     best = min(warm, key=lambda result: result["total"])
@@ -49,7 +38,7 @@ def main(device: str | None, runs: int) -> None:
 
 
 def measure(device: str | None) -> dict[str, float | str]:
-    """This process's stages in seconds, from its start on."""
+    """This process's stages in seconds, from its start."""
     start = begun()
     from webnn_vk.examples.sentence_encoder import SentenceEncoder, load_model
     from webnn_vk.tools.devices import open_context
@@ -72,7 +61,7 @@ def measure(device: str | None) -> dict[str, float | str]:
         "import": imported - start,
         "weights": loaded - imported,
         "build": built - loaded - pipelines,
-        # Pipelines made, and what a driver left for the first run, which takes longer by that.
+        # The creation of pipelines, and work that the driver leaves for the first run.
         "driver compile": pipelines + end - built - run,
         "run": run,
         "total": end - start,

@@ -1,4 +1,4 @@
-"""Models on a Vulkan device and on the CPU device, measured in turns in one run."""
+"""Models on a Vulkan device and on the CPU device, measured alternately in one run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _row(
         built[name] = time.perf_counter() - start
         first[name] = _timed(context, graphs[name], inputs)
     for _ in range(runs):
-        # In turns, so that what else the machine does falls on both.
+        # Alternating, so that other load on the machine affects both.
         for name, context in contexts.items():
             times[name].append(_timed(context, graphs[name], inputs))
     row, medians = [title], {}

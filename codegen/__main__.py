@@ -29,7 +29,7 @@ from typing import Any
 
 from . import spirv
 from .arguments import read_spec
-from .compiler import find_compiler, knowing
+from .compiler import find_compiler, supporting
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError
@@ -62,7 +62,7 @@ def _find_own(arguments: argparse.Namespace) -> None:
                         + "".join(f", or {suffix}" for suffix in arguments.files))
 
 
-def _told(error: Exception, arguments: argparse.Namespace) -> str:
+def _error_text(error: Exception, arguments: argparse.Namespace) -> str:
     """The text of an error."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"{error.filename}: there is no such file"
@@ -104,7 +104,7 @@ def _from_glsl(source: Source, arguments: argparse.Namespace) -> bytes:
             "package vkdispatch-vulkan-native, and look at WEBNN_VK_GLSLANG"
         )
     if source.target == MATRIX2_TARGET:
-        compiler = knowing(compiler, MATRIX2_EXTENSION, MATRIX2_TARGET) or compiler
+        compiler = supporting(compiler, MATRIX2_EXTENSION, MATRIX2_TARGET) or compiler
     (result,) = compiler.compile([source])
     if isinstance(result, GlslError):
         raise result
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (
         GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError
     ) as error:
-        print(f"error: {_told(error, parsed)}", file=sys.stderr)
+        print(f"error: {_error_text(error, parsed)}", file=sys.stderr)
         return 2
     return 0
 

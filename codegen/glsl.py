@@ -43,11 +43,11 @@ def _located(line: str, origins: Sequence[str]) -> str:
 class CompilerUnavailable(RuntimeError):
     """A compiler was found but cannot be loaded or run, or does not work.
 
-    ``passing``: files, memory, processes or disk space are short, so it may work again later.
+    ``temporary``: files, memory, processes or disk space are short, so it may work again later.
     """
 
-    def __init__(self, message: str, *, passing: bool = False) -> None:
-        self.passing = passing
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        self.temporary = temporary
         super().__init__(message)
 
 

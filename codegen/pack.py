@@ -1,10 +1,11 @@
-"""A pack: many SPIR-V modules in one file, found by key or by name, read lazily through mmap.
+"""The shader archive: many SPIR-V modules in one file, found by key or by name, read on demand
+through mmap.
 
 Layout (little-endian): header, index of modules (sorted by key), names of modules (sorted), table
-of blocks, JSON about the build, blocks. A block is some modules compressed together: variants of
-one kernel are so alike that this halves the size (LZMA, or zlib where Python lacks it). The index
-is protected by a hash, each module by its own; anything wrong is a PackError or, for one module, a
-miss.
+of blocks, JSON about the build, blocks. A block is several modules compressed together, which
+halves the size, as variants of one kernel are similar (LZMA, or zlib where Python lacks it). Hashes
+protect the index and each module: a damaged index is a PackError, a damaged module counts as
+missing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ try:
 except ImportError:  # an optional part of CPython
     lzma = None  # type: ignore[assignment]
 
-#: Where an installed package has its pack.
+#: The archive of an installed package.
 PACK_PATH = Path(__file__).resolve().parent / "pack.bin"
 _IN_WHEELS = "webnn_vk/codegen/pack.bin"
 
@@ -53,7 +54,7 @@ _BLOCKS_KEPT = 4
 
 
 class PackError(ValueError):
-    """The file is no pack, or a damaged one."""
+    """The file is not a shader archive, or it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def _decompress(codec: int, data: bytes, size: int) -> bytes | None:
 
 
 class Pack:
-    """An open pack: a read-only mapping from key (32 bytes) to SPIR-V. A module may have further
-    names, of 32 bytes too."""
+    """An open archive: a read-only mapping from key (32 bytes) to SPIR-V. A module may have further
+    names, also of 32 bytes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises PackError when the file is missing, damaged or of another version."""
@@ -108,12 +109,12 @@ class Pack:
         except (OSError, ValueError) as error:
             raise PackError(f"{self.path}: {error}") from None
         if len(self._map) < _HEADER.size:
-            raise PackError(f"{self.path}: {len(self._map)} bytes are no pack")
+            raise PackError(f"{self.path}: {len(self._map)} bytes are not a shader archive")
         magic, version, self._codec, self._count, self._names, self._blocks, about, digest = (
             _HEADER.unpack_from(self._map)
         )
         if magic != _MAGIC or version != _VERSION or self._codec not in (_ZLIB, _LZMA):
-            raise PackError(f"{self.path}: no pack of version {_VERSION}")
+            raise PackError(f"{self.path}: not a shader archive of version {_VERSION}")
         if self._codec == _LZMA and lzma is None:
             raise PackError(f"{self.path}: this Python has no lzma module to read it with")
         self._name_table = _HEADER.size + self._count * _RECORD.size
@@ -131,7 +132,7 @@ class Pack:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the build recorded: compiler, sizes, templates."""
+        """The record of the build: compiler, sizes, templates."""
         return json.loads(self._map[self._json:self._data])
 
     def _record(self, i: int) -> tuple[bytes, int, int, int, bytes]:
@@ -185,9 +186,9 @@ class Pack:
 
 
 def find_pack() -> Path | None:
-    """The pack to use: WEBNN_VK_PACK, or that of the installation. In a clone's folder, which has
-    none, that of the wheel that is installed there: modules are found by what they are made of, so
-    one of another version only has fewer of them. None where there is none."""
+    """The archive to use: WEBNN_VK_PACK, or the installed one, or None. In a clone, which has none,
+    this is the archive of a wheel that is installed as well. It may be of another version: modules
+    are found by their sources, so it only has fewer of them."""
     named = environment.text("WEBNN_VK_PACK")
     if named:
         return Path(named)
@@ -197,7 +198,7 @@ def find_pack() -> Path | None:
 
 
 def _bisected(key: bytes, count: int, record: Callable[[int], Any]) -> Any:
-    """The one of ``count`` sorted records that begins with the key, or None."""
+    """The record that begins with the key, of ``count`` sorted ones, or None."""
     at = bisect.bisect_left(range(count), key, key=lambda i: record(i)[0])
     return record(at) if at < count and record(at)[0] == key else None
 
@@ -221,8 +222,8 @@ def write_pack(
     about: Mapping[str, Any],
     names: Mapping[bytes, bytes] | None = None,
 ) -> PackStats:
-    """Writes a pack of {key: SPIR-V}. Neighbours in the order given are compressed together, so
-    similar modules should stand side by side. ``names``: further names of modules, with their keys.
+    """Writes an archive of {key: SPIR-V}. Neighbours are compressed together, so similar modules
+    should be next to each other. ``names``: further names of modules, with their keys.
 
     The same modules in the same order give the same bytes.
     """

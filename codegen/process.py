@@ -61,7 +61,7 @@ class ProcessCompiler:
             raise self._unavailable(error) from None
 
     def _unavailable(self, error: OSError) -> CompilerUnavailable:
-        return CompilerUnavailable(f"{self.path}: {error}", passing=is_shortage(error))
+        return CompilerUnavailable(f"{self.path}: {error}", temporary=is_shortage(error))
 
     def _compile(self, folder: str, sources: Sequence[Source]) -> list[bytes | GlslError]:
         from webnn_vk.support import parallel_map  # not needed where archive or cache have all

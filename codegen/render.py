@@ -59,27 +59,20 @@ def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
     raise RenderError(f"data type {data_type!r}; accepted: {', '.join(ELEMENT_BYTES)}")
 
 
-@dataclass(frozen=True)
-class BufferView:
+@dataclass(frozen=True, kw_only=True)
+class BufferView(Buffer):
     """How a `Buffer` is declared and accessed in GLSL.
 
     storage: the element type of the block. form: the form of an element in it, "plain", "native"
     (a 16- or 8-bit integer type), "packed" (in 32-bit words) or "pair" (64 bits in two words).
     """
 
-    name: str
-    data_type: str
-    access: str
-    width: int
-    portions: int
     binding: int
     arithmetic: str
     vector: str | None
     storage: str
     form: str
     per_slot: int
-    atomic: bool
-    load: str
 
     @property
     def bits(self) -> int:
@@ -102,6 +95,11 @@ class BufferView:
     def writes(self) -> bool:
         """Whether the kernel writes it."""
         return "w" in self.access
+
+    @property
+    def atomic(self) -> bool:
+        """Whether atomics write it, as several elements share a word."""
+        return self.form == "packed" and self.writes
 
     @property
     def qualifiers(self) -> str:
@@ -131,10 +129,8 @@ def _view(buffer: Buffer, binding: int, features: frozenset[str]) -> BufferView:
             storage, per_slot = {4: "uvec2", 8: "uvec4"}[buffer.width], buffer.width
     vector = _VECTORS.get(arithmetic) if buffer.width > 1 else None
     return BufferView(
-        buffer.name, buffer.data_type, buffer.access, buffer.width, buffer.portions, binding,
-        arithmetic, vector, storage, form, per_slot,
-        atomic=form == "packed" and "w" in buffer.access,
-        load=buffer.load,
+        **vars(buffer), binding=binding, arithmetic=arithmetic, vector=vector, storage=storage,
+        form=form, per_slot=per_slot,
     )
 
 

@@ -59,7 +59,6 @@ class ModuleInfo:
     """The description of a module: sizes in bytes, bindings as (set, binding) pairs."""
 
     version: tuple[int, int]
-    generator: int
     bound: int
     size: int
     entry_point: str
@@ -110,14 +109,6 @@ def is_known_capability(number: int) -> bool:
     return number in _CAPABILITIES
 
 
-def capabilities(spirv: bytes) -> set[str]:
-    """The capabilities that a module declares."""
-    words = words_of(spirv)
-    return {
-        capability_name(words[p + 1]) for op, p, _ in instructions(words) if op == _OP_CAPABILITY
-    }
-
-
 def info(spirv: bytes) -> ModuleInfo:
     """The `ModuleInfo` of a module. Raises SpirvError."""
     words = words_of(spirv)
@@ -145,7 +136,7 @@ def info(spirv: bytes) -> ModuleInfo:
     pairs = sorted((sets.get(target, 0), binding) for target, binding in bindings.items())
     version = words[1]
     return ModuleInfo(
-        ((version >> 16) & 0xFF, (version >> 8) & 0xFF), words[2], words[3], len(spirv), name,
+        ((version >> 16) & 0xFF, (version >> 8) & 0xFF), words[3], len(spirv), name,
         local, tuple(pairs), tuple(sorted(constant_ids)), frozenset(declared), count,
     )
 

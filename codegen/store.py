@@ -23,7 +23,7 @@ from typing import Any
 from webnn_vk.support import environment
 
 from . import spirv, spirv_check
-from .compiler import Compiler, find_compiler, flags, knowing, knows
+from .compiler import Compiler, find_compiler, flags, supporting, supports
 from .files import CacheFiles, belongs_to_user, is_shortage
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import Pack, PackError, PackStats, find_pack, write_pack
@@ -109,7 +109,7 @@ class ShaderStore:
         self._memo: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
         # Whether the compiler supports an extension, once it was tried.
-        self._knows: dict[str, bool] = {}
+        self._supports: dict[str, bool] = {}
         # The compiler for cooperative matrices NV2, once it was searched for.
         self._matrix2_compiler: Compiler | None = None
         self._matrix2_sought = False
@@ -174,17 +174,17 @@ class ShaderStore:
             extension = INTRINSICS_EXTENSION
         else:
             return True
-        if extension not in self._knows:
+        if extension not in self._supports:
             try:
-                self._knows[extension] = knows(self._compiler, extension)
+                self._supports[extension] = supports(self._compiler, extension)
             except CompilerUnavailable:
                 return True
-        return self._knows[extension]
+        return self._supports[extension]
 
     def _for_matrix2(self) -> Compiler | None:
         """A compiler for cooperative matrices NV2: this one, or another of the machine."""
         if not self._matrix2_sought:
-            self._matrix2_compiler = knowing(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
+            self._matrix2_compiler = supporting(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
             self._matrix2_sought = True
         return self._matrix2_compiler
 
@@ -199,10 +199,10 @@ class ShaderStore:
         if module is not None:
             self._memo.move_to_end(spec.key())
             return module
-        module, origin = self._quickly(spec), "pack"
+        module, origin = self._by_quick_name(spec), "pack"
         if module is None:
             place = address(spec)
-            module = self._packed(place)
+            module = self._by_address(place)
         if module is None:
             compiler = self._compiler_for(spec)
             identity = None if compiler is None else compiler.identity
@@ -211,12 +211,12 @@ class ShaderStore:
             self._remember(spec, module, origin)
         return module
 
-    def _quickly(self, spec: KernelSpec) -> bytes | None:
+    def _by_quick_name(self, spec: KernelSpec) -> bytes | None:
         """The module in the archive, found without rendering."""
         name = None if self._pack is None else quick_name(spec)
         return None if name is None else self._checked(self._pack.named(name))
 
-    def _packed(self, place: bytes) -> bytes | None:
+    def _by_address(self, place: bytes) -> bytes | None:
         return None if self._pack is None else self._checked(self._pack.get(place))
 
     def _checked(self, module: bytes | None) -> bytes | None:
@@ -256,9 +256,9 @@ class ShaderStore:
         try:
             results = compiler.compile([Source(render(s), s.template, s.target) for s in specs])
         except CompilerUnavailable as error:
-            if not error.passing and compiler is self._compiler:
+            if not error.temporary and compiler is self._compiler:
                 self._compiler = None  # a hanging compiler would cost the time-out again
-            elif not error.passing:
+            elif not error.temporary:
                 self._matrix2_compiler = None
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True

@@ -1,7 +1,7 @@
 """`python -m bench isa --captured FOLDER`: the bound of each workload on a chip, ours and peers'.
 
 The folder has a folder for each peer, with a folder for each workload, which contains the records
-of a capturing driver (`capture`). Nothing of it is run: its modules are compiled for the chip like
+of a capturing driver (`capture`). Nothing is run: the peers' modules are compiled for the chip like
 ours, and the same analysis (`bound`) judges both.
 """
 

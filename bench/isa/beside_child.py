@@ -1,4 +1,4 @@
-"""The process that judges ours beside captured kernels on one chip:
+"""The process that compares our kernels with captured ones on one chip:
 `python -m bench.isa.beside_child CHIP RESULT.json FOLDER`. Started by `bench.isa.beside`."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.resources import PipelineRequest
-from webnn_vk.driver.vulkan.compile_only.device import NoNullDevice, NullDevice
+from webnn_vk.driver.vulkan.compile_only.device import ChipUnavailable, CompileOnlyDevice
 from webnn_vk.driver.vulkan.errors import VulkanError
 
 from . import bound, graphs, workloads
@@ -26,7 +26,7 @@ from .beside import OURS
 from .capture import CaptureError, read_log, read_module
 from .kernels import Kernel
 
-#: Bytes of push constants that every pipeline gets: RADV's limit is higher.
+#: Bytes of push constants of every pipeline; RADV's limit is higher.
 _PUSH_BYTES = 256
 T = TypeVar("T")
 
@@ -38,12 +38,12 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     try:
-        device = NullDevice(options.chip)
+        device = CompileOnlyDevice(options.chip)
         rows = [
             row for name in workloads.WORKLOADS if any(options.folder.glob(f"*/{name}"))
             for row in _judged(device, bound.CHIPS[options.chip], options.folder, name)
         ]
-    except (NoNullDevice, ShaderUnavailable) as error:
+    except (ChipUnavailable, ShaderUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
     options.result.write_text(json.dumps(rows), encoding="utf-8")
@@ -51,9 +51,9 @@ def main() -> int:
 
 
 def _judged(
-    device: NullDevice, chip: bound.Chip, folder: Path, name: str
+    device: CompileOnlyDevice, chip: bound.Chip, folder: Path, name: str
 ) -> Iterable[dict[str, Any]]:
-    """A row for us and each peer whose folder has the workload."""
+    """A row for us, and for each peer that has the workload."""
     graph = graphs.described(workloads.WORKLOADS[name])
     layers, elements = workloads.layers(graph), workloads.elements(graph)
     peers = sorted(path.parent.name for path in folder.glob(f"*/{name}") if path.is_dir())
@@ -92,7 +92,7 @@ def _plain(dispatch: bound.Dispatch) -> dict[str, Any]:
 
 
 def _ours(
-    device: NullDevice, chip: bound.Chip, graph: Graph, layers: Sequence[bound.Layer]
+    device: CompileOnlyDevice, chip: bound.Chip, graph: Graph, layers: Sequence[bound.Layer]
 ) -> list[bound.Dispatch]:
     program, _ = compile_program(graph, Target(device.profile))
     steps = workloads.steps(program)
@@ -117,7 +117,7 @@ def _local_size(step: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _captured(device: NullDevice, chip: bound.Chip, folder: Path) -> list[bound.Dispatch]:
+def _captured(device: CompileOnlyDevice, chip: bound.Chip, folder: Path) -> list[bound.Dispatch]:
     capture = read_log((folder / "log.txt").read_text(encoding="utf-8"))
     if not capture.dispatches:
         raise CaptureError("nothing was dispatched on Vulkan")
@@ -141,7 +141,7 @@ def _captured(device: NullDevice, chip: bound.Chip, folder: Path) -> list[bound.
 
 
 def _listing(
-    device: NullDevice, request: PipelineRequest, chip: bound.Chip, sets: Any = None
+    device: CompileOnlyDevice, request: PipelineRequest, chip: bound.Chip, sets: Any = None
 ) -> bound.Kernel:
     compiled = device.compile(request, sets=sets)
     return bound.judged(listing.parse(compiled.assembly), chip)

@@ -1,10 +1,10 @@
-"""A bound on the time of a workload from the ISA of its kernels: the same formula for everybody's.
+"""A bound on the time of a workload from the ISA of its kernels, by one formula for all engines.
 
-Multiply-adds times what one costs in the loop that does them: the loop's instructions of the vector
-unit, the bytes of its LDS instructions, or those of its loads and stores, whichever takes a compute
-unit longest. Kernels without such a loop cost what their instructions cost, once for each
-invocation. Nothing runs: waits, caches and the memory behind them are left out, so the time is
-never less than this.
+The bound is the number of multiply-adds times the cost of one in the loop that computes them. That
+is the cost of the loop's vector instructions, of the bytes of its LDS instructions, or of the bytes
+of its loads and stores: the one that takes a compute unit longest. Kernels without such a loop cost
+as much as their instructions, once for each invocation. Nothing runs: waits, caches and memory are
+left out, so the real time is never less.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from webnn_vk.codegen.isa.listing import Block, Kind, Mix, loops, main_loop, mix
 
 @dataclass(frozen=True)
 class Chip:
-    """Compute units, their clock, and what one does in a cycle: instructions of the vector unit for
-    this many lanes, bytes to and from LDS and the vector cache."""
+    """The number of compute units, their clock, and the work of one in a cycle: lanes of vector
+    instructions, bytes to and from LDS and the vector cache."""
 
     units: int
     gigahertz: float
@@ -35,14 +35,14 @@ CHIPS = {
     "NAVI21": Chip(80, 2.25, 64, 128, 128),
     "GFX1100": Chip(96, 2.5, 64, 128, 128),
 }
-#: Side of the transformed tiles of Winograd's convolutions of 3 × 3 taps: squares of these are the
-#: numbers of products that one is divided into.
+#: Sides of the transformed tiles of 3 × 3 Winograd convolutions. The square of a side is the number
+#: of products that a convolution is divided into.
 WINOGRAD_SIDES = (4, 6, 8)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cycles of a compute unit that one lane takes of each of its ports."""
+    """Cycles of each port of a compute unit that one lane takes."""
 
     issue: float = 0.0
     lds: float = 0.0
@@ -60,15 +60,15 @@ class Cost:
 
     @property
     def port(self) -> str:
-        """The one that takes longest."""
+        """The port that takes longest."""
         return max(("issue", "lds", "memory"), key=lambda name: float(getattr(self, name)))
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A product of a workload, with so many elements of ``outputs``. ``needs``: numbers of the
-    products that it comes after. ``winograd``: its multiply-adds by the side of the transformed
-    tiles, where it is a convolution that Winograd's way can compute."""
+    """A product of a workload. ``outputs``: its number of elements; ``needs``: the numbers of the
+    products that come before it; ``winograd``: for a convolution that Winograd's algorithm can
+    compute, its multiply-adds by the side of the transformed tiles."""
 
     multiply_adds: int
     outputs: int
@@ -94,8 +94,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A use of a kernel. ``multiply_adds``: of the workload that it does, 0 where it only moves or
-    transforms."""
+    """A use of a kernel. ``multiply_adds``: those of the workload that it computes, 0 where it only
+    moves or transforms data."""
 
     kernel: Kernel
     groups: tuple[int, int, int]
@@ -127,7 +127,7 @@ class Bound:
 
 
 def cost(found: Mix, chip: Chip) -> Cost:
-    """What a lane costs that runs these instructions once."""
+    """The cost of running these instructions once in one lane."""
     moved = [*found.loads.items(), *found.stores.items()]
     return Cost(
         (found.kinds[Kind.FMA] + found.kinds[Kind.VECTOR]) / chip.lanes,
@@ -141,7 +141,7 @@ def judged(blocks: Sequence[Block], chip: Chip) -> Kernel:
     loop = main_loop(blocks)
     chosen = loop or blocks
     everything, part = mix(blocks), mix(chosen)
-    # A chain of multiply-adds that adds to nothing begins with a multiplication.
+    # A chain of multiply-adds without an addend begins with a multiplication.
     multiplied = part.multiply_adds and part.multiply_adds + sum(
         i.opcode.startswith("v_mul_f32") for block in chosen for i in block.instructions
     )
@@ -188,7 +188,7 @@ def attributed(layers: Sequence[Layer], dispatches: Sequence[Dispatch]) -> list[
 
 
 def _work(dispatch: Dispatch, layer: Layer) -> int:
-    """The multiply-adds that a dispatch does if it is the layer; 0 where it can't be."""
+    """The multiply-adds of a dispatch if it computes this layer; 0 where it can't."""
     kernel = dispatch.kernel
     deep = dispatch.groups[2] * dispatch.local_size[2]
     by_tiles = {side * side: count for side, count in layer.winograd}

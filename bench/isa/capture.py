@@ -1,4 +1,4 @@
-"""What a capturing driver wrote down of another library's run, read as plain data.
+"""Captures: the pipelines and dispatches of another library's run, as a driver recorded them.
 
 A folder with ``log.txt`` and a SPIR-V module ``pipe_<number>.spv`` for each pipeline. The log has a
 line for each pipeline, ``pipe <number> entry <name> <id>=<hex> …`` with its specialisation
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from webnn_vk.codegen import spirv
 
 # Numbers of the SPIR-V specification.
 _EXECUTION_MODE, _EXECUTION_MODE_ID = 16, 331
@@ -33,7 +34,7 @@ _DISPATCH = re.compile(r"dispatch (\d+) (\d+) (\d+) (\d+)\s*$")
 
 
 class CaptureError(ValueError):
-    """A capture can't be read; the message says what of it."""
+    """A capture can't be read; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a module binds (`compile_only.device.Sets`), and its workgroup's size."""
+    """The bindings of a module (`compile_only.device.Sets`), and its workgroup's size."""
 
     sets: Mapping[int, Mapping[int, int]]
     local_size: tuple[int, int, int]
@@ -80,19 +81,21 @@ def read_log(text: str) -> Capture:
             x, y, z = (int(found[i]) for i in (2, 3, 4))
             dispatches.append((int(found[1]), (x, y, z)))
         elif line.strip():
-            raise CaptureError(f"no line of a capture's log: {line!r}")
+            raise CaptureError(f"not a line of a capture's log: {line!r}")
     missing = {pipeline for pipeline, _ in dispatches} - pipelines.keys()
     if missing:
-        raise CaptureError(f"dispatches of pipelines that the log has not: {sorted(missing)}")
+        raise CaptureError(f"dispatches of pipelines that are not in the log: {sorted(missing)}")
     return Capture(pipelines, tuple(dispatches))
 
 
 def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> Layout:
-    """What a SPIR-V module of one entry point binds, and the workgroup's size with these
-    specialisation constants. CaptureError for what is no such module."""
-    if len(code) < 20 or len(code) % 4 or code[:4] != b"\x03\x02\x23\x07":
-        raise CaptureError(f"no SPIR-V module: {len(code)} bytes that begin with {code[:4]!r}")
-    words = struct.unpack(f"<{len(code) // 4}I", code)
+    """The bindings of a SPIR-V module with one entry point, and the workgroup's size with these
+    specialisation constants. CaptureError for anything else."""
+    try:
+        words = spirv.words_of(code)
+        instructions = list(spirv.instructions(words))
+    except spirv.SpirvError as error:
+        raise CaptureError(f"no SPIR-V module: {error}") from None
     decorations: dict[int, dict[int, int]] = defaultdict(dict)
     pointees: dict[int, int] = {}
     structs: set[int] = set()
@@ -101,13 +104,8 @@ def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> L
     composites: dict[int, tuple[int, ...]] = {}
     size: tuple[int, ...] = ()
     size_ids: tuple[int, ...] = ()
-    at = 5
-    while at < len(words):
-        length, operation = words[at] >> 16, words[at] & 0xFFFF
-        if not length or at + length > len(words):
-            raise CaptureError(f"no SPIR-V module: no instruction at word {at}")
-        a = words[at + 1 : at + length]
-        at += length
+    for operation, at, end in instructions:
+        a = tuple(words[at + 1 : end])
         if operation == _DECORATE:
             decorations[a[0]][a[1]] = a[2] if len(a) > 2 else 1
         elif operation == _TYPE_POINTER:
@@ -131,7 +129,7 @@ def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> L
     if size_ids:
         size = tuple(given.get(decorations[i].get(_SPEC_ID, -1), values[i]) for i in size_ids)
     if len(size) != 3:
-        raise CaptureError("the module says no workgroup size")
+        raise CaptureError("the module has no workgroup size")
     sets: dict[int, dict[int, int]] = defaultdict(dict)
     for variable, pointer, storage in variables:
         binding = decorations[variable].get(_BINDING)
@@ -145,7 +143,7 @@ def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> L
         elif storage in (_UNIFORM, _STORAGE_BUFFER) and pointee in structs:
             kind = _STORAGE
         else:
-            raise CaptureError(f"binding {binding} is of a kind that is not read: {storage}")
+            raise CaptureError(f"binding {binding}: storage class {storage} is not supported")
         sets[decorations[variable].get(_SET, 0)][binding] = kind
     x, y, z = size
     return Layout({n: dict(bindings) for n, bindings in sets.items()}, (x, y, z))

@@ -19,7 +19,7 @@ from typing import Any
 from webnn_vk.codegen.isa import CHIPS, listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.driver.vulkan.compile_only.device import NoNullDevice, NullDevice
+from webnn_vk.driver.vulkan.compile_only.device import ChipUnavailable, CompileOnlyDevice
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.tools import ToolError
 
@@ -38,10 +38,10 @@ def main() -> int:
     start = time.perf_counter()
     write = _writer(options.isa) if options.isa else None
     try:
-        device = NullDevice(options.chip)
+        device = CompileOnlyDevice(options.chip)
         parts = {name: kernels_of(name, device.profile) for name in options.parts}
         kernels = compile_all(device, parts, not options.statistics_only, write)
-    except (NoNullDevice, VulkanUnavailable) as error:
+    except (ChipUnavailable, VulkanUnavailable) as error:
         print(f"{error} (RADV's names of chips are needed, such as {', '.join(CHIPS)})",
               file=sys.stderr)
         return 1
@@ -63,14 +63,14 @@ def main() -> int:
 
 
 def kernels_of(part: str, profile: DeviceProfile) -> list[Kernel]:
-    """What is to be compiled for a part, as planned for a device."""
+    """The kernels of a part, as planned for a device."""
     if part == PACK:
         return of_pack(profile.features, spread.plans(profile))
     return of_program(graphs.compiled(part, profile))
 
 
 def compile_all(
-    device: NullDevice, parts: dict[str, list[Kernel]], listings: bool = True,
+    device: CompileOnlyDevice, parts: dict[str, list[Kernel]], listings: bool = True,
     write: Callable[[str, Kernel, str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Statistics and instruction mix of each kernel, in the order of ``parts``; see `Judgement`."""
@@ -102,8 +102,8 @@ def _plain(blocks: Sequence[listing.Block]) -> dict[str, Any]:
 
 
 def _order(loop: Sequence[listing.Block]) -> dict[str, Any]:
-    """What the table says of a loop beside its counts: the share of multiply-adds, and how many of
-    them come before the last load of memory is issued."""
+    """The figures of a loop besides its counts: the share of multiply-adds, and how many of them
+    come before the last load is issued."""
     instructions = [i for block in loop for i in block.instructions]
     loads = [n for n, i in enumerate(instructions) if i.kind is listing.Kind.MEMORY]
     before = sum(i.multiply_adds for i in instructions[: loads[-1]]) if loads else 0

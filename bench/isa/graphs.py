@@ -1,4 +1,4 @@
-"""The models whose kernels are judged, as graphs: built without a device, never run."""
+"""The models with the kernels to judge, as graphs: built without a device, never run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PRODUCT = 1024
 
 
 def _products(data_type: str) -> Callable[[Any], Any]:
-    """The four ways in which operands of a product may lie, on inputs (nothing is packed)."""
+    """Products with each of the four layouts of operands, on inputs (nothing is prepacked)."""
 
     def build(context: Any) -> Any:
         builder = webnn_vk.MLGraphBuilder(context)
@@ -100,7 +100,7 @@ def _attention(context: Any) -> Any:
     return builder.build(outputs)
 
 
-#: Name → what ends with `MLGraphBuilder.build` on the context that it is given.
+#: Name → a function that calls `MLGraphBuilder.build` on a context.
 GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
     "minilm_8x64": _minilm(8, 64),
@@ -119,7 +119,7 @@ def described(build: Callable[[Any], Any]) -> Graph:
     """The graph that ``build`` describes, not compiled."""
     with (
         webnn_vk.ml.create_context(accelerated=False).result() as context,
-        # A model's last call is build(): here it hands over the graph instead of compiling it.
+        # A model's last call is build(). Here it returns the graph instead of compiling it.
         mock.patch.object(
             webnn_vk.MLGraphBuilder, "build", lambda builder, outputs: builder._graph(outputs)
         ),

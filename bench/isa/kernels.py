@@ -1,7 +1,7 @@
-"""Kernels to be judged, as (spec, specialisation constants): of a program, and of the whole pack.
+"""Kernels to judge, as (spec, specialisation constants): of a program, and of the shader archive.
 
-What a pipeline is made of comes from plans that the library really makes. This module alone knows
-what a `Program` looks like inside.
+The parts of a pipeline come from plans that the library really makes. Only this module knows the
+structure of a `Program`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Constants = tuple[tuple[int, bytes], ...]
 
 
 class NoPlan(Exception):
-    """A kernel of the pack whose constants no plan of the spread shows."""
+    """A kernel of the archive for which no plan of the spread has constants."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one pipeline is made of; (id, 4 bytes) per specialisation constant. ``use`` is an
-    example of what it computes, for reports."""
+    """The parts of a pipeline, with (id, 4 bytes) for each specialisation constant. ``use``: an
+    example of its work, for reports."""
 
     spec: KernelSpec
     constants: Constants
@@ -44,14 +44,14 @@ class Kernel:
         options = " ".join(
             name if value is True else f"{name}={value}"
             for name, value in self.spec.options
-            # Tuples are expressions; what is off, or the output's type, goes without saying.
+            # Tuples are expressions. Options that are off, and the output's type, are omitted.
             if not (value is None or value is False or isinstance(value, tuple) or value == out)
         )
         names = self.spec.constant_ids_names
         values = " ".join(
             f"{names[i]}={int.from_bytes(value, 'little')}"
             for i, value in self.constants
-            # The workgroup's size where it is not the usual, and the kernel's own constants.
+            # The workgroup's size if it is unusual, and the constants of the kernel.
             if i > 2 or int.from_bytes(value, "little") != 1
         )
         stem = self.spec.template.removesuffix(".comp.j2")
@@ -74,7 +74,7 @@ def of_program(program: Program) -> list[Kernel]:
 
 
 def of_setup(program: Program) -> list[Kernel]:
-    """The distinct pipelines that pack a program's constants, in order of first use."""
+    """The distinct pipelines that prepack a program's constants, in order of first use."""
     return _distinct(program, (step for part in program.setup for step in part.steps))
 
 
@@ -89,12 +89,13 @@ def _distinct(program: Program, steps: Iterable[DeviceStep]) -> list[Kernel]:
 
 
 def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]:
-    """Every module of the pack for a device with these features, once with each set of constants
-    that ``planned`` has it with.
+    """Every module of the archive for a device with these features, once with each of its sets of
+    constants in ``planned``.
 
-    A module that no plan shows (another data type, say) gets constants of its nearest relatives
-    there, `_BORROWED` sets at most: same template, same constants by name, most options and buffers
-    in common. `NoPlan` names modules without any relative.
+    A module without a plan (of another data type, for example) gets at most `_BORROWED` sets of
+    constants of the most similar planned modules: with the same template, the same names of
+    constants, and the most options and buffers in common. `NoPlan` names modules without similar
+    ones.
     """
     exact: dict[KernelSpec, list[Kernel]] = {}
     relatives: dict[tuple[str, tuple[str, ...]], list[Kernel]] = {}
@@ -126,7 +127,7 @@ def _family(spec: KernelSpec) -> tuple[str, tuple[str, ...]]:
 
 
 def _nearest(spec: KernelSpec, candidates: Sequence[Kernel]) -> list[Kernel]:
-    """Those that have most in common with ``spec``, with different constants."""
+    """The pipelines that have most in common with ``spec``, with different constants."""
 
     def likeness(kernel: Kernel) -> int:
         options = set(spec.options) & set(kernel.spec.options)

@@ -1,4 +1,4 @@
-"""`python -m bench isa`: what AMD's compiler makes of our kernels, in a table."""
+"""`python -m bench isa`: a table of our kernels as compiled by AMD's compiler."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def main(chips: Sequence[str], parts: Sequence[str], json_file: Path | None, isa
 
 
 def rows(judgement: Judgement) -> list[list[str]]:
-    """A row of `TITLES` for each kernel: counts of instructions of the whole kernel, not of what
-    runs. "LDS by bytes" 4×11: eleven LDS instructions of 4 bytes a lane. The last two are of the
-    loop with most multiply-adds: how many, and which share they have of the instructions that the
-    vector unit, LDS and memory issue in it."""
+    """A row of `TITLES` for each kernel. Instructions are counted as listed, not as executed. "LDS
+    by bytes" 4×11: eleven LDS instructions of 4 bytes per lane. The last two columns are for the
+    loop with the most multiply-adds: their number, and their share of the instructions of vector
+    unit, LDS and memory."""
     return [_row(kernel) for kernel in judgement.kernels]
 
 

@@ -1,8 +1,8 @@
-"""A spread of problems of every kernel family: what sizes and modes the library's plans choose.
+"""Problems of every kernel family in many sizes and modes, for the library's plans.
 
-Only planned, never run. The pack's modules are compiled with the specialisation constants that
-these plans have, so a family that gets another constant or another way to choose one needs a
-problem here (`kernels.of_pack` names the modules that none of them shows).
+They are planned, never run. The archive's modules are compiled with the specialisation constants of
+these plans, so a family with a new constant, or a new way to choose one, needs a problem here
+(`kernels.of_pack` names modules without a plan).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from .kernels import Kernel, of_program, of_setup
 
-#: The least that a device has to bind: products and copies larger than this are cut in pieces.
+#: The largest binding that every device supports. Larger products and copies are divided.
 SMALLEST_BINDING = 1 << 27
 #: Kernels of constant filters, planned with each of their schedules: the problems have none, and
 #: rules for CPUs alone choose most of them.
@@ -37,7 +37,7 @@ def plans(profile: DeviceProfile) -> list[Kernel]:
         fast = profile.features | {"integer_dot_product_accelerated"}
         profile = profile.replace(features=fast)
     cut = profile.replace(max_storage_buffer_range=SMALLEST_BINDING)
-    # The pack has the kernels that read texels for every device.
+    # The archive has the kernels that read texels for every device.
     texels = cut.replace(
         features=cut.features | {"texel_buffers"}, max_texel_buffer_elements=SMALLEST_BINDING
     )
@@ -71,7 +71,7 @@ def _schedules(graph: Graph, profile: DeviceProfile) -> Iterator[Tuned]:
 
 def _graphs(context: Any, problems: Any) -> Iterator[tuple[str, Graph]]:
     for data_type in ("float32", "float16"):
-        # Each problem in a graph of its own: identical ones would not be made twice.
+        # Each problem has a separate graph: identical ones would be merged.
         for name in problems(webnn_vk.MLGraphBuilder(context), data_type):
             builder = webnn_vk.MLGraphBuilder(context)
             made = problems(builder, data_type)[name]()
@@ -81,7 +81,7 @@ def _graphs(context: Any, problems: Any) -> Iterator[tuple[str, Graph]]:
 
 
 def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
-    """Name → what adds the problem to the builder and gives its output or outputs."""
+    """Name → a function that adds the problem to the builder and returns its output or outputs."""
     count = iter(range(1000))
 
     def x(*shape: int, of: str = data_type) -> Any:
@@ -118,7 +118,8 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         return lambda: b.dequantize_linear(x(*shape, of=of), x(*small), x(*small, of=of))
 
     def integers(size: int) -> Any:
-        """Of two dequantised tensors, as integers where the device has dot products of them."""
+        """Products of two dequantised tensors, as integers where the device has integer dot
+        products."""
         scale, zero = np.ones((1, 1), data_type), np.zeros((1, 1), np.int8)
         weights = np.ones((size, size), np.int8)
         of_one = b.constant(scale), b.constant(zero)
@@ -223,7 +224,7 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
 
 
 def _large(b: Any, data_type: str) -> Mapping[str, Any]:
-    """Problems whose tensors exceed the smallest binding."""
+    """Problems with tensors larger than the smallest binding."""
 
     def x(name: str, *shape: int) -> Any:
         return b.input(name, {"data_type": data_type, "shape": list(shape)})

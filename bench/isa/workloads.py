@@ -40,9 +40,9 @@ WORKLOADS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def layers(graph: Graph) -> list[Layer]:
-    """The products of a graph as it was described, in its order."""
+    """The products of a graph as described, in order."""
     found: list[Layer] = []
-    # The products that a value is made of.
+    # The products that a value depends on.
     before: dict[Any, frozenset[int]] = {}
     for node in graph.nodes:
         needs = frozenset[int]().union(*(before.get(v, frozenset()) for v in node.inputs))
@@ -64,7 +64,7 @@ def layers(graph: Graph) -> list[Layer]:
 
 
 def elements(graph: Graph) -> int:
-    """What a graph without products reads: its first input's elements; 0 of one with products."""
+    """For a graph without products the number of elements of its first input, else 0."""
     if layers(graph):
         return 0
     return math.prod(next(iter(graph.inputs.values())).shape)
@@ -79,16 +79,18 @@ def steps(program: Program) -> list[DispatchStep]:
     ]
 
 
-#: Kernels that do a product's multiply-adds; another's ``flops`` are other arithmetic.
+#: Kernels that compute a product's multiply-adds. The ``flops`` of other kernels are other
+#: arithmetic.
 _PRODUCTS = ("matmul", "matvec", "conv", "attention")
-#: What a dispatch of the products between Winograd's transforms is called.
+#: The name of a dispatch of the products between Winograd's transforms.
 _WINOGRAD = "winograd_product"
 
 
 def multiply_adds(dispatches: Sequence[DispatchStep], products: Sequence[Layer]) -> list[int]:
-    """Of each dispatch, of a workload's products: those by Winograd's way as many as it takes.
-    What is fused into a product counts among its ``flops``: the others' are divided in proportion
-    to these. ValueError where a convolution by Winograd's way is none of the products."""
+    """The multiply-adds of each dispatch for a workload's products; those of Winograd convolutions
+    as many as that algorithm takes. The ``flops`` of a product include operators fused into it, so
+    the other multiply-adds are divided in proportion to ``flops``. ValueError where a Winograd
+    convolution is none of the products."""
     left, counts = list(products), {}
     for n, step in enumerate(dispatches):
         if step.kernel == _WINOGRAD:

@@ -1,1 +1,1 @@
-"""Models to measure with, built from nothing but `MLGraphBuilder`."""
+"""Models for measurements, built by `MLGraphBuilder` alone."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-#: What a model is given: the builder; it returns its outputs by name.
+#: A model: a function of the builder that returns its outputs by name.
 Describe = Callable[[Any], dict[str, Any]]
 
 
@@ -16,7 +16,7 @@ def _input(b: Any, name: str, *shape: int) -> Any:
 
 
 class _Weights:
-    """Random constants of a builder, scaled by what they sum over."""
+    """Random constants of a builder, scaled by the number of terms in a sum."""
 
     def __init__(self, b: Any) -> None:
         self.b, self.random = b, np.random.default_rng(0)
@@ -109,7 +109,7 @@ def bert(layers: int, tokens: int = 128, width: int = 768, heads: int = 12) -> D
 
 
 def bert_multiply_adds(layers: int, tokens: int = 128, width: int = 768) -> int:
-    """Of one run of `bert`, its products alone."""
+    """The multiply-adds of one run of `bert`, of its products alone."""
     return layers * (12 * width**2 * tokens + 2 * width * tokens**2)
 
 

@@ -28,7 +28,8 @@ def image(seed: int = 1) -> np.ndarray:
 
 
 def multiply_adds(batch: int = 1, side: int = 224) -> int:
-    """Of one run on `batch` square images, convolutions and the last product alone."""
+    """The multiply-adds of one run on `batch` square images, of convolutions and the last product
+    alone."""
     side = -(-side // 2)
     count, channels = 3 * 9 * 32 * side**2, 32
     for expansion, outputs, repetitions, first_stride in BLOCKS:

@@ -1,5 +1,5 @@
-"""Ours beside other libraries on Vulkan (ncnn, ONNX Runtime's WebGPU, IREE, tinygrad), in one run.
+"""This library and others on Vulkan (ncnn, ONNX Runtime's WebGPU, IREE, tinygrad), in one run.
 
-``results`` makes tables and ratios of what was measured, ``harness`` measures: a peer and a
-workload at a time, each in processes of its own.
+``results`` makes tables and ratios of the measurements. ``harness`` measures one peer and one
+workload at a time, in separate processes.
 """

@@ -1,5 +1,5 @@
-"""The peers' harness: a folder with ``bench_peers.py``, which is not ours and not in this
-repository. It has each peer run a workload in an environment and a process of its own."""
+"""The peers' harness: a folder with ``bench_peers.py``, which is not in this repository. It runs a
+workload with each peer, in a separate environment and process."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from webnn_vk.tools import ToolError
 from ..processes import environment
 from .results import OURS, OURS_ON_CPU
 
-#: The checkout, which is measured, and the folder beside it where the harness is looked for.
+#: The checkout, which is measured, and the default folder of the harness beside it.
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT.parent / "shared" / "peers"
-#: The folders under the harness's root that peers need; ours needs that of this process.
+#: The folders under the harness's root that peers need; ours needs this process's environment.
 _ENVIRONMENTS = {
     "ncnn_vulkan": "venv", "ort_webgpu": "venv", "ort_cpu": "venv_ort",
     "iree_vulkan": "venv_iree", "tinygrad_webgpu": "venv_tiny",
 }
-#: Without these there is nothing to compare with.
+#: Without these there is no reference.
 _NEEDED = ("venv", "venv_ort", "models/manifest.json")
 
 
 @dataclass(frozen=True)
 class Harness:
-    """``folder`` has the program, ``root`` what it set up: environments, models, results."""
+    """``folder`` has the program, ``root`` the environments, models and results that it set up."""
 
     folder: Path
     root: Path
@@ -44,19 +44,19 @@ class Harness:
         return self.folder / "bench_peers.py"
 
     def has(self, peer: str) -> bool:
-        """Whether the peer's environment is there."""
+        """Whether the peer's environment exists."""
         if peer in (OURS, OURS_ON_CPU):
             return (Path(sys.prefix) / "bin" / "python").exists()
         return (self.root / _ENVIRONMENTS[peer] / "bin" / "python").exists()
 
     def workloads(self) -> set[str]:
-        """The workloads whose models are there."""
+        """The workloads with existing models."""
         return set(json.loads((self.root / "models" / "manifest.json").read_text("utf-8")))
 
     def measure(
         self, peer: str, workload: str, seconds: float, limit: float, wait: float
     ) -> dict[str, Any]:
-        """What the harness writes of one peer and workload: ``seconds`` of runs within ``limit``
+        """The harness's result for one peer and workload: ``seconds`` of runs within ``limit``
         seconds, after at most ``wait`` seconds for a quiet machine. A failure is a result too."""
         suffix = f"_bench_{os.getpid()}"
         file = self.root / "results" / f"peer_{peer}{suffix}.json"
@@ -85,7 +85,7 @@ class Harness:
 
 
 def located(folder: Path | None) -> Harness:
-    """The harness in that folder, ready to run. `ToolError` says what is missing."""
+    """The harness in that folder, ready to run. `ToolError` names missing parts."""
     folder = (folder or FOLDER).resolve()
     root = Path(os.environ.get("PEERS_ROOT") or Path(tempfile.gettempdir()) / "peers").resolve()
     harness = Harness(folder, root)
@@ -103,7 +103,8 @@ def located(folder: Path | None) -> Harness:
 
 
 def run(command: Sequence[str], environment: dict[str, str], limit: float) -> str | None:
-    """What the command says, None where it took longer. All that it started ends with it."""
+    """The command's output, None where it took longer. All processes that it started end with
+    it."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output,

@@ -1,4 +1,4 @@
-"""`python -m bench peers`: tables, JSON and a bar chart of ours beside the peers."""
+"""`python -m bench peers`: tables, JSON and a bar chart of this library and the peers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def main(
     file: Path | None,
     chart: Path | None,
 ) -> None:
-    """Measure, a workload after the other and the peers of each in turn; print tables, and write
-    all to files. What was measured is in the JSON file from the first figure on."""
+    """Measure one workload after the other with all peers; print tables, and write all to files.
+    The JSON file is written after every figure."""
     if chart is not None:
         from ..charts import check
 
@@ -81,7 +81,7 @@ def main(
 
 
 def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
-    """The peers that take part: the named ones, otherwise all that are set up."""
+    """The named peers, by default all that are set up."""
     asked = [peer for peer in TITLES if peer in peers or peer == OURS] if peers else list(TITLES)
     absent = [peer for peer in asked if not harness.has(peer)]
     if OURS in absent or (peers and absent):
@@ -95,7 +95,7 @@ def _asked(harness: Harness, peers: Sequence[str] | None) -> list[str]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, how fast llvmpipe's loads are on it, and whether there is a pack."""
+    """The processor, the speed of llvmpipe's loads on it, and whether there is a shader archive."""
     import webnn_vk
     from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.codegen.pack import find_pack
@@ -103,7 +103,7 @@ def machine() -> dict[str, Any]:
     from webnn_vk.runtime.tuning.store import processor
     from webnn_vk.tools.devices import open_context
 
-    # The device that the harness has us run on.
+    # The device on which the harness runs this library.
     with open_context("llvmpipe") as context:
         builder = webnn_vk.MLGraphBuilder(context)
         x = builder.input("x", {"data_type": "float32", "shape": [4]})
@@ -119,7 +119,7 @@ def machine() -> dict[str, Any]:
 
 
 def described(written: dict[str, Any]) -> list[str]:
-    """The machine, for people."""
+    """The machine as text."""
     kind = "slow" if written["slow_gathers"] else "not slow"
     lines = [
         f"{written['processor']}; gathers are {kind}: a product by storage buffers takes "
@@ -127,7 +127,7 @@ def described(written: dict[str, Any]) -> list[str]:
         written["device"],
     ]
     if not written["pack"]:
-        lines.append("ours without a pack of shaders, which wheels have: WEBNN_VK_PACK names one")
+        lines.append("ours without a shader archive, which wheels have: WEBNN_VK_PACK names one")
     return lines
 
 

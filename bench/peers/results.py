@@ -1,4 +1,4 @@
-"""What the harness measured, as rows of a table: pure functions over plain data."""
+"""The harness's measurements as rows of a table: pure functions over plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 OURS, OURS_ON_CPU = "webnn_vk", "webnn_vk_cpu"
-#: The harness's names of peers → ours. Those on Vulkan are what our times are divided into.
+#: The harness's names of peers → ours. Our ratios are to the peers on Vulkan.
 ON_VULKAN: Mapping[str, str] = {
     "ncnn_vulkan": "ncnn",
     "ort_webgpu": "ORT WebGPU",
@@ -32,10 +32,10 @@ WORKLOADS: Mapping[str, str] = {
     "bert_2l_128": "BERT, 2 layers",
     "resnet50_v1_224": "ResNet-50",
 }
-#: A result is right when it is nowhere further from the reference (ONNX Runtime on the CPU) than
-#: this share of the reference's largest element.
+#: A result is right if it differs from the reference (ONNX Runtime on the CPU) by at most this
+#: share of the reference's largest element.
 RIGHT = 1e-3
-#: Others may keep so many processors busy on a machine that counts as quiet.
+#: The number of processors that other processes may use on a machine that counts as quiet.
 BUSY = 0.25
 
 
@@ -58,12 +58,12 @@ class Result:
 
     @property
     def right(self) -> bool:
-        # A NaN is not right.
+        # A NaN is wrong.
         return self.steady is not None and self.error is not None and self.error <= RIGHT
 
 
 def read(measured: Mapping[str, Any]) -> Result:
-    """What the harness wrote of one peer and one workload."""
+    """The result that the harness wrote for one peer and one workload."""
     peer, workload = measured["peer"], measured["workload"]
     if "error" in measured:
         return Result(peer, workload, failure=str(measured["error"]) or "no message")
@@ -78,8 +78,8 @@ def read(measured: Mapping[str, Any]) -> Result:
 
 
 def _cpu_steps(report: str) -> list[str]:
-    """The operators that the printed report of a graph of ours has on the CPU. The harness may
-    have cut it: then that is said, too."""
+    """The operators on the CPU in the printed report of our graph. Where the harness has cut the
+    report, the text says so."""
     rows = [re.split(r" {2,}", line) for line in report.splitlines()]
     found = [row[0] for row in rows if len(row) > 2 and row[1] == "cpu"]
     whole = re.search(r"steps \(\d+ Vulkan, (\d+) CPU\)", report)
@@ -96,12 +96,12 @@ class Row:
     results: Mapping[str, Result]
 
     def fastest(self, figure: str) -> Result | None:
-        """The fastest of the Vulkan peers whose result is right; ``figure``: steady or cold."""
+        """The fastest Vulkan peer with a right result; ``figure``: steady or cold."""
         there = [r for peer in ON_VULKAN if (r := self.results.get(peer)) and r.right]
         return min(there, key=lambda result: getattr(result, figure), default=None)
 
     def ratio(self, figure: str) -> float | None:
-        """How many times as fast we are as ``fastest``; None where either has no right result."""
+        """Our speed relative to ``fastest``; None where either has no right result."""
         ours, peer = self.results.get(OURS), self.fastest(figure)
         if ours is None or not ours.right or peer is None:
             return None
@@ -118,7 +118,7 @@ def rows(results: Iterable[Result]) -> list[Row]:
 
 
 def geometric_mean(table: Sequence[Row], figure: str) -> tuple[float | None, int]:
-    """The mean of the ratios that there are, and how many these are."""
+    """The mean of the existing ratios, and their number."""
     ratios = [ratio for row in table if (ratio := row.ratio(figure)) is not None]
     if not ratios:
         return None, 0
@@ -126,12 +126,12 @@ def geometric_mean(table: Sequence[Row], figure: str) -> tuple[float | None, int
 
 
 def peers_of(table: Sequence[Row]) -> list[str]:
-    """The columns: ours, the peers on Vulkan, those on the CPU."""
+    """The columns: ours, the peers on Vulkan, the peers on the CPU."""
     return [peer for peer in TITLES if any(peer in row.results for row in table)]
 
 
 def cells(table: Sequence[Row], figure: str) -> tuple[list[str], list[list[str]]]:
-    """The titles and the rows of a table. Where a result is wrong, its time stands in brackets."""
+    """The titles and the rows of a table. The times of wrong results are in brackets."""
     peers = peers_of(table)
     found = [
         [
@@ -156,7 +156,7 @@ def _cell(result: Result | None, figure: str) -> str:
 
 
 def summary(table: Sequence[Row], figure: str) -> str:
-    """The geometric mean in words, with how many workloads it is of."""
+    """The geometric mean in words, with its number of workloads."""
     mean, count = geometric_mean(table, figure)
     if mean is None:
         return "no ratio: no workload has a right result of ours and of a Vulkan peer"
@@ -167,8 +167,8 @@ def summary(table: Sequence[Row], figure: str) -> str:
 
 
 def remarks(table: Sequence[Row]) -> list[str]:
-    """A line for each result that is wrong, isn't there or was computed elsewhere, and one where
-    the machine was busy."""
+    """A line for each result that is wrong, missing or was computed elsewhere, and one where the
+    machine was busy."""
     lines = []
     busy = max((result.busy for row in table for result in row.results.values()), default=0)
     if busy > BUSY:
@@ -191,7 +191,7 @@ def remarks(table: Sequence[Row]) -> list[str]:
 
 
 def ours_not_right(table: Sequence[Row]) -> list[str]:
-    """The workloads that we were asked for and have no right result of."""
+    """The requested workloads for which this library has no right result."""
     return [
         WORKLOADS.get(row.workload, row.workload)
         for row in table if OURS in row.results and not row.results[OURS].right

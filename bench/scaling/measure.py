@@ -1,4 +1,4 @@
-"""One size of a sweep, measured in a process of its own."""
+"""One size of a sweep, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy as np
 from .points import Point
 from .sweeps import SWEEPS, Sweep
 
-#: Seconds of runs that are enough where a run is short.
+#: Seconds of runs that are enough for short runs.
 _ENOUGH = 0.5
 
 
 def measured(key: str, size: int, device: str | None, runs: int, limit: float) -> Point:
-    """`measure` in a new process. What fails there, or takes longer than ``limit`` seconds, is a
-    point with a failure."""
+    """`measure` in a new process. A failure there, or more than ``limit`` seconds, is a point with
+    a failure."""
     command = [sys.executable, "-m", "bench.scaling.measure", key, str(size), str(runs),
                *([device] if device else [])]
     failed = Point(size, SWEEPS[key].multiply_adds(size))

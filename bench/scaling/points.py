@@ -1,11 +1,11 @@
-"""What was measured at each size, and where the time jumps: pure functions over plain data."""
+"""The measurements at each size, and the jumps of the time: pure functions over plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: A size at which a multiply-add takes so many times as long as at the next smaller one is a cliff.
+#: A size is a cliff where a multiply-add takes this many times as long as at the next smaller size.
 CLIFF = 1.5
 
 
@@ -44,8 +44,9 @@ class Cliff:
 
 
 def cliffs(points: Sequence[Point], by: str, limit: float = CLIFF) -> list[Cliff]:
-    """Where a multiply-add takes more than ``limit`` times as long as at the next smaller size with
-    figures. That it takes less, as the cost of starting a run is spread over more, is no cliff."""
+    """The sizes at which a multiply-add takes more than ``limit`` times as long as at the next
+    smaller size with figures. A shorter time is not a cliff: the cost of starting a run is spread
+    over more multiply-adds."""
     measured = sorted((p for p in points if not p.failure), key=lambda point: point.size)
     steps = [
         Cliff(before, point, point.each(by) / before.each(by))

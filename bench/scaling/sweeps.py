@@ -29,7 +29,7 @@ def _bert(context: Any, tokens: int) -> Any:
     return builder.build(classic.bert(LAYERS, tokens)(builder))
 
 
-#: Between the powers of two lie sizes that tiles and vectors don't divide.
+#: Between the powers of two are sizes that tiles and vectors don't divide.
 SWEEPS: Mapping[str, Sweep] = {
     "tokens": Sweep(
         "BERT, 2 layers: sequence length", "tokens",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.drivers import require_vulkan
-from webnn_vk.codegen.compiler import find_compiler, find_knowing
+from webnn_vk.codegen.compiler import find_compiler, find_supporting
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
@@ -56,7 +56,7 @@ def templates(**texts: str) -> Iterator[None]:
 def compile_spec(spec: KernelSpec) -> bytes:
     """The module of a spec, without shader archive and cache. Skips the test without a compiler."""
     newer = spec.target == MATRIX2_TARGET
-    compiler = find_knowing(MATRIX2_EXTENSION, spec.target) if newer else find_compiler()
+    compiler = find_supporting(MATRIX2_EXTENSION, spec.target) if newer else find_compiler()
     if compiler is None:
         pytest.skip(f"no GLSL compiler for {spec.target} on this machine")
     (result,) = compiler.compile([Source(render(spec), spec.template, spec.target)])

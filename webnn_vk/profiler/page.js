@@ -111,8 +111,8 @@ const rate = (count, kernel) => kernel.seconds > 0 ? count * kernel.runs / kerne
 const columns = [
   ["share", kernel => kernel.total, kernel => percent(kernel.total / total)],
   ["a run", kernel => kernel.seconds / kernel.runs, kernel => time(kernel.seconds / kernel.runs)],
-  ["runs", kernel => kernel.runs, kernel => kernel.runs < kernel.all
-    ? `${kernel.runs} of ${kernel.all}` : String(kernel.runs)],
+  ["runs", kernel => kernel.runs, kernel => kernel.runs < kernel.graph_runs
+    ? `${kernel.runs} of ${kernel.graph_runs}` : String(kernel.runs)],
   ["operators", kernel => kernel.operators, kernel => kernel.operators],
   ["device", kernel => kernel.device, kernel => kernel.device],
   ["kernel", kernel => kernel.kernel, kernel => `${kernel.kernel} ${kernel.variant}`],
@@ -261,7 +261,7 @@ function memory() {
   }
   const names = data.names[choice.value || 0];
   const live = new Array(about.lines).fill(0);
-  about.blocks.forEach(([block, offset, size, first, end], i) => {
+  about.blocks.forEach(({block, offset, size, first, last: end}, i) => {
     const at = about.bases[block] + offset;
     for (let line = first; line <= end; line++) live[line] += size;
     put(svg, "rect", {x: px(first), y: py(at + size), width: Math.max(px(end + 1) - px(first), 1),
@@ -277,20 +277,16 @@ function memory() {
 }
 choice.onchange = memory;
 
-for (const sum of data.sums) {
+for (const [name, count, seconds, about] of data.sums) {
   const row = find("sums").insertRow();
-  cell(cell(row, "td", sum.name), "small", sum.about);
-  cell(row, "td", `${sum.count} ×`, "number");
-  cell(row, "td", sum.count ? time(sum.seconds / sum.count) : "", "number");
-  cell(row, "td", time(sum.seconds), "number");
+  cell(cell(row, "td", name), "small", about);
+  cell(row, "td", `${count} ×`, "number");
+  cell(row, "td", count ? time(seconds / count) : "", "number");
+  cell(row, "td", time(seconds), "number");
 }
 // -- graph: as it ran, and between passes where it was recorded
-if (data.graphs.length) {
-  find("legend").innerHTML = data.legend;
-  panel(find("drawn"), data.graphs);
-} else {
-  find("drawn").textContent = data.notdrawn;
-}
+if (data.graphs.length) panel(find("drawn"), data.graphs);
+else find("drawn").textContent = data.notdrawn;
 
 function draw() { timeline(); roofline(); memory(); }
 addEventListener("resize", draw);

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from webnn_vk.support.formatting import duration
 
 from .pictures import Picture, PicturesUnavailable, of_program
-from .pictures.page import drawn, filled, legend_html
-from .pictures.svg import resource
+from .pictures.page import drawn
+from .pictures.svg import templates
 from .report import ProfileReport, Recorded, title_of
 
 #: The number of timeline slices in a page; longer profiles are cut.
@@ -29,8 +30,7 @@ def page(
 ) -> str:
     """The page's text. ``passes``: pictures of a graph before and after each pass."""
     data = {**contents(found, report), **_graphs(found, passes)}
-    return filled("profile", resource("page.html"), data, script=resource("page.js"),
-                  css=resource("page.css"))
+    return templates().get_template("page.html").render(kind="profile", data=data)
 
 
 def _graphs(
@@ -38,65 +38,40 @@ def _graphs(
 ) -> dict[str, Any]:
     """The graphs that ran, with the shares of their kernels, then the graphs between passes."""
     seconds: list[dict[int, float]] = [defaultdict(float) for _ in found.programs]
-    for one in found.kernels:
-        seconds[one.graph][one.line] += one.end - one.start
-    for one, last in found.measured_hosts():
+    totals = [0.0] * len(found.programs)
+    for one in found.measured_slices():
+        totals[one.graph] += one.seconds
         # Successive CPU steps are timed together, so their separate times are unknown.
-        if one.line == last:
-            seconds[one.graph][last] += one.end - one.start
+        if one.last in (None, one.line):
+            seconds[one.graph][one.line] += one.seconds
     ran = [
         of_program(program, f"graph {n}, as it ran" if n else "as it ran", found.lines[n],
-                   seconds[n], _total(found, n))
+                   seconds[n], totals[n])
         for n, program in enumerate(found.programs)
     ]
     try:
         graphs = drawn([*((picture, picture) for picture in ran), *passes])
     except PicturesUnavailable as error:
-        return {"graphs": [], "notdrawn": str(error), "legend": ""}
-    return {"graphs": graphs, "notdrawn": "No graph ran.", "legend": legend_html()}
-
-
-def _total(found: Recorded, graph: int) -> float:
-    """The seconds of everything that ran for a graph."""
-    slices = [*found.kernels, *(one for one, _ in found.measured_hosts())]
-    return sum(one.end - one.start for one in slices if one.graph == graph)
+        return {"graphs": [], "notdrawn": str(error)}
+    return {"graphs": graphs, "notdrawn": "No graph ran."}
 
 
 def contents(found: Recorded, report: ProfileReport) -> dict[str, Any]:
     """The contents of the page besides the graphs, as plain data; times in seconds."""
-    roofline = report.roofline
     return {
-        "device": report.device, "facts": _facts(report), "seconds": report.seconds,
-        "runs": report.runs, "measured": report.measured,
-        "roofline": roofline and {"flops": roofline.flops, "bandwidth": roofline.bandwidth},
+        **asdict(report), "facts": _facts(report),
         "kernels": [
-            {
-                "graph": k.graph, "line": k.line,
-                "operators": title_of(k.operators), "device": k.device,
-                "kernel": k.kernel, "variant": k.variant, "runs": k.runs, "all": k.graph_runs,
-                "seconds": k.seconds, "total": k.total, "flops": k.flops, "bytes": k.bytes,
-                "roof": k.share_of(roofline),
-            }
+            {**asdict(k), "operators": title_of(k.operators), "roof": k.share_of(report.roofline)}
             for k in report.kernels
         ],
         "sums": [
-            *[{"name": h.name, "count": h.count, "seconds": h.seconds,
-               "about": _ABOUT.get(h.name, "")} for h in report.host],
-            *[{"name": t.kind, "count": t.count, "seconds": t.seconds,
-               "about": f"{t.bytes / 1e6:.3f} MB, time on the device"} for t in report.transfers],
+            *[(h.name, h.count, h.seconds, _ABOUT.get(h.name, "")) for h in report.host],
+            *[(t.kind, t.count, t.seconds, f"{t.bytes / 1e6:.3f} MB, time on the device")
+              for t in report.transfers],
         ],
         "rows": _rows(found),
-        "memory": [
-            {
-                "arena": m.arena, "weights": m.weights, "lines": m.lines,
-                "bases": _bases(m.blocks),
-                "blocks": [[b.block, b.offset, b.size, b.first, b.last] for b in m.blocks],
-            }
-            for m in report.memory
-        ],
-        "names": [
-            [title_of(line.operators) for line in lines] for lines in found.lines
-        ],
+        "memory": [{**asdict(m), "bases": _bases(m.blocks)} for m in report.memory],
+        "names": [[title_of(line.operators) for line in lines] for lines in found.lines],
     }
 
 
@@ -144,11 +119,11 @@ def _rows(found: Recorded) -> list[dict[str, Any]]:
         ]),
         ("CPU steps", _ABOUT["CPU steps"], [
             [s.start, s.end, title_of(line.operators), line.kernel]
-            for s, last in found.hosts for line in [found.host_line(s.graph, s.line, last)]
+            for s in found.hosts for line in [found.line_of(s)]
         ]),
         ("kernels", "kernels at work on the device", [
             [s.start, s.end, title_of(line.operators), line.kernel]
-            for s in found.kernels for line in [found.lines[s.graph][s.line]]
+            for s in found.kernels for line in [found.line_of(s)]
         ]),
         ("transfers", "copies to, from and on the device", [
             [start, end, f"{kind} {size} bytes", kind] for kind, size, start, end in found.transfers

@@ -232,13 +232,20 @@ def cells(kernel: KernelTime, report: ProfileReport) -> tuple[str, ...]:
 # -- making it ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Slice:
-    """One execution of a line of a report, from ``start`` to ``end`` in seconds of the profile."""
+    """One execution of a line of a report, from ``start`` to ``end`` in seconds of the profile.
+    ``last``: the last line, for CPU steps, of which several are timed together."""
 
     run: int
     graph: int
     line: int
     start: float
     end: float
+    last: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
 
 
 @dataclass
@@ -255,8 +262,8 @@ class Recorded:
     runs: list[Run]
     batches: list[BatchTimes]
     kernels: list[Slice] = field(default_factory=list)
-    #: CPU steps, each with the number of its last line.
-    hosts: list[tuple[Slice, int]] = field(default_factory=list)
+    #: CPU steps.
+    hosts: list[Slice] = field(default_factory=list)
     #: (kind, bytes, start, end)
     transfers: list[tuple[str, int, float, float]] = field(default_factory=list)
     #: The programs by number of graph.
@@ -267,13 +274,16 @@ class Recorded:
     overhead: float = 0.0
     stamp_seconds: float = 0.0
 
-    def measured_hosts(self) -> Iterator[tuple[Slice, int]]:
-        """The CPU steps of runs whose kernels were timed."""
-        return (host for host in self.hosts if self.runs[host[0].run].measured)
+    def measured_slices(self) -> Iterator[Slice]:
+        """The kernels and CPU steps of runs whose kernels were timed."""
+        yield from self.kernels
+        yield from (host for host in self.hosts if self.runs[host.run].measured)
 
-    def host_line(self, graph: int, first: int, last: int) -> ReportLine:
-        """Several lines of CPU steps as one line."""
-        lines = self.lines[graph][first : last + 1]
+    def line_of(self, one: Slice) -> ReportLine:
+        """The line that was executed. Several CPU steps are one line."""
+        if one.last is None:
+            return self.lines[one.graph][one.line]
+        lines = self.lines[one.graph][one.line : one.last + 1]
         names = tuple(name for line in lines for name in line.operators)
         kernels = Counter(line.kernel for line in lines if line.kernel != "copy")
         kernel = " + ".join(kernels) or "copy"
@@ -340,12 +350,10 @@ def _places(program: Program) -> list[list[int]]:
     return places
 
 
-def _host_slice(
-    host: HostRun, places: Sequence[Sequence[int]], begin: float
-) -> tuple[Slice, int]:
+def _host_slice(host: HostRun, places: Sequence[Sequence[int]], begin: float) -> Slice:
     lines = [n for part in places for n in part] if host.segment < 0 else places[host.segment]
     first, last = (lines[0], lines[-1]) if lines else (0, -1)
-    return Slice(host.run, host.program, first, host.start - begin, host.end - begin), last
+    return Slice(host.run, host.program, first, host.start - begin, host.end - begin, last)
 
 
 def _memory(program: Program, report: Any) -> GraphMemory:
@@ -380,21 +388,16 @@ def report_of(found: Recorded) -> ProfileReport:
 
 def _kernel_times(found: Recorded) -> Iterator[KernelTime]:
     measured = Counter(run.program for run in found.runs if run.measured)
-    device: dict[tuple[int, int], list[float]] = {}
-    for one in found.kernels:
-        device.setdefault((one.graph, one.line), []).append(one.end - one.start)
-    host: dict[tuple[int, int, int], list[float]] = {}
-    for one, last in found.measured_hosts():
-        host.setdefault((one.graph, one.line, last), []).append(one.end - one.start)
-    timed = [(graph, number, found.lines[graph][number], taken)
-             for (graph, number), taken in device.items()]
-    timed += [(graph, first if first == last else -1, found.host_line(graph, first, last), taken)
-              for (graph, first, last), taken in host.items()]
-    for graph, number, line, taken in timed:
-        runs, seconds = found.counts[graph], sum(taken)
+    executed: dict[tuple[int, int, int | None], list[Slice]] = {}
+    for one in found.measured_slices():
+        executed.setdefault((one.graph, one.line, one.last), []).append(one)
+    for (graph, first, last), slices in executed.items():
+        line, runs = found.line_of(slices[0]), found.counts[graph]
+        seconds = sum(one.seconds for one in slices)
         yield KernelTime(
-            graph, number, line.operators, line.device, line.kernel, line.variant, line.groups,
-            len(taken), seconds, line.flops, line.bytes, runs, seconds * runs / measured[graph],
+            graph, first if last in (None, first) else -1, line.operators, line.device, line.kernel,
+            line.variant, line.groups, len(slices), seconds, line.flops, line.bytes, runs,
+            seconds * runs / measured[graph],
         )
 
 

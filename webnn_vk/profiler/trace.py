@@ -49,12 +49,12 @@ def _slices(found: Recorded) -> Iterator[dict[str, Any]]:
                    "args": {"waited_us": round((run.begun - run.queued) * 1e6, 3)}}
     for batch in found.batches:
         yield _slice(2, f"put together {batch.works} works", "host", batch.begun, batch.submitted)
-    for one, last in found.hosts:
-        line = found.host_line(one.graph, one.line, last)
+    for one in found.hosts:
+        line = found.line_of(one)
         yield _slice(3, _title(line), "cpu", one.start, one.end, run=one.run, kernel=line.kernel,
                      variant=line.variant)
     for one in found.kernels:
-        line = found.lines[one.graph][one.line]
+        line = found.line_of(one)
         yield _slice(
             4, _title(line), "kernel", one.start, one.end, run=one.run, line=one.line,
             kernel=line.kernel, variant=line.variant, groups=line.groups, flops=line.flops,

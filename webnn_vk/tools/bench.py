@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.support.formatting import duration
 
 from . import ToolError
-from .models import SAVED, OpenedModel, need_packages, onnx_package
-from .output import emit, facts, size, table, working
-from .running import Options, Ready, Tensors, ready
+from .models import OpenedModel, need_packages, onnx_package
+from .output import emit, facts, size, table
+from .running import LoadedModel, Options, Tensors, loaded
 
 #: Runs before the measured ones, while the driver compiles, caches fill and clocks rise.
 WARM_UP = 2
@@ -52,9 +52,10 @@ def timings(engine: str, seconds: Sequence[float], per_second: float, **more: An
 def bench(options: Options, runs: int | None, seconds: float, compare: str | None) -> None:
     """Measure and print. ``runs``: how many; by default as many as fit into ``seconds``."""
     need_packages(options.model, *(("cpu",) if compare is not None else ()))
-    with working("building the model") as bar, ready(options) as model:
+    with loaded(options) as model:
+        bar = model.bar
         engines: dict[str, Callable[[], Any]] = {}
-        tensors = Tensors(model.context, model.model.graph)
+        tensors = Tensors(model.context, model.graph)
 
         def ours() -> dict[str, np.ndarray]:
             tensors.write(model.feeds)
@@ -63,14 +64,14 @@ def bench(options: Options, runs: int | None, seconds: float, compare: str | Non
 
         engines["webnn_vk"] = ours
         if compare is not None:
-            engines[compare] = onnxruntime_of(options, model)
+            engines[compare] = onnxruntime_of(model)
         bar.begin("warming up")
         results = {name: run() for name, run in engines.items() for _ in range(WARM_UP)}
         latencies = alternate(engines, runs, seconds, bar)
         bar.begin("measuring throughput")
         count = max(1, min(QUEUED, round(seconds / np.median(latencies["webnn_vk"]))))
         rate = throughput(tensors, count)
-        flops = executable_of(model.model.graph).cost.flops
+        flops = executable_of(model.graph).cost.flops
         rows = [timings("webnn_vk", latencies["webnn_vk"], rate, memory=model.memory(),
                         gflops=flops * rate / 1e9)]
         difference = None
@@ -78,7 +79,7 @@ def bench(options: Options, runs: int | None, seconds: float, compare: str | Non
             taken = latencies[compare]
             rows.append(timings(compare, taken, len(taken) / sum(taken)))
             difference = largest_difference(results["webnn_vk"], results[compare])
-        _print(options, model, rows, difference)
+        _print(model, rows, difference)
 
 
 def alternate(
@@ -110,10 +111,10 @@ def throughput(tensors: Tensors, count: int) -> float:
     return count / (time.perf_counter() - start)
 
 
-def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.ndarray]]:
+def onnxruntime_of(model: LoadedModel) -> Callable[[], dict[str, np.ndarray]]:
     """A function that runs the model by ONNX Runtime on the CPU on the same inputs: the file
     itself, or the exported graph of another model. ``ToolError`` where that is impossible."""
-    if options.model.startswith(SAVED):
+    if model.opened.kind == "cache":
         raise ToolError(
             "--compare: a saved graph holds kernels, not the operators that ONNX Runtime needs"
         )
@@ -121,8 +122,8 @@ def onnxruntime_of(options: Options, model: Ready) -> Callable[[], dict[str, np.
         import onnxruntime
     except ImportError as error:  # installed, but broken
         raise ToolError(f"--compare: onnxruntime can't be imported: {error}") from None
-    opened = model.model
-    source: Any = options.model
+    opened = model.opened
+    source: Any = model.options.model
     if opened.kind != "onnx":
         source = onnx_package().export(opened.graph).SerializeToString()
     try:
@@ -171,19 +172,17 @@ def largest_difference(
     return largest
 
 
-def _print(
-    options: Options, model: Ready, rows: Sequence[Timings], difference: float | None
-) -> None:
-    title, report = model.model.title, model.model.graph.report()
-    if options.json:
+def _print(model: LoadedModel, rows: Sequence[Timings], difference: float | None) -> None:
+    report = model.report
+    if model.options.json:
         emit({
-            "model": title, "device": model.device, "build_seconds": model.build_seconds,
-            "flops": executable_of(model.model.graph).cost.flops,
+            "model": model.title, "device": model.device, "build_seconds": model.build_seconds,
+            "flops": executable_of(model.graph).cost.flops,
             "arena_bytes": report.arena_bytes, "weight_bytes": report.weight_bytes,
-            "engines": [asdict(row) for row in rows], "largest_difference": difference,
+            "engines": rows, "largest_difference": difference,
         })
         return
-    facts([("Device", model.device), ("Model", f"{title}: {report.summary}"),
+    facts([("Device", model.device), ("Model", f"{model.title}: {report.summary}"),
            ("Build", duration(model.build_seconds))])
     print()
     head = ("engine", "runs", "median", "p10", "p90", "fastest", "runs/s", "GFLOP/s", "memory")

@@ -27,6 +27,13 @@ def _folder() -> Path | None:
         raise ToolError(str(error)) from None
 
 
+def _folder_to(use: str) -> Path:
+    folder = _folder()
+    if folder is None:
+        raise ToolError(f"the cache is off: there is nothing to {use}")
+    return folder
+
+
 def _graphs() -> SavedGraphs:
     folder = _folder()
     return SavedGraphs(None if folder is None else folder / "graphs", None, __version__)
@@ -72,9 +79,7 @@ def show(as_json: bool) -> None:
 
 def verify(as_json: bool) -> int:
     """Read every file and print the damaged ones; the exit status is 1 if there are any."""
-    folder = _folder()
-    if folder is None:
-        raise ToolError("the cache is off: there is nothing to verify")
+    folder = _folder_to("verify")
     shaders = [path.name for path in damaged_entries(folder)]
     try:
         graphs = _graphs().damaged()
@@ -113,9 +118,7 @@ def _remove(path: Path) -> bool:
 
 def clear(only: str | None, as_json: bool) -> None:
     """Remove shaders, saved graphs and tuned schedules, or ``only`` one kind."""
-    folder = _folder()
-    if folder is None:
-        raise ToolError("the cache is off: there is nothing to clear")
+    folder = _folder_to("clear")
     removed = dict.fromkeys(KINDS, 0)
     try:
         if only in (None, "shaders"):

@@ -7,23 +7,16 @@ from collections import Counter
 from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
-from .devices import open_context
 from .models import UnsupportedModel
-from .output import emit, facts, table, working
-from .running import Options, open_as_given
-
-
-def _report(options: Options) -> tuple[str, str, GraphReport]:
-    """Device, title and report of the model's graph."""
-    with working("building the model"), open_context(options.device) as context:
-        model = open_as_given(options, context)
-        return str(context.device_info), model.title, model.graph.report()
+from .output import emit, facts, table
+from .running import Options, loaded
 
 
 def check(options: Options) -> int:
     """Print where each operator runs; the exit status is 1 where the model is not supported."""
     try:
-        device, title, report = _report(options)
+        with loaded(options) as model:
+            report = model.report
     except UnsupportedModel as error:
         problems = error.problems
         if options.json:
@@ -39,7 +32,7 @@ def check(options: Options) -> int:
     on_cpu = [step for step in report.steps if step.device == "cpu"]
     if options.json:
         emit({
-            "model": title, "device": device, "supported": True, "problems": [],
+            "model": model.title, "device": model.device, "supported": True, "problems": [],
             "steps": {name: report.count(name) for name in ("vulkan", "cpu")},
             "operators": [
                 {"operator": name, "vulkan": count["vulkan"], "cpu": count["cpu"]}
@@ -49,7 +42,7 @@ def check(options: Options) -> int:
             "folded": len(report.folded),
         })
         return 0
-    facts([("Device", device), ("Model", f"{title}: all operators are supported"),
+    facts([("Device", model.device), ("Model", f"{model.title}: all operators are supported"),
            ("Steps", report.summary)])
     print()
     table(("operator", "Vulkan", "CPU"), [

@@ -24,7 +24,7 @@ from webnn_vk.examples.weights import is_installed
 from webnn_vk.support import packages
 
 from . import ToolError
-from .devices import open_context, vulkan_problem
+from .devices import device_title, open_context
 from .output import Steps, emit, working
 
 QUESTION = "What helps against a headache?"
@@ -130,10 +130,8 @@ def run(
     texts = [*sentences, question]
     with open_context(device) as context:
         on_vulkan = context.device_info.is_vulkan
-        problem = None if on_vulkan else vulkan_problem()
-        where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
         if not as_json:
-            print(f"Device    {where}", flush=True)
+            print(f"Device    {device_title(context)}", flush=True)
         with working("encoding", _step_count(model, texts) * (2 if on_vulkan else 1)) as bar:
             measured = measure(context, model, texts, bar)
             reference = None

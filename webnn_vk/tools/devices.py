@@ -27,6 +27,12 @@ def vulkan_problem() -> str | None:
     return "; ".join(reasons) or "no Vulkan device found"
 
 
+def device_title(context: webnn_vk.MLContext) -> str:
+    """The device of a context; for the CPU device also why there is no Vulkan device."""
+    problem = None if context.device_info.is_vulkan else vulkan_problem()
+    return f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
+
+
 def open_context(device: str | None = None, **changes: Any) -> Any:
     """An `MLContext` on the device with this index or part of a name, on "vulkan" (any, GPUs before
     software) or on "cpu"; by default on the device that `create_context()` takes. ``changes``:

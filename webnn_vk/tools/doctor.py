@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import webnn_vk
@@ -254,7 +254,7 @@ def report(as_json: bool) -> int:
     """Print the findings; the exit status: 0, or 1 when something is wrong."""
     found = examine()
     if as_json:
-        emit({"runs_on": runs_on(found), **asdict(found)})
+        emit({"runs_on": runs_on(found), **vars(found)})
     else:
         print(text(found))
     return int(bool(found.problems))

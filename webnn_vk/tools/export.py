@@ -7,10 +7,9 @@ from pathlib import Path
 from webnn_vk.support.errors import DOMException
 
 from . import ToolError
-from .devices import open_context
 from .models import SAVED, need_packages, onnx_package
-from .output import emit, size, working, writing
-from .running import Options, open_as_given
+from .output import emit, size, writing
+from .running import Options, loaded
 
 
 def export(options: Options, target: str, opset: int | None) -> None:
@@ -25,13 +24,12 @@ def export(options: Options, target: str, opset: int | None) -> None:
         raise ToolError("--opset is only for .onnx files")
     by_target = {".onnx": ("onnx",), ".webnn": ("weights",)}.get(suffix, ())
     need_packages(options.model, *(() if saving else by_target))
-    with working("building the model") as bar, open_context(options.device) as context:
-        model = open_as_given(options, context)
-        bar.begin("writing")
+    with loaded(options) as model:
+        model.bar.begin("writing")
         try:
             with writing(target):
                 if saving:
-                    context.save_graph(target.removeprefix(SAVED), model.graph).result()
+                    model.context.save_graph(target.removeprefix(SAVED), model.graph).result()
                     written: list[Path] = []
                 elif suffix == ".onnx":
                     onnx_package().export(model.graph, target, opset=opset)

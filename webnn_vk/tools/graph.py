@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.compiler.program import GraphReport
 from webnn_vk.compiler.program.compile import PASSES
 from webnn_vk.profiler.pictures import PassPictures, Picture, of_program, page, svg
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.errors import nearest, sanitize
 
 from . import ToolError
-from .devices import open_context
 from .models import need_packages
-from .output import emit, facts, table, working, writable, writing
-from .running import Options, open_as_given
+from .output import emit, facts, table, writable, writing
+from .running import LoadedModel, Options, loaded
 
 
 def graph(
@@ -30,23 +27,21 @@ def graph(
     written = writable((svg_file, (".svg",)), (html_file, (".html", ".htm")))
     _check_pass(name)
     need_packages(options.model, *(("pictures",) if written else ()))
-    with working("building the model") as bar, open_context(options.device) as context:
-        with PassPictures(context_state(context)) as seen:
-            model = open_as_given(options, context)
-        device, title, report = str(context.device_info), model.title, model.graph.report()
+    with loaded(options, with_passes=True) as model:
+        seen = model.passes
         kernels = of_program(executable_of(model.graph).program, "kernels")
         if svg_file is not None:
-            bar.begin("drawing")
+            model.bar.begin("drawing")
             pictures = (kernels,) if name is None else _around(seen, name, options.model)
             with writing(svg_file):
                 svg_file.write_text(svg(*pictures, fold=fold), encoding="utf-8")
         if html_file is not None:
-            bar.begin("drawing")
+            model.bar.begin("drawing")
             pairs = [*seen.all(), (kernels, kernels)]
-            text = page(f"{title} on {device}", report.summary, pairs)
+            text = page(f"{model.title} on {model.device}", model.report.summary, pairs)
             with writing(html_file):
                 html_file.write_text(text, encoding="utf-8")
-    _print(options, device, title, report, seen.passes, written)
+    _print(model, written)
 
 
 def _check_pass(name: str | None) -> None:
@@ -72,22 +67,18 @@ def _around(seen: PassPictures, name: str, model: str) -> tuple[Picture, Picture
     return before, after
 
 
-def _print(
-    options: Options, device: str, title: str, report: GraphReport, passes: Sequence[str],
-    written: Sequence[Path],
-) -> None:
-    lines = [*report.setup, *report.lines]
-    if options.json:
+def _print(model: LoadedModel, written: Sequence[Path]) -> None:
+    report, passes = model.report, model.passes.passes
+    if model.options.json:
         emit({
-            "model": title, "device": device, "summary": report.summary,
+            "model": model.title, "device": model.device, "summary": report.summary,
             "folded": report.folded, "passes": passes,
-            "setup": [line_data(line) for line in report.setup],
-            "lines": [line_data(line) for line in report.lines],
+            "setup": report.setup, "lines": report.lines,
             "written": [str(path) for path in written],
         })
         return
-    facts([("Device", device), ("Model", f"{title}: {report.summary}")])
-    if not lines:
+    facts([("Device", model.device), ("Model", f"{model.title}: {report.summary}")])
+    if not report.lines and not report.setup:
         print("\nNothing runs: everything was computed at build time")
     else:
         _lines("Each run:", report.lines)
@@ -99,15 +90,6 @@ def _print(
         print(f"\nPasses that changed something: {', '.join(passes[1:])}")
     for path in written:
         print(f"Written   {path}")
-
-
-def line_data(line: Any) -> dict[str, Any]:
-    """A line of the report for JSON."""
-    return {
-        "operators": line.operators, "device": line.device, "kernel": line.kernel,
-        "variant": line.variant, "groups": line.groups, "flops": line.flops, "bytes": line.bytes,
-        "reason": line.reason,
-    }
 
 
 def _lines(title: str, lines: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from webnn_vk.examples.weights import WeightsError
 
 from . import ToolError
 from .demo import need_with_weights
-from .devices import open_context, vulkan_problem
+from .devices import device_title, open_context
 from .output import emit, working, writable, writing
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def run(
         raise ToolError(str(error)) from None
     check_target(target, source)
     with open_context(device) as context:
-        problem = None if context.device_info.is_vulkan else vulkan_problem()
-        where = f"{context.device_info}" + f"; no Vulkan device: {problem}" * bool(problem)
         if not as_json:
-            print(f"Device    {where}", flush=True)
+            print(f"Device    {device_title(context)}", flush=True)
             print(f"Image     {source}, {image.width} × {image.height} pixels\n", flush=True)
         with working("reading", BATCHES) as bar:
             reader = make_reader(context, bar.step)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def emit(data: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON has no form for: NumPy's numbers, sets, paths."""
+    """Values that JSON has no form for: records, NumPy's numbers, sets, paths."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, frozenset)):

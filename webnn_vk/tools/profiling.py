@@ -8,11 +8,14 @@ from pathlib import Path
 from webnn_vk.profiler.report import HEAD, cells
 from webnn_vk.support.formatting import duration
 
-from .output import emit, facts, table, working, writable, writing
-from .running import Options, Tensors, ready
+from .output import emit, facts, table, writable, writing
+from .running import Options, Tensors, loaded
 
 #: Runs before the profiled ones.
 WARM_UP = 2
+#: Fields of the report that are numbers.
+SUMS = ("runs", "every", "measured", "overhead", "stamp_seconds", "seconds", "kernel_seconds",
+        "host_seconds")
 
 
 def profile(
@@ -20,9 +23,8 @@ def profile(
 ) -> None:
     """Run the model, with inputs written and outputs read, and print where the time was spent."""
     written = writable((html, (".html", ".htm")), (trace, (".json",)))
-    with_passes = html is not None
-    with working("building the model") as bar, ready(options, with_passes) as model:
-        tensors = Tensors(model.context, model.model.graph)
+    with loaded(options, with_passes=html is not None) as model:
+        tensors, bar = Tensors(model.context, model.graph), model.bar
 
         def run() -> None:
             tensors.write(model.feeds)
@@ -38,10 +40,9 @@ def profile(
             for _ in range(runs):
                 run()
                 bar.step()
-        device, title = model.device, model.model.title
     if html is not None:
         with writing(html):
-            html.write_text(found.html(model.passes), encoding="utf-8")
+            html.write_text(found.html(model.passes.all()), encoding="utf-8")
     if trace is not None:
         with writing(trace):
             found.save_trace(trace)
@@ -49,20 +50,16 @@ def profile(
     if options.json:
         roofline = report.roofline
         emit({
-            "model": title, "device": device, "runs": report.runs, "every": report.every,
-            "measured": report.measured, "overhead": report.overhead,
-            "stamp_seconds": report.stamp_seconds, "seconds": report.seconds,
-            "kernel_seconds": report.kernel_seconds, "host_seconds": report.host_seconds,
-            "roofline": roofline and asdict(roofline),
+            "model": model.title, "device": model.device,
+            **{name: getattr(report, name) for name in SUMS}, "roofline": roofline,
             "kernels": [
                 {**asdict(k), "share_of_roofline": k.share_of(roofline)} for k in report.kernels
             ],
-            "host": [asdict(h) for h in report.host],
-            "transfers": [asdict(t) for t in report.transfers],
+            "host": report.host, "transfers": report.transfers,
             "written": [str(path) for path in written],
         })
         return
-    facts([("Device", device), ("Model", title)])
+    facts([("Device", model.device), ("Model", model.title)])
     print()
     table(HEAD, [cells(kernel, report) for kernel in report.kernels],
           right=("share", "a run", "runs", "GFLOP/s", "GB/s", "of roof"))

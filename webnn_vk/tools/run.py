@@ -13,8 +13,8 @@ from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import duration
 
 from . import ToolError
-from .output import emit, facts, table, working, writable, writing
-from .running import Options, ready
+from .output import emit, facts, table, writable, writing
+from .running import Options, loaded
 
 #: How many of the largest elements are shown, and the largest vectors for which they are.
 _TOP, _CLASSES = 5, 100_000
@@ -24,24 +24,25 @@ def run(options: Options, output: Path | None, top: bool) -> None:
     """Run the model once and print its outputs. ``output``: a file for the arrays."""
     if output is not None:
         check_output(output)
-    with working("building the model") as bar, ready(options) as model:
-        bar.begin("running")
+    with loaded(options) as model:
+        feeds = model.feeds
+        model.bar.begin("running")
         start = time.perf_counter()
-        results = model.context.compute(model.model.graph, model.feeds)
+        results = model.context.compute(model.graph, feeds)
         seconds = time.perf_counter() - start
-        inputs = [described(n, a) for n, a in {**model.feeds, **model.model.bound}.items()]
-        device, title, build = model.device, model.model.title, model.build_seconds
-        summary = model.model.graph.report().summary
+    inputs = [described(n, a) for n, a in {**feeds, **model.opened.bound}.items()]
     if output is not None:
         write(output, results)
     outputs = [described(name, array) for name, array in results.items()]
     if options.json:
         emit({
-            "model": title, "device": device, "build_seconds": build, "run_seconds": seconds,
-            "inputs": inputs, "outputs": outputs, "written": output and str(output),
+            "model": model.title, "device": model.device, "build_seconds": model.build_seconds,
+            "run_seconds": seconds, "inputs": inputs, "outputs": outputs,
+            "written": output and str(output),
         })
         return
-    facts([("Device", device), ("Model", f"{title}: {summary}"), ("Build", duration(build)),
+    facts([("Device", model.device), ("Model", f"{model.title}: {model.report.summary}"),
+           ("Build", duration(model.build_seconds)),
            ("Run", f"{duration(seconds)}, the first: inputs written, outputs read")])
     print()
     head = ("", "name", "type", "shape", "min", "max", "mean", "not finite")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from webnn_vk.compiler.types.data_types import MLTensorDescriptor
-from webnn_vk.profiler.pictures import PassPictures, Picture
+from webnn_vk.profiler.pictures import PassPictures
 from webnn_vk.runtime.context_state import context_state
+from webnn_vk.support.cached_property import cached_property
 
 from .devices import open_context
 from .inputs import Given, ImageScale, feeds, named
 from .models import OpenedModel, open_model
+from .output import Steps, working
 
 if TYPE_CHECKING:
     from webnn_vk.api.context import MLContext
@@ -38,20 +40,26 @@ class Options:
 
 
 @dataclass
-class Ready:
-    """A model on a context with its inputs. ``build_seconds``: the time to open and build the
-    model; ``passes``: pictures before and after each pass, if requested."""
+class LoadedModel:
+    """A model on a context. ``build_seconds``: the time to open and build it; ``bar``: the progress
+    of the command; ``passes``: its graph after each pass, if requested."""
 
+    options: Options
     context: MLContext
-    model: OpenedModel
-    feeds: dict[str, np.ndarray]
+    opened: OpenedModel
     build_seconds: float
-    passes: list[tuple[Picture, Picture]] = field(default_factory=list)
+    bar: Steps
+    passes: PassPictures
 
-    @property
-    def device(self) -> str:
-        """The device as text."""
-        return str(self.context.device_info)
+    def __post_init__(self) -> None:
+        self.title, self.graph = self.opened.title, self.opened.graph
+        self.device, self.report = str(self.context.device_info), self.graph.report()
+
+    @cached_property
+    def feeds(self) -> dict[str, np.ndarray]:
+        """An array for each input. ``ToolError`` for arrays that don't fit."""
+        given = named(self.options.inputs, list(self.opened.ports))
+        return feeds(self.graph.inputs, given, self.options.seed, self.options.scale)
 
     def memory(self) -> int:
         """Bytes of tensors, weights and intermediates on the device."""
@@ -59,18 +67,15 @@ class Ready:
 
 
 @contextmanager
-def ready(options: Options, with_passes: bool = False) -> Iterator[Ready]:
-    """Open the model on its device, with inputs. ``with_passes``: with pictures of the passes.
-    ``ToolError`` where that fails."""
-    with open_context(options.device) as context:
+def loaded(options: Options, with_passes: bool = False) -> Iterator[LoadedModel]:
+    """Open the model on its device. ``with_passes``: with pictures of the passes. ``ToolError``
+    where that fails."""
+    with working("building the model") as bar, open_context(options.device) as context:
         start = time.perf_counter()
         seen = PassPictures(context_state(context))
         with seen if with_passes else nullcontext():
-            model = open_as_given(options, context)
-        seconds = time.perf_counter() - start
-        by_name = named(options.inputs, list(model.ports))
-        data = feeds(model.graph.inputs, by_name, options.seed, options.scale)
-        yield Ready(context, model, data, seconds, seen.all())
+            opened = open_as_given(options, context)
+        yield LoadedModel(options, context, opened, time.perf_counter() - start, bar, seen)
 
 
 def open_as_given(options: Options, context: MLContext) -> OpenedModel:

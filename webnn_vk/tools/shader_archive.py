@@ -13,7 +13,7 @@ import jinja2
 import numpy
 
 import webnn_vk
-from webnn_vk.codegen.compiler import find_compiler, find_knowing, knows
+from webnn_vk.codegen.compiler import find_compiler, find_supporting, supports
 from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.render import SHADERS
 from webnn_vk.codegen.spec import KernelSpec
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     (folder,) = arguments
     path = Path(folder) / PACK_PATH.name
     compiler = find_compiler()
-    newest = None if compiler is None else find_knowing(MATRIX2_EXTENSION, MATRIX2_TARGET)
+    newest = None if compiler is None else find_supporting(MATRIX2_EXTENSION, MATRIX2_TARGET)
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
     made_with += ["none" if c is None else c.version for c in (compiler, newest)]
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         path.write_bytes(kept)
         path.chmod(0o644)
     else:
-        matrices = compiler is not None and knows(compiler, MATRIX_EXTENSION)
+        matrices = compiler is not None and supports(compiler, MATRIX_EXTENSION)
         missing = left_out(matrices, newest is not None)
         build_pack(specs(matrices, newest is not None), path, left_out=missing)
         archive_cache.put(key, path.read_bytes())

@@ -18,13 +18,11 @@ from .output import emit, facts, table
 
 def list_templates(as_json: bool) -> None:
     """Print the templates."""
-    about = {name: template_info(name) for name in templates()}
     if as_json:
-        emit([{"template": name, "description": info.description, "options": info.options}
-              for name, info in about.items()])
+        generate("list", ["--json"])
         return
     table(("template", "what it does"), [
-        (name, info.description) for name, info in about.items()
+        (name, template_info(name).description) for name in templates()
     ])
 
 

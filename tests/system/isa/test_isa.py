@@ -173,9 +173,9 @@ GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.tools.shader_archive import catalogue
-from webnn_vk.driver.vulkan.compile_only.device import NullDevice
+from webnn_vk.driver.vulkan.compile_only.device import CompileOnlyDevice
 
-device = NullDevice("NAVI21")
+device = CompileOnlyDevice("NAVI21")
 spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")
 sizes = {"LX": 16, "LY": 16, "TM": 16, "TN": 16, "BK": 16}
 ids, data = spec.pack_constants(sizes)

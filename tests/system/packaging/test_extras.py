@@ -55,7 +55,7 @@ assert open("small.svg").read().startswith("<svg")
 COMPILERS = """
 from webnn_vk.codegen import compiler, store
 assert compiler.find_compiler().version.startswith("glslang ")
-assert compiler.find_knowing(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
+assert compiler.find_supporting(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
 """
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own

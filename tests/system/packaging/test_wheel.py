@@ -70,7 +70,8 @@ def test_templates_are_inside(wheel_files):
     assert "webnn_vk/examples/sentences.txt" in wheel_files
     assert "webnn_vk/examples/sentence_encoder.py" in wheel_files
     assert "webnn_vk/shaders/templates.json" in wheel_files
-    parts = ("graphs.html", "graphs.js", "shell.html", "open.js", "page.css", "page.js", "panel.js")
+    parts = ("graphs.html", "shell.html", "open.js", "page.css", "page.js", "panel.js",
+             "picture.css.j2", "picture.svg.j2")
     assert {f"webnn_vk/profiler/pictures/{name}" for name in parts} <= set(wheel_files)
     parts = ("page.html", "page.css", "page.js")
     assert {f"webnn_vk/profiler/{name}" for name in parts} <= set(wheel_files)

@@ -11,11 +11,11 @@ from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from tests.support.spirv_validator import fault, validator
 from webnn_vk.codegen import spirv_check
-from webnn_vk.codegen.compiler import find_compiler, knows
+from webnn_vk.codegen.compiler import find_compiler, supports
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.compiler.kernels import MATRIX_FEATURES, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
@@ -79,13 +79,13 @@ def test_capabilities() -> None:
     validator()
     needed = {"CooperativeMatrixKHR", "VulkanMemoryModel", "GroupNonUniform"}
     real = _products("float16")[0]
-    assert capabilities(compile_spec(real)) >= needed | {"Float16"}
-    assert "Float16" not in capabilities(compile_spec(_products("float32")[0]))
+    assert info(compile_spec(real)).capabilities >= needed | {"Float16"}
+    assert "Float16" not in info(compile_spec(_products("float32")[0])).capabilities
     emulated = KernelSpec(
         real.template, real.buffers, real.params, real.constants, real.options,
         real.features - MATRIX_FEATURES,
     )
-    assert not capabilities(compile_spec(emulated)) & (needed | {"Float16"})
+    assert not info(compile_spec(emulated)).capabilities & (needed | {"Float16"})
 
 
 def test_the_pack_has_them_where_the_compiler_knows_them() -> None:
@@ -96,11 +96,11 @@ def test_the_pack_has_them_where_the_compiler_knows_them() -> None:
         assert plan(node, NVIDIA)[0].spec in with_matrices - without
 
 
-def test_knows() -> None:
+def test_supports() -> None:
     compiler = find_compiler("process")
     if compiler is None:
         pytest.skip("no GLSL compiler on this machine")
-    assert knows(compiler, "GL_EXT_control_flow_attributes")
-    assert not knows(compiler, "GL_NONE_such_thing")
+    assert supports(compiler, "GL_EXT_control_flow_attributes")
+    assert not supports(compiler, "GL_NONE_such_thing")
     validator()
-    assert knows(find_compiler(), MATRIX_EXTENSION)
+    assert supports(find_compiler(), MATRIX_EXTENSION)

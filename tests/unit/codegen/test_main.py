@@ -83,7 +83,7 @@ def test_compile_and_disassemble(tmp_path: Path, capsys: pytest.CaptureFixture) 
     extra = ["--feature", "float16", "--feature", "nan_preserve_f32", "-o", str(path)]
     assert command_line.main(["compile", *ARGUMENTS, *extra]) == 0
     assert "StorageBuffer16BitAccess" in capsys.readouterr().out
-    assert spirv.capabilities(path.read_bytes()) == {
+    assert spirv.info(path.read_bytes()).capabilities == {
         "Shader", "StorageBuffer16BitAccess", "SignedZeroInfNanPreserve",
     }
     assert command_line.main(["disassemble", str(path)]) == 0

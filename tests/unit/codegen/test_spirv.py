@@ -63,7 +63,7 @@ def test_float_controls(spec: KernelSpec, features: set[str], added: set[str]) -
     module = compile_spec(spec)
     patched = spirv.add_float_controls(module, frozenset(features))
     validate(patched)
-    assert spirv.capabilities(patched) == {"Shader"} | added
+    assert spirv.info(patched).capabilities == {"Shader"} | added
     # 2 words a capability, 4 an execution mode
     assert len(patched) == len(module) + 8 * len(added) + 16 * len(features)
 

@@ -18,7 +18,7 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.pack import Pack, PackError, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 from webnn_vk.codegen.store import (
     INTRINSICS_EXTENSION,
     MATRIX_EXTENSION,
@@ -104,7 +104,7 @@ def test_features_of_the_address() -> None:
     assert address(plain) != address(preserving)
     assert address(_spec("float32", "int8")) == address(plain)
     one, other = ShaderStore(None, pack=None).get([plain, preserving])
-    assert capabilities(other) - capabilities(one) == {"SignedZeroInfNanPreserve"}
+    assert info(other).capabilities - info(one).capabilities == {"SignedZeroInfNanPreserve"}
 
 
 def test_another_compiler_compiles_anew_and_none_takes_any(tmp_path: Path) -> None:

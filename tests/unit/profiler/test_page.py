@@ -67,7 +67,7 @@ told.window = document.getElementById("window").textContent;
 document.getElementById("whole").click();
 told.whole = wide() === before;
 told.drawn = [...document.querySelectorAll("#drawn .item > .box")].map(
-  b => [b.parentNode.getAttribute("class"), b.parentNode.textContent.trim().split("\\n")[0]]);
+  b => [b.parentNode.getAttribute("class"), b.parentNode.textContent.replaceAll("\\n", "")]);
 told.hoverKernel = hover(document.querySelector("#drawn .item.kernel > .box"));
 told.graphs = [...document.querySelectorAll("#drawn option")].map(o => o.textContent);
 told.theme = document.documentElement.dataset.theme;

@@ -106,7 +106,7 @@ def made_up() -> Recorded:
                Slice(1, 0, 1, 3.2, 3.3)]
     return Recorded(
         "a device", 4.0, Roofline(16000, 1000), True, [lines], [memory], runs, batches, kernels,
-        [(Slice(1, 0, 2, 3.4, 3.65), 2)], [("upload", 100, 2.1, 2.2), ("upload", 50, 3.7, 3.8)],
+        [Slice(1, 0, 2, 3.4, 3.65, 2)], [("upload", 100, 2.1, 2.2), ("upload", 50, 3.7, 3.8)],
         [program()], counts=[2],
     )
 

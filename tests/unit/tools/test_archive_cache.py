@@ -99,7 +99,7 @@ def test_the_clones_sources_are_those_of_this_process():
 
 def test_another_compiler_compiles_again(build, cache, sources, monkeypatch):
     build()
-    for at, version in (("find_compiler", "glslang 99"), ("find_knowing", "glslang 98")):
+    for at, version in (("find_compiler", "glslang 99"), ("find_supporting", "glslang 98")):
         found = getattr(shader_archive, at)
 
         class Other:

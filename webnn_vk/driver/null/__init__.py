@@ -1,1 +1,1 @@
-"""A driver without a device: it keeps memory, moves bytes, and says what it would dispatch."""
+"""A driver without a device: it allocates memory, copies bytes and prints the dispatches."""

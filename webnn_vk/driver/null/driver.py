@@ -1,7 +1,7 @@
-"""`NullDriver`: the driver interface without a device, for tests and for seeing what is submitted.
+"""`NullDriver`: the driver interface without a device, for tests and for looking at submissions.
 
-Memory is the host's and zero at first, copies and fills are made, dispatches are not: what they
-would write stays as it is.
+Memory is host memory, initially zero. Copies and fills are executed. Dispatches are not: the memory
+that they would write keeps its contents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from webnn_vk.driver.resources import MemoryUse, Pipeline, PipelineRequest
 
 _ALIGNMENT = 256
 
-#: Why there are no facets, for messages.
+#: The reasons for missing facets, for messages.
 ABSENT = {
     "sharing": "the null driver has no memory that can be shared",
     "timestamps": "the null driver executes nothing that could be timed",
@@ -44,7 +44,7 @@ class NullPipeline:
 
 
 class _Bytes:
-    """Memory that allocations and recordings hold together."""
+    """Memory that allocations and recordings share."""
 
     __slots__ = ("__weakref__", "name", "view")
 
@@ -73,7 +73,7 @@ class NullAllocation:
 
     @property
     def memory(self) -> Any:
-        """What holds the bytes; ValueError after `free`."""
+        """The memory; ValueError after `free`."""
         if self._memory is None:
             raise ValueError(f"{self!r} was freed")
         return self._memory
@@ -85,7 +85,7 @@ class NullAllocation:
         """Nothing: there is no other view of the bytes."""
 
     def free(self) -> None:
-        """Gives the memory back. Calling it again does nothing."""
+        """Frees the memory. Calling it again does nothing."""
         self._memory = None
         self.mapped = None
 
@@ -100,14 +100,14 @@ class NullRecording:
         self._memory = memory
 
     def free(self) -> None:
-        """Releases it. Calling it again does nothing."""
+        """Frees it. Calling it again does nothing."""
         self.commands, self.moves, self._memory = None, (), ()
 
 
 class NullDriver:
     """See `driver.interface.Driver` for the methods.
 
-    `say`: is given a line for each submission and each of its commands.
+    `say` gets a line for each submission and each of its commands.
     """
 
     sharing = None
@@ -202,7 +202,7 @@ class NullDriver:
         return MemoryUse(used, used, number, number)
 
     def reclaim(self, *, pipelines: bool = True) -> None:
-        """Nothing is kept that nothing uses."""
+        """Unused memory is never kept."""
 
     def lost(self) -> str | None:
         return None
@@ -220,7 +220,7 @@ class NullDriver:
 
 
 def describe(commands: Sequence[Command]) -> Iterator[str]:
-    """A line for each command: what a device would be told."""
+    """A line for each command."""
     for command in commands:
         match command:
             case DispatchCommand(pipeline, bindings, push, groups):
@@ -250,28 +250,24 @@ def _memory_of(commands: Sequence[Command]) -> Iterator[Any]:
             case DispatchCommand(pipeline, bindings):
                 yield pipeline
                 for allocation, _, _ in bindings:
-                    yield _holder(allocation)
+                    yield allocation.memory
             case CopyCommand(source, _, target):
-                yield _holder(source)
-                yield _holder(target)
+                yield source.memory
+                yield target.memory
             case FillCommand(target):
-                yield _holder(target)
-
-
-def _holder(allocation: Any) -> Any:
-    return allocation.memory
+                yield target.memory
 
 
 def _moves(commands: Sequence[Command]) -> Iterator[Callable[[], None]]:
-    """What is done of commands: copies and fills."""
+    """The functions that execute copies and fills."""
     for command in commands:
         match command:
             case CopyCommand(source, start, target, to, size):
-                yield _copy(_holder(source).view[start : start + size],
-                            _holder(target).view[to : to + size])
+                yield _copy(source.memory.view[start : start + size],
+                            target.memory.view[to : to + size])
             case FillCommand(target, offset, size, value):
                 words = struct.pack("<I", value) * (size // 4)
-                yield _copy(memoryview(words), _holder(target).view[offset : offset + size])
+                yield _copy(memoryview(words), target.memory.view[offset : offset + size])
 
 
 def _copy(source: memoryview, target: memoryview) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""The device that the null driver pretends to be: no feature, WebGPU's default limits."""
+"""The device profile of the null driver: no features, WebGPU's default limits."""
 
 from __future__ import annotations
 

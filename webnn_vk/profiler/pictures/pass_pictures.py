@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import KernelGraph
 from webnn_vk.runtime.context_state import ContextState
 
-from .picture import Keys, Picture, compared, of_graph
+from .picture import Picture, compared, of_graph
 
 #: The passes that are repeated with each attempt at lowering.
 _OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "pack")
@@ -20,7 +20,7 @@ class PassPictures:
 
     def __init__(self, state: ContextState) -> None:
         self.state = state
-        self._keys = Keys()
+        self._keys: dict[Value, int] = {}
         # (name of the pass, the graph after it, its picture)
         self._seen: list[tuple[str, Any, Picture]] = []
 
@@ -35,7 +35,7 @@ class PassPictures:
         self.state.after_pass = None
         # Keep the pictures, but not the graphs with their constants.
         self._seen = [(name, None, picture) for name, _, picture in self._seen]
-        self._keys = Keys()
+        self._keys = {}
 
     def _after(self, name: str, graph: Graph | KernelGraph) -> None:
         if name == "input":

@@ -6,7 +6,7 @@ A picture is made of a graph between passes, or of a program, whose boxes are th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from webnn_vk.compiler.ir import Graph, Node, Value
@@ -87,24 +87,16 @@ class Picture:
                 writers[value].append(number)
 
 
-class Keys:
-    """Numbers values; an equal value has the same number during the object's life."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def __call__(self, value: Hashable) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-
-def of_graph(graph: Graph | KernelGraph, title: str, keys: Keys | None = None) -> Picture:
-    """The picture of a graph before, between or after passes. Pictures with the same ``keys`` can
-    be compared (``compared``)."""
-    keys = keys or Keys()
+def of_graph(
+    graph: Graph | KernelGraph, title: str, keys: dict[Value, int] | None = None
+) -> Picture:
+    """The picture of a graph before, between or after passes. ``keys``: numbers of values, to which
+    those of the graph are added. Pictures with the same ``keys`` can be compared (``compared``)."""
+    known = {} if keys is None else keys
     values: dict[int, str] = {}
 
     def key(value: Value) -> int:
-        number = keys(value)
+        number = known.setdefault(value, len(known))
         values[number] = str(value.descriptor)
         return number
 
@@ -253,16 +245,16 @@ def _step_box(
     if flops:
         about.append(f"{flops / 1e6:.3f} MFLOP")
     about.append(f"{size / 1e6:.3f} MB")
-    operators, reason = tuple(map(sanitize, first.operators)), sanitize(first.reason)
+    operators: tuple[str, ...] = tuple(map(sanitize, first.operators))
+    kind, title = "kernel", first.kernel
     if is_copy:
-        return Box("copy", f"copy {sanitize(first.variant)}", (), first.device, reads, writes,
-                   tuple(about), reason, seconds=seconds)
-    if on_host:
-        return Box("node", " + ".join(operators), (), "cpu", reads, writes,
-                   tuple(map(sanitize, about)), reason, seconds=seconds)
-    title = first.kernel if len(lines) == 1 else f"{first.kernel}, {len(lines)} dispatches"
-    return Box("kernel", title, operators, first.device, reads, writes,
-               tuple(map(sanitize, about)), reason, seconds=seconds)
+        kind, title, operators = "copy", f"copy {sanitize(first.variant)}", ()
+    elif on_host:
+        kind, title, operators = "node", " + ".join(operators), ()
+    elif len(lines) > 1:
+        title = f"{first.kernel}, {len(lines)} dispatches"
+    return Box(kind, title, operators, first.device, reads, writes, tuple(map(sanitize, about)),
+               sanitize(first.reason), seconds=seconds)
 
 
 def _described(descriptor: MLOperandDescriptor | None, size: int) -> str:

@@ -41,6 +41,12 @@ class Item:
         """Its height with the values below it."""
         return self.height + LINE * len(self.flows) + (4 if self.flows else 0)
 
+    @property
+    def title(self) -> str:
+        """The title of an open group."""
+        title = " · ".join(self.texts[:2])
+        return title if len(title) <= CHARACTERS + 6 else self.texts[0]
+
 
 @dataclass(frozen=True)
 class Edge:

@@ -12,7 +12,7 @@ from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.compiler.ir import parse
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.profiler.pictures import Box, PassPictures, Picture, of_program
-from webnn_vk.profiler.pictures.picture import Keys, compared, of_graph
+from webnn_vk.profiler.pictures.picture import compared, of_graph
 from webnn_vk.runtime.context_state import context_state
 
 
@@ -113,7 +113,7 @@ def test_steps_of_the_cpu_and_copies():
 
 def test_names_are_made_fit_to_be_read():
     graph = parse("input %x: float32[2]\n%a = relu [\"a\\u202eb\"](%x)\noutput y = %a")
-    assert of_graph(graph, "", Keys()).boxes[1].title == "relu [a\\u202eb]"
+    assert of_graph(graph, "").boxes[1].title == "relu [a\\u202eb]"
 
 
 def test_parts_of_a_value_that_lead_to_another_part_have_no_edge_of_their_own():

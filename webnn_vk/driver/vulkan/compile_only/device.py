@@ -1,8 +1,8 @@
 """A device of Mesa's RADV without a GPU: it compiles pipelines for a chip and runs nothing.
 
 RADV opens it ("Null hardware") when `RADV_FORCE_FAMILY` names a chip and there is no AMD GPU. The
-variable is read when the driver is loaded, so each chip needs a process of its own
-(`process`). No driver of the interface: no context opens it.
+variable is read when the driver is loaded, so each chip needs a separate process (`process`). The
+device is not a driver of the interface: no context opens it.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ from webnn_vk.driver.vulkan.snapshot import enumerate_devices
 EXTENSION = "VK_KHR_pipeline_executable_properties"
 #: By number of a descriptor set and of a binding: Vulkan's number of the descriptor's type.
 Sets = Mapping[int, Mapping[int, int]]
-#: What the driver calls the assembly among a pipeline's internal representations.
+#: The driver's name of the assembly among a pipeline's internal representations.
 ASSEMBLY = "Assembly"
 
 
-class NoNullDevice(Exception):
-    """The driver gives no null device of that chip; the message says what it gives."""
+class ChipUnavailable(Exception):
+    """The driver has no such chip; the message names its devices."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the driver's compiler made of a kernel: its own statistics by name, and the ISA ("" when
-    it was not wanted)."""
+    """A compiled kernel: the driver's statistics by name, and the ISA ("" if not requested)."""
 
     statistics: dict[str, int | float]
     assembly: str
 
 
-class NullDevice:
-    """The null device of ``chip`` (RADV's name, e.g. "NAVI21"). `profile` has the chip's features
-    and limits, and memory as a card of its kind has it: the null device reports none."""
+class CompileOnlyDevice:
+    """RADV's null device for ``chip`` (RADV's name, such as "NAVI21"). `profile` has the chip's
+    features and limits, and the memory of a typical card: the null device reports none."""
 
     def __init__(self, chip: str) -> None:
         found = enumerate_devices(instance(validate=False))
         device = next((d for d in found if d.profile.name.endswith(f"RADV {chip})")), None)
         if device is None or "Null hardware" not in device.profile.name:
             names = ", ".join(d.profile.name for d in found) or "no device"
-            raise NoNullDevice(f"no null device of {chip}; the driver has {names}")
+            raise ChipUnavailable(f"no null device for {chip}; the driver has {names}")
         if EXTENSION not in device.extensions:
-            raise NoNullDevice(f"{device.profile.name} has no {EXTENSION}")
+            raise ChipUnavailable(f"{device.profile.name} has no {EXTENSION}")
         self.profile: DeviceProfile = device.profile.replace(
             memory_heaps=((16 << 30, True), (16 << 30, False)),
             memory_types=(
@@ -82,10 +81,10 @@ class NullDevice:
     def compile(
         self, request: PipelineRequest, assembly: bool = True, sets: Sets | None = None
     ) -> Compiled:
-        """Compile a module. Thread-safe, and other threads run meanwhile. Raises VulkanError.
+        """Compile a module. Thread-safe; releases the interpreter's lock. Raises VulkanError.
 
-        assembly: whether it is wanted; disassembling takes a good part of the time. sets: what the
-        module binds, where that is something else than the request's storage and texel buffers.
+        assembly: whether to disassemble, which takes a large part of the time. sets: the module's
+        bindings, where they are not the request's storage and texel buffers.
         """
         if sets is None:
             sets = {0: dict(enumerate(map(descriptor_type, binding_kinds(request))))}
@@ -136,4 +135,4 @@ class NullDevice:
             if vk.text(item.name) == ASSEMBLY:
                 return vk.text(buffer)
         names = ", ".join(vk.text(item.name) for item in items)
-        raise NoNullDevice(f"the driver gives no assembly, only {names}")
+        raise ChipUnavailable(f"the driver gives no assembly, only {names}")

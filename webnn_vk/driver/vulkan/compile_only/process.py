@@ -1,5 +1,5 @@
-"""The process that compiles for a chip that isn't there, with the modules as JSON on the standard
-input: `python -m webnn_vk.driver.vulkan.compile_only.process CHIP RESULT.json`.
+"""The process that compiles for a chip that is not in the machine. It reads the modules as JSON
+from the standard input: `python -m webnn_vk.driver.vulkan.compile_only.process CHIP RESULT.json`.
 
 Started by `webnn_vk.codegen.isa`, which writes what is read here, with the driver and the chip in
 the environment.
@@ -18,18 +18,18 @@ from typing import Any
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 
-from .device import NoNullDevice, NullDevice
+from .device import ChipUnavailable, CompileOnlyDevice
 
-#: The exit status where the driver has no such chip; who started the process knows it.
+#: The exit status where the driver has no such chip; as in `webnn_vk.codegen.isa`.
 NO_CHIP = 3
 
 
 def main(chip: str, result: str) -> int:
-    """Compile what stands on the standard input and write the result; the exit status."""
+    """Compile the modules of the standard input and write the result; the exit status."""
     requests = [_request(entry) for entry in json.load(sys.stdin)]
     try:
-        device = NullDevice(chip)
-    except (NoNullDevice, VulkanUnavailable) as error:
+        device = CompileOnlyDevice(chip)
+    except (ChipUnavailable, VulkanUnavailable) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return NO_CHIP
 
