@@ -15,7 +15,6 @@ from webnn_vk.driver.commands import Command, CopyCommand, DispatchCommand, Fill
 from webnn_vk.driver.kompute.memory import Buffer
 from webnn_vk.driver.kompute.pipelines import Bound, Pipelines
 
-
 #: A part of a recording; the call runs it to its end. It holds what it uses.
 Part = Callable[[], None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.resources import ExternalMemory
@@ -12,14 +12,11 @@ from webnn_vk.driver.vulkan.queries import VulkanQueries
 from webnn_vk.driver.vulkan.recording import VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import TimelineSemaphore, shareable
 
-if TYPE_CHECKING:
-    from webnn_vk.driver.vulkan.driver import VulkanDriver
-
 
 class VulkanSharing:
-    """See `driver.facets.Sharing` for the methods."""
+    """See `driver.facets.Sharing` for the methods. `driver`: a `VulkanDriver`."""
 
-    def __init__(self, driver: VulkanDriver) -> None:
+    def __init__(self, driver: Any) -> None:
         self._driver, self._profile = driver, driver.profile
         self._ready, self._guarded = driver._ready, driver._guarded
         self._blocks, self._memory = driver._blocks, driver._memory
@@ -73,9 +70,9 @@ class VulkanSharing:
 
 
 class VulkanTimestamps:
-    """See `driver.facets.Timestamps`."""
+    """See `driver.facets.Timestamps`. `driver`: a `VulkanDriver`."""
 
-    def __init__(self, driver: VulkanDriver) -> None:
+    def __init__(self, driver: Any) -> None:
         self._driver, self._profile = driver, driver.profile
         self._ready, self._guarded = driver._ready, driver._guarded
 
