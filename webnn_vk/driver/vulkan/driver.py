@@ -155,13 +155,6 @@ class VulkanDriver:
         self._memory.trim()
 
     # -- pipelines ----------------------------------------------------------------------------
-    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
-                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
-                 subgroup_size: int = 0,
-                 texels: tuple[tuple[int, str], ...] = ()) -> VulkanPipeline:
-        return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
-                                               subgroup_size, texels=texels)])[0]
-
     def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         self._ready()
         return self._guarded(lambda: self._pipelines.get(requests))
