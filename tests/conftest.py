@@ -281,21 +281,19 @@ def _device_marker(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_validation_message() -> Iterator[None]:
     """A test fails if the validation layer reported anything during it."""
-    before = _validation_total()
+    before = len(_validation_messages())
     yield
-    instance = sys.modules.get("webnn_vk.driver.vulkan.instance")
-    messages = instance.drain_validation_messages() if instance else []
+    if instance := sys.modules.get("webnn_vk.driver.vulkan.instance"):
+        instance.drain_validation_messages()
     # A message may also have ended as the error of work whose outputs are never read.
-    count = _validation_total() - before
-    if count > len(messages):
-        messages = instance.last_validation_messages(count)
+    messages = _validation_messages()[before:]
     if messages:
         pytest.fail("validation layer:\n" + "\n".join(messages), pytrace=False)
 
 
-def _validation_total() -> int:
+def _validation_messages() -> list[str]:
     instance = sys.modules.get("webnn_vk.driver.vulkan.instance")
-    return instance.validation_total() if instance else 0
+    return instance.reported if instance else []
 
 
 @pytest.fixture(scope="session")

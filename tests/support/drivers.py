@@ -1,6 +1,8 @@
-"""Whether this machine has Vulkan, for tests that need it."""
+"""Whether this machine has Vulkan, for tests that need it, and a pipeline of a driver."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -23,3 +25,10 @@ def require_vulkan() -> None:
         )
     if vulkan_problem():
         pytest.skip(NO_DRIVER)
+
+
+def pipeline_of(driver: Any, spirv: bytes, **request: Any) -> Any:
+    """A pipeline of a driver; ``request``: fields of `PipelineRequest`."""
+    from webnn_vk.driver import PipelineRequest
+
+    return driver.pipelines([PipelineRequest(spirv, **request)])[0]

@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 import pytest
 
-from tests.support.drivers import require_vulkan
+from tests.support.drivers import pipeline_of, require_vulkan
 from webnn_vk.codegen.compiler import find_compiler, find_supporting
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import environment, render
@@ -121,7 +121,8 @@ def run(
         memory.flush()
         bindings.append((memory, 0, len(block)))
     ids, values = spec.pack_constants(constants)
-    pipeline = device.pipeline(
+    pipeline = pipeline_of(
+        device,
         compile_spec(spec),
         binding_count=spec.binding_count,
         push_size=len(block) if spec.param_storage == "push" else 0,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.drivers import pipeline_of
 from tests.support.kernels import compile_spec, driver
 from webnn_vk.compiler import kernels
 from webnn_vk.compiler.ir import Emitter, Node, Value
@@ -130,7 +131,8 @@ def run(
             bindings.append((where, 0, len(block)))
         push = block if spec.param_storage == "push" else b""
         ids, data = spec.pack_constants(dispatch.constants)
-        pipeline = device.pipeline(
+        pipeline = pipeline_of(
+            device,
             _compiled(spec),
             binding_count=spec.binding_count,
             push_size=len(push),

@@ -6,10 +6,12 @@ a GPU against stored profiles (``tests/support/profiles/*.json``). Nothing here 
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import json
+import types
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from webnn_vk.support import environment
 from webnn_vk.support.errors import nearest
@@ -175,7 +177,8 @@ class DeviceProfile:
     def __post_init__(self) -> None:
         unknown = self.features - FEATURES.keys()
         if unknown:
-            raise ValueError(f"unknown device features {sorted(unknown)}; known: {_known()}")
+            known = ", ".join(sorted({*FEATURES, *MASK_GROUPS}))
+            raise ValueError(f"unknown device features {sorted(unknown)}; known: {known}")
         if self.device_type not in DEVICE_TYPES:
             raise ValueError(f"device type {self.device_type!r} is not one of {DEVICE_TYPES}")
 
@@ -250,8 +253,8 @@ class DeviceProfile:
             raise ValueError(f"device profile: missing fields {sorted(missing)}, "
                              f"unknown fields {sorted(unknown)}")
         try:
-            values = {name: _convert(fields[name].type, value) for name, value in data.items()}
-            return cls(**values)
+            kinds = get_type_hints(cls)
+            return cls(**{name: _convert(kinds[name], value) for name, value in data.items()})
         except (TypeError, ValueError) as error:
             raise ValueError(f"device profile: {error}") from error
 
@@ -266,37 +269,20 @@ def check_feature(name: str) -> None:
         raise ValueError(f"unknown device feature {name!r} to mask{near}; known: {known}")
 
 
-def _known() -> str:
-    return ", ".join(sorted({*FEATURES, *MASK_GROUPS}))
-
-
-def _scalar(kind: type, value: Any) -> Any:
-    if isinstance(value, bool) != (kind is bool) or not isinstance(
-            value, (int, float) if kind is float else kind):
+def _convert(kind: Any, value: Any) -> Any:
+    """A value of JSON as one of a type."""
+    of = get_args(kind)
+    match get_origin(kind):
+        case builtins.frozenset:
+            return frozenset(_convert(of[0], item) for item in value)
+        case builtins.tuple:
+            kinds = [of[0]] * len(value) if of[-1] is ... else of
+            return tuple(_convert(*pair) for pair in zip(kinds, value, strict=True))
+        case types.UnionType:
+            return None if value is None else _convert(of[0], value)
+    if kind in (CooperativeMatrix, FlexibleMatrix):
+        return kind(**value)
+    allowed = (int, float) if kind is float else kind
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, allowed):
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return kind(value)
-
-
-def _convert(annotation: str, value: Any) -> Any:
-    match annotation:
-        case "str" | "int" | "float":
-            return _scalar({"str": str, "int": int, "float": float}[annotation], value)
-        case "int | None":
-            return None if value is None else _scalar(int, value)
-        case "bool":
-            return _scalar(bool, value)
-        case "frozenset[str]":
-            return frozenset(_scalar(str, name) for name in value)
-        case "tuple[int, int, int]":
-            x, y, z = (_scalar(int, number) for number in value)
-            return (x, y, z)
-        case "tuple[tuple[int, bool], ...]":
-            return tuple((_scalar(int, size), _scalar(bool, local)) for size, local in value)
-        case "tuple[tuple[int, tuple[str, ...]], ...]":
-            return tuple((_scalar(int, heap), tuple(_scalar(str, name) for name in names))
-                         for heap, names in value)
-        case "tuple[CooperativeMatrix, ...]":
-            return tuple(CooperativeMatrix(**shape) for shape in value)
-        case "tuple[FlexibleMatrix, ...]":
-            return tuple(FlexibleMatrix(**shape) for shape in value)
-    raise TypeError(f"no conversion for {annotation}")

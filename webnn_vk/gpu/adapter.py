@@ -16,11 +16,11 @@ from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
-from .buffer import GPUBuffer, integer
+from .buffer import GPUBuffer
 from .device_state import DeviceState, GPUDeviceBase, GPUDeviceLostInfo
 from .encoder import GPUBindGroup, GPUCommandEncoder
 from .flags import SUPPORTED_USAGE, GPUBufferUsage
-from .label import named
+from .objects import integer, named
 from .query import GPUQuerySet, missing, webgpu_features
 from .queue import GPUQueue, byte_view, write_bytes
 from .semaphore import GPUSemaphore

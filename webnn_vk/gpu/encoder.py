@@ -13,19 +13,17 @@ from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.integers import padded
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 
-from .buffer import GPUBuffer, alive, check_range, integer, usable
+from .buffer import GPUBuffer, part_of, usable
 from .device_state import DeviceState
 from .flags import GPUBufferUsage
-from .label import named, shown
+from .objects import GPUObject, alive, integer, named, own, shown
 from .query import (
     RESOLVE_ALIGNMENT,
     GPUComputePassTimestampWrites,
     GPUQuerySet,
     PassWrites,
     check_slots,
-    live,
     resolution,
-    usable_set,
 )
 from .recorded import Recorded, Step, Uses, append, step_of
 from .shader import GPUComputePipeline
@@ -40,24 +38,18 @@ class GPUBufferBinding:
     size: int | None = None
 
 
-class GPUBindGroup(PublicDir):
+class GPUBindGroup(GPUObject):
     """Buffers by binding number; made by ``device.create_bind_group``."""
 
     def __init__(self, device: DeviceState, entries: Any, label: str) -> None:
         what = named("create_bind_group", label)
-        self._device = device
-        self._label = label
+        super().__init__(device, label)
         self._bound: dict[int, tuple[GPUBuffer, int, int]] = {}
         for binding, resource in _entries(entries, what):
             where = f"{what}, binding {binding}"
             if binding in self._bound:
                 raise ValueError(f"{where} is given twice")
             self._bound[binding] = _bound(device, resource, where)
-
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
 
     def __repr__(self) -> str:
         return f"<GPUBindGroup{shown(self._label)} bindings {sorted(self._bound)}>"
@@ -86,8 +78,8 @@ def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, i
             f"expected, not {resource!r}"
         )
     buffer = resource.buffer
-    usable(buffer, device, GPUBufferUsage.STORAGE, where)
-    offset, size = check_range(buffer, resource.offset, resource.size, where)
+    usage = GPUBufferUsage.STORAGE
+    _, offset, size = part_of(buffer, resource.offset, resource.size, device, usage, where)
     step = device.device.profile.min_storage_buffer_offset_alignment
     if offset % step:
         raise ValueError(f"{where}: offset {offset} is not a multiple of {step}")
@@ -97,22 +89,16 @@ def _bound(device: DeviceState, resource: Any, where: str) -> tuple[GPUBuffer, i
     return buffer, offset, size
 
 
-class GPUCommandEncoder(PublicDir, OneOfAKind):
+class GPUCommandEncoder(GPUObject, OneOfAKind):
     """Records commands; ``finish()`` turns them into a command buffer. Each command sees the
     results of the commands before it. A signal handler may record too: its commands come before the
     one that it interrupts."""
 
     def __init__(self, device: DeviceState, label: str) -> None:
-        self._device = device
-        self._label = label
+        super().__init__(device, label)
         # The recorded commands. Each is added in one step or not at all.
         self._log: list[Step | GPUComputePass] = []
         self._finished = False
-
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
 
     def begin_compute_pass(
         self, *, label: str = "", timestamp_writes: GPUComputePassTimestampWrites | None = None
@@ -149,17 +135,16 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         for invalid arguments, InvalidStateError for a destroyed set or buffer."""
         what = "resolve_query_set"
         self._check(what)
-        usable_set(query_set, self._device, what)
+        alive(own(query_set, GPUQuerySet, self._device, what), what)
         first, count = check_slots(query_set, first_query, query_count, what)
         offset = integer(destination_offset, f"{what}: destination_offset")
         if offset % RESOLVE_ALIGNMENT:
             raise ValueError(f"{what}: offset {offset} is not a multiple of {RESOLVE_ALIGNMENT}")
-        if not isinstance(destination, GPUBuffer):
-            raise TypeError(f"{what}: a GPUBuffer is expected, not {type(destination).__name__}")
-        storage = usable(destination, self._device, GPUBufferUsage.QUERY_RESOLVE, what)
+        usage = GPUBufferUsage.QUERY_RESOLVE
         if not count:
+            usable(destination, self._device, usage, what)
             return
-        check_range(destination, offset, 8 * count, what)
+        storage, _, _ = part_of(destination, offset, 8 * count, self._device, usage, what)
         uses = {destination: (8 * count < destination.size, True)}
         self._record(what, *[
             step_of(command, uses, query_set)
@@ -180,10 +165,11 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         open."""
         what = "copy_buffer_to_buffer"
         self._check(what)
-        source_offset, size = check_range(source, source_offset, size, what)
-        destination_offset, _ = check_range(destination, destination_offset, size, what)
-        a = usable(source, self._device, GPUBufferUsage.COPY_SRC, what)
-        b = usable(destination, self._device, GPUBufferUsage.COPY_DST, what)
+        device, usage = self._device, GPUBufferUsage
+        a, source_offset, size = part_of(
+            source, source_offset, size, device, usage.COPY_SRC, what)
+        b, destination_offset, _ = part_of(
+            destination, destination_offset, size, device, usage.COPY_DST, what)
         if source is destination:
             raise ValueError(f"{what}: source and destination are the same {source!r}")
         command = CopyCommand(a.backing, source_offset, b.backing, destination_offset, size)
@@ -197,8 +183,8 @@ class GPUCommandEncoder(PublicDir, OneOfAKind):
         an encoder that is not open."""
         what = "clear_buffer"
         self._check(what)
-        offset, size = check_range(buffer, offset, size, what)
-        storage = usable(buffer, self._device, GPUBufferUsage.COPY_DST, what)
+        usage = GPUBufferUsage.COPY_DST
+        storage, offset, size = part_of(buffer, offset, size, self._device, usage, what)
         whole = size == buffer.size
         if offset + size == buffer.size:
             size = padded(buffer.size) - offset
@@ -261,6 +247,7 @@ class GPUComputePass(PublicDir):
     def __init__(
         self, encoder: GPUCommandEncoder, label: str, writes: PassWrites | None
     ) -> None:
+        self._device = encoder._device
         self._encoder = encoder
         self._label = label
         self._writes = writes
@@ -276,23 +263,16 @@ class GPUComputePass(PublicDir):
         once. Raises TypeError for anything but a GPUComputePipeline, ValueError for a pipeline of
         another device, InvalidStateError when the pass has ended."""
         self._check("set_pipeline")
-        if not isinstance(pipeline, GPUComputePipeline):
-            raise TypeError(f"set_pipeline: a GPUComputePipeline is expected, not {pipeline!r}")
-        if pipeline._module._device is not self._encoder._device:
-            raise ValueError(f"set_pipeline: {pipeline!r} belongs to another GPUDevice")
-        self._pipeline = _Set(pipeline)
+        self._pipeline = _Set(own(pipeline, GPUComputePipeline, self._device, "set_pipeline"))
 
     def set_bind_group(self, index: int, bind_group: GPUBindGroup) -> None:
         """Set the buffers of the dispatches that follow; ``index`` must be 0. Returns at once.
         Raises TypeError for anything but a GPUBindGroup, ValueError for another index or device,
         InvalidStateError when the pass has ended."""
         self._check("set_bind_group")
-        if not isinstance(bind_group, GPUBindGroup):
-            raise TypeError(f"set_bind_group: a GPUBindGroup is expected, not {bind_group!r}")
+        own(bind_group, GPUBindGroup, self._device, "set_bind_group")
         if index != 0:
             raise ValueError(f"set_bind_group: group {index!r}; there is group 0 only")
-        if bind_group._device is not self._encoder._device:
-            raise ValueError(f"set_bind_group: {bind_group!r} belongs to another GPUDevice")
         self._group = bind_group
 
     def set_push_constants(self, data: Any) -> None:
@@ -331,7 +311,7 @@ class GPUComputePass(PublicDir):
         if request.push_size and not push:
             raise ValueError(f"dispatch_workgroups: {pipeline!r} needs set_push_constants first")
         groups = tuple(integer(n, "dispatch_workgroups") for n in (x, y, z))
-        most = self._encoder._device.device.profile.max_workgroup_count
+        most = self._device.device.profile.max_workgroup_count
         if not all(0 <= n <= m for n, m in zip(groups, most, strict=True)):
             raise ValueError(f"dispatch_workgroups: {groups}; 0 to {most} are possible")
         bindings, uses = self._bindings(pipeline, group)
@@ -358,7 +338,7 @@ class GPUComputePass(PublicDir):
     def _check(self, what: str) -> None:
         if not _is_open(self):
             raise InvalidStateError(f"{what}: the compute pass has ended")
-        self._encoder._device.check(what)
+        self._device.check(what)
 
     def _bindings(
         self, pipeline: GPUComputePipeline, group: GPUBindGroup | None
@@ -368,7 +348,7 @@ class GPUComputePass(PublicDir):
         access = pipeline._module._about.bindings
         if missing := [binding for binding in access if binding not in bound]:
             raise ValueError(f"{what}: nothing is bound at {missing} for {pipeline!r}")
-        limit = self._encoder._device.device.profile.max_storage_buffer_range
+        limit = self._device.device.profile.max_storage_buffer_range
         uses: dict[GPUBuffer, tuple[bool, bool]] = {}
         for binding, how in access.items():
             buffer, _, size = bound[binding]
@@ -410,7 +390,7 @@ def _check_overlaps(
                 )
 
 
-class GPUCommandBuffer(PublicDir, OneOfAKind):
+class GPUCommandBuffer(GPUObject, OneOfAKind):
     """Recorded commands for ``queue.submit``. Unlike WebGPU's it may be submitted again, which
     costs no new recording. It keeps the memory of its buffers."""
 
@@ -423,17 +403,11 @@ class GPUCommandBuffer(PublicDir, OneOfAKind):
         uses: Uses,
         label: str,
     ) -> None:
-        self._device = device
+        super().__init__(device, label)
         self._recording = recording
         self._buffers = buffers
         self._query_sets = query_sets
         self._uses = uses
-        self._label = label
-
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
 
     def __repr__(self) -> str:
         return f"<GPUCommandBuffer{shown(self._label)} over {len(self._buffers)} buffers>"
@@ -442,12 +416,9 @@ class GPUCommandBuffer(PublicDir, OneOfAKind):
 def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
     """A command buffer as work for a device's stream. ValueError when it is another device's,
     InvalidStateError when one of its buffers was destroyed."""
-    if commands._device is not device:
-        raise ValueError(f"submit: {commands!r} belongs to another GPUDevice")
-    for buffer in commands._buffers:
-        alive(buffer, "submit")
-    for query_set in commands._query_sets:
-        live(query_set, "submit")
+    own(commands, GPUCommandBuffer, device, "submit")
+    for used in (*commands._buffers, *commands._query_sets):
+        alive(used, "submit")
     uses = commands._uses
     return Submit(
         [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands

@@ -15,13 +15,11 @@ from webnn_vk.driver import (
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.runtime import Storage
-from webnn_vk.support.errors import InvalidStateError, NotSupportedError
-from webnn_vk.support.mixins import PublicDir
+from webnn_vk.support.errors import NotSupportedError
 
 from . import nanoseconds
-from .buffer import integer
 from .device_state import DeviceState
-from .label import named, shown
+from .objects import Destroyable, alive, clear, integer, named, own, shown
 from .shader import GPUComputePipeline, GPUShaderModule
 
 #: WebGPU's name of the feature.
@@ -32,7 +30,7 @@ RESOLVE_ALIGNMENT = 256
 _WRITES = ("beginning_of_pass_write_index", "end_of_pass_write_index")
 
 
-class GPUQuerySet(PublicDir):
+class GPUQuerySet(Destroyable):
     """Slots for times; made by ``device.create_query_set``. Passes write them (``timestamp_writes``
     of ``begin_compute_pass``), ``encoder.resolve_query_set`` copies them into a buffer."""
 
@@ -46,8 +44,6 @@ class GPUQuerySet(PublicDir):
         device.check(what)
         if (reason := missing(device)) is not None:
             raise NotSupportedError(f"{what}: {reason}")
-        self._device = device
-        self._label = label
         self._count = count
         profile = device.device.profile
         #: Made here, so that a device without this kernel fails now and not during recording.
@@ -57,8 +53,8 @@ class GPUQuerySet(PublicDir):
             constants = {"LX": nanoseconds.GROUP}
             self._converter = GPUComputePipeline(device, module, "main", constants, "nanoseconds")
         with device.translated(what):
-            facet = timestamps_of(device.device.driver)
-            self._queries: Queries | None = facet.queries(count)
+            queries = timestamps_of(device.device.driver).queries(count)
+        super().__init__(device, label, queries)
 
     @property
     def type(self) -> str:
@@ -70,26 +66,14 @@ class GPUQuerySet(PublicDir):
         """The number of slots."""
         return self._count
 
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
-
     def destroy(self) -> None:
         """Release the set, at once. Submitted work completes; later work with the set raises
         InvalidStateError. A second call does nothing."""
         self._device.timeline.check_fork()
-        self._queries = None
-
-    def __enter__(self) -> GPUQuerySet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._device.timeline.forked:
-            self.destroy()
+        clear(self)
 
     def __repr__(self) -> str:
-        state = " destroyed" if self._queries is None else ""
+        state = "" if self._contents else " destroyed"
         return f"<GPUQuerySet{shown(self._label)} of {self._count} timestamps{state}>"
 
 
@@ -106,23 +90,6 @@ def missing(device: DeviceState) -> str | None:
     if device.device.driver.timestamps is None:
         return f"{profile.name} has no feature {TIMESTAMP_QUERY}: its driver writes no timestamps"
     return None
-
-
-def live(queries: GPUQuerySet, what: str) -> Queries:
-    """The driver's slots; InvalidStateError when the set was destroyed."""
-    if queries._queries is None:
-        raise InvalidStateError(f"{what}: {queries!r} was destroyed")
-    return queries._queries
-
-
-def usable_set(queries: Any, device: DeviceState, what: str) -> GPUQuerySet:
-    """``queries`` if it is a set of the device."""
-    if not isinstance(queries, GPUQuerySet):
-        raise TypeError(f"{what}: a GPUQuerySet is expected, not {queries!r}")
-    if queries._device is not device:
-        raise ValueError(f"{what}: {queries!r} belongs to another GPUDevice")
-    live(queries, what)
-    return queries
 
 
 class GPUComputePassTimestampWrites(TypedDict, total=False):
@@ -146,8 +113,8 @@ class PassWrites:
         if unknown := sorted(map(str, set(given) - {"query_set", *_WRITES})):
             raise TypeError(f"{what}: unknown members {', '.join(unknown)}; they are query_set, "
                             f"{', '.join(_WRITES)}")
-        self.set = usable_set(given["query_set"], device, what)
-        self._queries = live(self.set, what)
+        self.set = own(given["query_set"], GPUQuerySet, device, what)
+        self._queries: Queries = alive(self.set, what)
         indices = [given.get(name) for name in _WRITES]
         for name, index in zip(_WRITES, indices, strict=True):
             if index is not None and not 0 <= integer(index, f"{what}: {name}") < self.set.count:
@@ -182,7 +149,7 @@ def resolution(
     what = "resolve_query_set"
     backing = storage.backing
     commands: list[Command] = [
-        ResolveCommand(live(queries, what), first, count, backing, offset)
+        ResolveCommand(alive(queries, what), first, count, backing, offset)
     ]
     if (converter := queries._converter) is not None:
         params = nanoseconds.params(count, queries._device.device.profile)

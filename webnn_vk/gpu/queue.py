@@ -13,10 +13,11 @@ from webnn_vk.runtime import Fence, Read, Run, Write
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 
-from .buffer import GPUBuffer, alive, check_range, integer, usable
+from .buffer import GPUBuffer, part_of
 from .device_state import DeviceState
 from .encoder import GPUCommandBuffer, work_of
 from .flags import GPUBufferUsage
+from .objects import alive, check_kind, integer
 
 
 class GPUQueue(PublicDir, OneOfAKind):
@@ -38,8 +39,7 @@ class GPUQueue(PublicDir, OneOfAKind):
         device = self._device
         given = list(command_buffers)
         for item in given:
-            if not isinstance(item, GPUCommandBuffer):
-                raise TypeError(f"submit: GPUCommandBuffers are expected, not {item!r}")
+            check_kind(item, GPUCommandBuffer, "submit")
         device.check("submit")
         device.stream.enqueue(*[work_of(item, device) for item in given])
         return device.stream.fence()
@@ -65,8 +65,8 @@ class GPUQueue(PublicDir, OneOfAKind):
         if start < 0 or length < 0 or start + length > len(view):
             raise ValueError(f"{what}: {length} bytes of {len(view)}, from {start} on")
         if length:
-            offset, _ = check_range(buffer, buffer_offset, length, what)
-            usable(buffer, self._device, GPUBufferUsage.COPY_DST, what)
+            usage = GPUBufferUsage.COPY_DST
+            _, offset, _ = part_of(buffer, buffer_offset, length, self._device, usage, what)
             write_bytes(self._device, buffer, offset, view[start : start + length], what)
 
     def read_buffer(
@@ -77,11 +77,11 @@ class GPUQueue(PublicDir, OneOfAKind):
         ValueError, InvalidStateError); rejects with the error of the work that should have written
         the bytes."""
         device = self._device
-        part = check_range(buffer, buffer_offset, size, "read_buffer")
+        what, usage = "read_buffer", GPUBufferUsage.COPY_SRC
         promise: MLPromise[np.ndarray] = MLPromise("a uint8 array")
-        device.check("read_buffer")
-        storage = usable(buffer, device, GPUBufferUsage.COPY_SRC, "read_buffer")
-        device.stream.enqueue(Read(storage, promise.resolve, promise.reject, part))
+        device.check(what)
+        storage, offset, size = part_of(buffer, buffer_offset, size, device, usage, what)
+        device.stream.enqueue(Read(storage, promise.resolve, promise.reject, (offset, size)))
         return promise
 
     def __repr__(self) -> str:

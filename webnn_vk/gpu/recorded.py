@@ -13,7 +13,8 @@ from typing import Any
 from webnn_vk.driver import BarrierCommand, Command
 from webnn_vk.runtime import Storage
 
-from .buffer import GPUBuffer, alive
+from .buffer import GPUBuffer
+from .objects import alive
 from .query import GPUQuerySet, PassWrites
 
 

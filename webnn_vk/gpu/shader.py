@@ -13,34 +13,27 @@ from webnn_vk.codegen.glsl import CompilerUnavailable, Source
 from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.driver import PipelineRequest
 from webnn_vk.support.errors import NotSupportedError, sanitize
-from webnn_vk.support.mixins import PublicDir
 
 from .device_state import DeviceState
-from .label import named, shown
+from .objects import GPUObject, named, own, shown
 from .reflection import Reflection, reflect
 
 _FORMATS = {"float": "<f", "int": "<i", "uint": "<I", "bool": "<I"}
 
 
-class GPUShaderModule(PublicDir):
+class GPUShaderModule(GPUObject):
     """A compute shader. ``entry_points``, ``bindings`` (binding → "r", "w" or "rw") and
     ``push_constant_size`` (bytes) are read from its SPIR-V."""
 
     def __init__(self, device: DeviceState, code: Any, label: str) -> None:
         what = named("create_shader_module", label)
-        self._device = device
-        self._label = label
+        super().__init__(device, label)
         self.spec: KernelSpec | None = code if isinstance(code, KernelSpec) else None
         self._spirv = _spirv(device, code, what, label)
         try:
             self._about: Reflection = reflect(self._spirv)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
-
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
 
     @property
     def entry_points(self) -> tuple[str, ...]:
@@ -66,7 +59,7 @@ class GPUShaderModule(PublicDir):
         return f"<GPUShaderModule{shown(self._label)} bindings {self.bindings}>"
 
 
-class GPUComputePipeline(PublicDir):
+class GPUComputePipeline(GPUObject):
     """A shader with its specialisation constants, compiled. Buffers are bound at set 0."""
 
     def __init__(
@@ -78,17 +71,13 @@ class GPUComputePipeline(PublicDir):
         label: str,
     ) -> None:
         what = named("create_compute_pipeline", label)
-        if not isinstance(module, GPUShaderModule):
-            raise TypeError(f"{what}: a GPUShaderModule is expected, not {module!r}")
-        if module._device is not device:
-            raise ValueError(f"{what}: {module!r} belongs to another GPUDevice")
-        about = module._about
+        super().__init__(device, label)
+        about = own(module, GPUShaderModule, device, what)._about
         if entry_point not in about.entry_points:
             raise ValueError(
                 f"{what}: no entry point {entry_point!r}; the module has "
                 f"{', '.join(about.entry_points)}"
             )
-        self._label = label
         self._module = module
         given = _constants(module, constants, what)
         if module.spec is not None:
@@ -104,11 +93,6 @@ class GPUComputePipeline(PublicDir):
         )
         with device.translated(what):
             self._native = device.device.driver.pipelines([request])[0]
-
-    @property
-    def label(self) -> str:
-        """The name given to it."""
-        return self._label
 
     def __repr__(self) -> str:
         return f"<GPUComputePipeline{shown(self._label)} of {self._module!r}>"

@@ -12,12 +12,12 @@ import atexit
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from weakref import KeyedRef
 
 from . import forks, memory_probe
 from .errors import OperationError
@@ -176,12 +176,9 @@ class _Worker:
                 return None
 
 
-class _Last(weakref.ref[Any]):
-    """Comes to the server when its object is gone: by one call into C, which no signal handler can
-    interrupt, as it could a destructor."""
-
-    __slots__ = ("function",)
-    function: Callable[[], Any]
+# What is to be called once an object is gone. The reference comes to the server by one call into C,
+# which no signal handler can interrupt, as it could a destructor.
+_Last = KeyedRef[Callable[[], Any], Any]
 
 
 def _serve() -> None:
@@ -191,9 +188,9 @@ def _serve() -> None:
             item = _starts.get(timeout=_RETRY_SECONDS if _put_off else None)
         except Empty:
             item = _put_off.popleft()
-        if isinstance(item, _Last):
+        if isinstance(item, KeyedRef):
             _watched.pop(id(item))
-            item = _lasting(item.function, "end")
+            item = _lasting(item.key, "end")
         try:
             _Worker(item)
         except Exception as error:
@@ -291,8 +288,7 @@ def when_gone(owner: Any, function: Callable[[], Any]) -> None:
     """Have ``function`` called, on another thread, once ``owner`` was collected. RuntimeError when
     the process can have no more threads."""
     _start_server()
-    last = _Last(owner, _starts.put)
-    last.function = function
+    last = KeyedRef(owner, _starts.put, function)
     _watched[id(last)] = last
 
 

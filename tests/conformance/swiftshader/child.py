@@ -20,7 +20,7 @@ from tests.conformance.differential.bounds import mismatch
 from tests.conformance.differential.example import Example, run
 from tests.conformance.swiftshader import sample
 from tests.conformance.wpt import conformance
-from webnn_vk.driver.vulkan.instance import instance, last_validation_messages, validation_total
+from webnn_vk.driver.vulkan.instance import instance, reported
 
 #: Random vectors, in addition to those that always run.
 RANDOM = 25
@@ -52,7 +52,7 @@ def main() -> int:
     result = {
         "device": device,
         "validating": instance().validating,
-        "messages": last_validation_messages(validation_total()),
+        "messages": reported,
         "vectors": {"passed": tally.passed, "failed": tally.failed},
         "chance": {"passed": fused.passed, "failed": fused.failed},
         "examples": len(examples),

@@ -186,7 +186,7 @@ def test_wrong_use(device: Any, own_device: Any) -> None:
         queue.write_buffer(buffer, 0, b"1234", 0, 5)
     with pytest.raises(ValueError, match="another GPUDevice"):
         own_device.queue.read_buffer(buffer)
-    with pytest.raises(TypeError, match="GPUCommandBuffers"):
+    with pytest.raises(TypeError, match="a GPUCommandBuffer is expected"):
         queue.submit([buffer])
     buffer.destroy()
     with pytest.raises(InvalidStateError, match="destroyed"):

@@ -126,7 +126,7 @@ def test_wrong_writes(device: Any, own_device: Any) -> None:
         (queries, TypeError, "a mapping with query_set, beginning_of_pass_write_index and"),
         ({begin: 0, end: 1}, TypeError, "a mapping with query_set"),
         ({"query_set": queries, "begin": 0}, TypeError, "unknown members begin; they are"),
-        ({"query_set": 3, end: 0}, TypeError, "a GPUQuerySet is expected, not 3"),
+        ({"query_set": 3, end: 0}, TypeError, "a GPUQuerySet is expected, not int"),
         ({"query_set": queries, end: True}, TypeError, f"{end}: an integer is expected"),
         ({"query_set": queries}, ValueError, f"one of {begin} and {end} is needed"),
         ({"query_set": queries, begin: 2, end: 2}, ValueError, "both indices are 2"),
@@ -148,7 +148,7 @@ def test_wrong_resolving(device: Any, own_device: Any) -> None:
     foreign = own_device.create_buffer(size=512, usage=RESOLVE)
     encoder = device.create_command_encoder()
     for arguments, error, message in (
-        ((None, 0, 1, target, 0), TypeError, "a GPUQuerySet is expected, not None"),
+        ((None, 0, 1, target, 0), TypeError, "a GPUQuerySet is expected, not NoneType"),
         ((queries, 0.0, 1, target, 0), TypeError, "first_query: an integer"),
         ((queries, 0, "1", target, 0), TypeError, "query_count: an integer"),
         ((queries, 0, 1, queries, 0), TypeError, "a GPUBuffer is expected, not GPUQuerySet"),
@@ -274,7 +274,7 @@ def test_a_device_whose_ticks_are_no_nanoseconds(adapter: Any) -> None:
         encoder = device.create_command_encoder()
         work(device, encoder, queries, 0, 69)
         encoder.resolve_query_set(queries, 0, 70, target, 256)
-        command = ResolveCommand(queries._queries, 0, 70, raw._memory[0].backing, 0)
+        command = ResolveCommand(queries._contents[0], 0, 70, raw._contents[0].backing, 0)
         encoder._log.append(step_of(command, {raw: (False, True)}))
         device.queue.submit([encoder.finish()])
         ticks = times(device, raw)[:70]

@@ -191,7 +191,7 @@ def test_recordings_with_times_are_used_again_and_given_up(context, monkeypatch)
             tensors.dispatch()
             tensors.read()
     assert profile.report.runs == 20 and len(made) <= 4
-    assert all(recording.native is None for parts in made for recording in parts)
+    assert all(recording._native is None for parts in made for recording in parts)
 
 
 def test_kernels_of_some_runs_alone(context):

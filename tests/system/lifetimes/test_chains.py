@@ -98,7 +98,7 @@ def test_10000_dispatches_without_a_wait(over):
                              {"y": tensors[n % 3]})
 
     chain(3)
-    memory, recordings = settled_bytes(context), len(driver.driver._recordings)
+    memory, recordings = settled_bytes(context), len(driver.driver._natives)
     in_use = driver.driver.memory_in_use()
     submits, records = driver.submits, driver.records
     driver.gate.clear()
@@ -114,7 +114,7 @@ def test_10000_dispatches_without_a_wait(over):
     # Memory and descriptors suffice for three dispatches.
     assert returns_to(context, memory)
     assert driver.driver.memory_in_use() == in_use
-    assert len(driver.driver._recordings) == recordings
+    assert len(driver.driver._natives) == recordings
     a, b = np.zeros(4, np.int32), ints(1, 2, 3, 4)
     with np.errstate(over="ignore"):
         for _ in range(10_002):

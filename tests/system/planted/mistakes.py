@@ -29,7 +29,7 @@ def test_two_writes_without_a_barrier():
     memory = device.allocate(256)
     recording = device.record([FillCommand(memory, 0, 256, 1), FillCommand(memory, 0, 256, 2)])
     # Submitted without the library's driver, which would raise here; the test's end has to find it.
-    device._submission.submit(device._queue, [recording.native], (), (), 1)
+    device._submission.submit(device._queue, [recording._native], (), (), 1)
     vk.lib.vkDeviceWaitIdle(device.handle)
 
 

@@ -29,7 +29,7 @@ from tests.system.stress.model import Failure, Leak
 from tests.system.stress.signals import Signals
 from tests.system.stress.world import PATIENCE, World, open_world
 from webnn_vk import MLContext, MLTensor
-from webnn_vk.driver.vulkan.instance import instance, validation_total
+from webnn_vk.driver.vulkan.instance import instance, reported
 from webnn_vk.gpu import GPUBuffer, GPUDevice
 from webnn_vk.runtime.reclaim import TRIES
 
@@ -271,7 +271,7 @@ class Stress:
         grown = open_descriptors() - self.descriptors
         if grown > 0:
             raise Failure(f"{grown} more file descriptors are open: {described()}")
-        said = validation_total()
+        said = len(reported)
         if said:
             raise Failure(f"the validation layer said something {said} times")
         self.resident.append(resident_bytes())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from typing import Any
+from weakref import KeyedRef
 
 import numpy as np
 
@@ -36,15 +36,6 @@ class Buffer:
     def bytes(self) -> np.ndarray:
         """What the host sees, by the byte."""
         return self.words.view(np.uint8)
-
-
-class _Watch(weakref.ref[Buffer]):
-    """What is found among the returned when a `Buffer` is gone: put there by one call into C, which
-    no signal handler can interrupt as it could a destructor."""
-
-    __slots__ = ("heap", "size")
-    heap: int
-    size: int
 
 
 class Hold:
@@ -109,8 +100,11 @@ class Memory:
         self._kp, self._manager, self._profile = kp, manager, profile
         self._on_host = keeps_on_host(profile)
         self._lock = threading.Lock()
-        self._live: set[_Watch] = set()
-        self._returned: deque[_Watch] = deque()
+        # References to the buffers, with their bytes in the heap and their size.
+        self._live: set[KeyedRef[tuple[int, int], Buffer]] = set()
+        # Those whose buffers are gone: put there by one call into C, which no signal handler can
+        # interrupt as it could a destructor.
+        self._returned: deque[KeyedRef[tuple[int, int], Buffer]] = deque()
         self._allocated = self._in_heap = self._tensors = 0
 
     def allocate(self, size: int, *, host: bool, label: str) -> KomputeAllocation:
@@ -166,7 +160,7 @@ class Memory:
 
     # -- with the lock held -------------------------------------------------------------------
     def _on_host_bytes(self) -> int:
-        return sum(watch.size for watch in self._live if not watch.heap)
+        return sum(size for heap, size in (watch.key for watch in self._live) if not heap)
 
     def _check(self, size: int, heap: int, label: str) -> None:
         profile = self._profile
@@ -187,9 +181,7 @@ class Memory:
 
     def _made(self, buffer: Buffer, heap: int, label: str) -> KomputeAllocation:
         self._take_back()
-        watch = _Watch(buffer, self._returned.append)
-        watch.heap, watch.size = heap, buffer.size
-        self._live.add(watch)
+        self._live.add(KeyedRef(buffer, self._returned.append, (heap, buffer.size)))
         self._allocated += buffer.size
         self._in_heap += heap
         return KomputeAllocation(buffer, label)
@@ -199,6 +191,7 @@ class Memory:
             watch = self._returned.popleft()
             if watch in self._live:
                 self._live.discard(watch)
-                self._allocated -= watch.size
-                self._in_heap -= watch.heap
-                self._tensors -= watch.heap > 0
+                heap, size = watch.key
+                self._allocated -= size
+                self._in_heap -= heap
+                self._tensors -= heap > 0

@@ -5,16 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
 
 from webnn_vk.driver.errors import DeviceLost
-
-
-class Runs(Protocol):
-    """A part of a recording."""
-
-    def run(self) -> None:
-        """Runs it to its end."""
+from webnn_vk.driver.kompute.recording import Part
 
 
 class Worker:
@@ -23,14 +16,14 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition(threading.Lock())
-        self._queue: deque[tuple[Runs, ...]] = deque()
+        self._queue: deque[tuple[Part, ...]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
         self.submitted = self.done = 0
         #: why nothing runs any more
         self.failure: str | None = None
 
-    def submit(self, work: Iterable[Runs]) -> int:
+    def submit(self, work: Iterable[Part]) -> int:
         """Queues work; its number."""
         with self._changed:
             self._queue.append(tuple(work))
@@ -62,7 +55,7 @@ class Worker:
             return not self._thread.is_alive()
         return True
 
-    def queued(self) -> list[tuple[Runs, ...]]:
+    def queued(self) -> list[tuple[Part, ...]]:
         """What is not done yet."""
         return list(self._queue)
 
@@ -84,7 +77,7 @@ class Worker:
         failure = None
         try:
             for part in work:
-                part.run()
+                part()
         except Exception as error:
             failure = f"{self._name}: Kompute failed: {type(error).__name__}: {error}"
         with self._changed:

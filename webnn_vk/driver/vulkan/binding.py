@@ -18,7 +18,6 @@ from webnn_vk.driver.errors import DeviceLost, DriverError, OutOfDeviceMemory, O
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 
 WHOLE_SIZE = 2**64 - 1
-FOREVER = 2**64 - 1
 _LIBRARIES = {"win32": ("vulkan-1.dll",),
               "darwin": ("libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib")}
 _LINUX_LOADER = ("Debian, Ubuntu: apt install libvulkan1; Fedora: dnf install vulkan-loader; Arch: "
@@ -57,8 +56,8 @@ new = ffi.new
 
 _RESULTS: dict[int, str] = dict(ffi.typeof("VkResult").elements)
 # How often a list that changes meanwhile is asked for again.
-LISTINGS = 20
-SUCCESS, NOT_READY, TIMEOUT, INCOMPLETE = 0, 1, 2, 5
+_LISTINGS = 20
+NOT_READY, TIMEOUT, INCOMPLETE = 1, 2, 5
 
 
 def const(name: str) -> int:
@@ -115,19 +114,23 @@ def create(call: Callable[..., int], parent: Any, info: Any, handle: str) -> Any
     return out[0]
 
 
-def listed(call: Callable[..., int | None], ctype: str, *arguments: Any, stype: str = "") -> Any:
-    """The array a Vulkan enumeration gives (count call, then data call)."""
+def listed(call: Callable[..., int | None], ctype: str, *arguments: Any, stype: str | int = "",
+           what: str = "") -> Any:
+    """The array a Vulkan enumeration gives (count call, then data call). `stype`: of its structs,
+    by name or number; `what`: what is enumerated, for messages."""
+    number = const(f"VK_STRUCTURE_TYPE_{stype}") if isinstance(stype, str) and stype else stype
+    what = f"enumerating {what or ctype}"
     count = new("uint32_t *")
-    for _ in range(LISTINGS):
-        check(call(*arguments, count, NULL) or 0, f"enumerating {ctype}")
-        items = new(f"{ctype}[]", count[0])
-        if stype:
-            for item in items:
-                item.sType = const(f"VK_STRUCTURE_TYPE_{stype}")
-        result = check(call(*arguments, count, items) or 0, f"enumerating {ctype}")
+    for _ in range(_LISTINGS):
+        check(call(*arguments, count, NULL) or 0, what)
+        items = new(ffi.getctype(ctype, "[]"), count[0])
+        if number:
+            for index in range(len(items)):
+                ffi.cast("VkBaseOutStructure *", items + index).sType = number
+        result = check(call(*arguments, count, items) or 0, what)
         if result != INCOMPLETE and count[0] == len(items):
             return items
-    raise VulkanError(f"enumerating {ctype}: the number changes all the time", "VK_INCOMPLETE")
+    raise VulkanError(f"{what}: the number changes all the time", "VK_INCOMPLETE")
 
 
 def device_function(device: Any, name: str) -> Any:

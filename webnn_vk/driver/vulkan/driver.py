@@ -8,7 +8,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+from weakref import KeyedRef
 
 from webnn_vk.driver import loading
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
@@ -26,13 +27,14 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import instance as process
 from webnn_vk.driver.vulkan import matrices2
 from webnn_vk.driver.vulkan.blocks import BufferBlocks
+from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.driver.vulkan.memory import Allocation, Allocator, HeapUsage
 from webnn_vk.driver.vulkan.pipelines import PipelineStore, VulkanPipeline
 from webnn_vk.driver.vulkan.queries import NativeQueries, VulkanQueries
 from webnn_vk.driver.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
-from webnn_vk.driver.vulkan.recording import NativeRecording, Recorder, Use, VulkanRecording
+from webnn_vk.driver.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import NativeTimeline, TimelineSemaphore
 from webnn_vk.driver.vulkan.snapshot import (
     EXTENSIONS,
@@ -56,6 +58,7 @@ _LARGE_BYTES = 1 << 20
 _usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
+H = TypeVar("H", bound=Handle[Any])
 forks.renew(globals(), _usages=dict, _usages_lock=threading.Lock, _open=weakref.WeakSet)
 
 
@@ -81,21 +84,23 @@ class VulkanDriver:
         # Calls on the device under way, which `close` waits for.
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
+        # What handles refer to, or submissions still use, with a reference to the handle.
+        self._natives: dict[Native, KeyedRef[Native, Any] | None] = {}
+        # What no handle refers to any more: put there anywhere, under any lock, by one call into C,
+        # which no signal handler can interrupt as it could a destructor.
+        self._retired: deque[Native | KeyedRef[Native, Any]] = deque()
         with process.opening():
             self.handle = create_device(physical, profile)
             try:
                 self._equip(physical, profile)
             except BaseException:
                 # All or nothing: the device goes, with what it has so far.
-                for made in reversed(self._equipment):
-                    made()
+                self._destroy_natives()
                 _destroy_device(self.handle)
                 raise
         _open.add(self)
 
     def _equip(self, physical: PhysicalDevice, profile: DeviceProfile) -> None:
-        # What takes the parts away again, should a later one fail.
-        self._equipment: list[Callable[[], None]] = []
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
@@ -107,22 +112,12 @@ class VulkanDriver:
         self._pipelines = PipelineStore(self.handle, profile)
         self._recorder = Recorder(self.handle, profile, physical.queue_family)
         self._timeline = self._new_timeline()
-        self._equipment.append(self._timeline.destroy)
-        self._semaphores: set[NativeTimeline] = set()
-        self._queries: set[NativeQueries] = set()
+        self._natives[self._timeline] = None
         # Guards the queue, the counter, and `last_value` of whatever is submitted.
         self._lock = threading.Lock()
         self._submitted = 0
-        self._recordings: set[NativeRecording] = set()
-        # What is not used any more, or the uses of it: put there anywhere, under any lock.
-        self._retired: deque[NativeRecording | NativeTimeline | NativeQueries | Use] = deque()
-        self.sharing = VulkanSharing(physical.handle, profile, blocks, self._memory,
-                                     check=self._ready, guarded=self._guarded,
-                                     new_semaphore=self._new_semaphore)
-        self.timestamps = VulkanTimestamps(
-            self.handle, profile, check=self._ready, guarded=self._guarded, failed=self._failed,
-            new_queries=self._new_queries,
-        ) if "timestamps" in profile.features else None
+        self.sharing = VulkanSharing(self)
+        self.timestamps = VulkanTimestamps(self) if "timestamps" in profile.features else None
         self.absent = {} if self.timestamps else {"timestamps": "its queue has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
@@ -160,13 +155,6 @@ class VulkanDriver:
         self._memory.trim()
 
     # -- pipelines ----------------------------------------------------------------------------
-    def pipeline(self, spirv: bytes, *, binding_count: int, push_size: int = 0,
-                 constants: tuple[tuple[int, bytes], ...] = (), name: str = "",
-                 subgroup_size: int = 0,
-                 texels: tuple[tuple[int, str], ...] = ()) -> VulkanPipeline:
-        return self.pipelines([PipelineRequest(spirv, binding_count, push_size, constants, name,
-                                               subgroup_size, texels=texels)])[0]
-
     def pipelines(self, requests: Sequence[PipelineRequest]) -> list[VulkanPipeline]:
         self._ready()
         return self._guarded(lambda: self._pipelines.get(requests))
@@ -192,11 +180,18 @@ class VulkanDriver:
         return self._record(lambda: self._recorder.record(commands))
 
     def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
-        native = self._guarded(record)
-        self._recordings.add(native)
+        recording = self._track(VulkanRecording, self._guarded(record))
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # also where nothing is ever submitted
-        return VulkanRecording(native, self._retired.append)
+        return recording
+
+    def _track(self, kind: Callable[..., H], native: Native, *more: Any) -> H:
+        """The handle of a Vulkan object, which is destroyed when the handle is gone and no
+        submission uses it."""
+        self._natives[native] = None  # for `close`, if the next call fails
+        handle = kind(native, self._retired.append, *more)
+        self._natives[native] = KeyedRef(handle, self._retired.append, native)
+        return handle
 
     def submit(self, recordings: Sequence[VulkanRecording], *,
                wait: Sequence[tuple[TimelineSemaphore, int]] = (),
@@ -205,7 +200,7 @@ class VulkanDriver:
         with self._lock:
             if self._closed:
                 raise self._failed(0, "vkQueueSubmit")
-            natives = [recording.native for recording in recordings]
+            natives = [recording._native for recording in recordings]
             if None in natives:
                 raise ValueError("a recording to submit was freed")
             waits = [(semaphore.native, awaited) for semaphore, awaited in wait]
@@ -247,14 +242,11 @@ class VulkanDriver:
         return self._submitted
 
     def _new_semaphore(self, exportable: bool) -> TimelineSemaphore:
-        native = self._new_timeline(exportable)
-        self._semaphores.add(native)
-        return TimelineSemaphore(native, self._retired.append)
+        return self._track(TimelineSemaphore, self._new_timeline(exportable))
 
     def _new_queries(self, count: int) -> VulkanQueries:
         native = self._guarded(lambda: NativeQueries(self.handle, count))
-        self._queries.add(native)
-        made = VulkanQueries(native, count, self._retired.append)
+        made = self._track(VulkanQueries, native, count)
         # Slots have to be reset before anything looks at them.
         self.submit([self._record(lambda: self._recorder.clear(made))])
         return made
@@ -282,18 +274,18 @@ class VulkanDriver:
                 return
         if not self._rest():
             return
-        for semaphore in [*self._semaphores, self._timeline]:
-            semaphore.destroy()
-        for native in self._recordings:
-            self._recorder.destroy(native)
-        for queries in self._queries:
-            queries.destroy()
+        self._destroy_natives()
         self._retired.clear()
         self._recorder.close()
         self._submission.close()
         self._pipelines.close()
         self._memory.close()
         _destroy_device(self.handle)
+
+    def _destroy_natives(self) -> None:
+        for native in [*self._natives]:
+            native.destroy()
+        self._natives.clear()
 
     def __del__(self) -> None:
         if hasattr(self, "_submission"):
@@ -313,13 +305,15 @@ class VulkanDriver:
         return False
 
     def _wait_for_all(self) -> bool:
-        for semaphore in list(self._semaphores):
+        semaphores = [native for native in [*self._natives]
+                      if isinstance(native, NativeTimeline) and native is not self._timeline]
+        for semaphore in semaphores:
             # Work that waits for a signal of ours which will never come must not hang us.
             if semaphore.value() < semaphore.awaited:
                 semaphore.signal(semaphore.awaited)
         return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
                 and all(semaphore.wait(semaphore.promised, _CLOSE_TIMEOUT)
-                        for semaphore in list(self._semaphores)))
+                        for semaphore in semaphores))
 
     def _ready(self) -> None:
         process.check_fork()
@@ -355,8 +349,7 @@ class VulkanDriver:
 
     # -- release of what is no longer in flight -------------------------------------------------
     def _reap(self) -> int:
-        """Destroys what was released and is no longer in flight; returns how many recordings and
-        semaphores."""
+        """Destroys what was released and is no longer in flight; returns how many objects."""
         if process.is_forked():
             return 0
         reaped = self._reap_retired()
@@ -374,28 +367,15 @@ class VulkanDriver:
             done = self._submitted if self._lost else self._timeline.value()
             for _ in range(len(self._retired)):
                 item = self._retired.popleft()
-                if isinstance(item, Use):
-                    item = item.native
-                if not any(item in kept for kept in (
-                        self._recordings, self._semaphores, self._queries)):
+                native = item.key if isinstance(item, KeyedRef) else item
+                if native not in self._natives:
                     continue  # released before it was collected
-                # A submission's signals are not simultaneous: the timeline's may come first.
-                if item.last_value > done or (isinstance(item, NativeTimeline) and not self._lost
-                                              and item.value() < item.promised):
-                    self._retired.append(item)
+                if native.last_value > done or not (self._lost or native.idle()):
+                    self._retired.append(native)
                     continue
+                del self._natives[native]
+                native.destroy()
                 reaped += 1
-                if not isinstance(item, NativeQueries):
-                    item.use = None
-                if isinstance(item, NativeRecording):
-                    self._recordings.discard(item)
-                    self._recorder.destroy(item)
-                elif isinstance(item, NativeQueries):
-                    self._queries.discard(item)
-                    item.destroy()
-                else:
-                    self._semaphores.discard(item)
-                    item.destroy()
             return reaped
         except DeviceLost:
             return 0  # noted by _failed: the next call reaps all

@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.resources import ExternalMemory
 from webnn_vk.driver.vulkan import binding as vk
-from webnn_vk.driver.vulkan.blocks import BufferBlocks
-from webnn_vk.driver.vulkan.memory import Allocation, Allocator
+from webnn_vk.driver.vulkan.memory import Allocation
 from webnn_vk.driver.vulkan.queries import VulkanQueries
 from webnn_vk.driver.vulkan.recording import VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import TimelineSemaphore, shareable
 
-#: Makes a call on the device, which stays open meanwhile.
-Guarded = Callable[[Callable[[], Any]], Any]
-
 
 class VulkanSharing:
-    """See `driver.facets.Sharing` for the methods."""
+    """See `driver.facets.Sharing` for the methods. `driver`: a `VulkanDriver`."""
 
-    def __init__(self, physical_handle: Any, profile: DeviceProfile, blocks: BufferBlocks,
-                 memory: Allocator, *, check: Callable[[], None], guarded: Guarded,
-                 new_semaphore: Callable[[bool], TimelineSemaphore]) -> None:
-        """check: raises when the driver can't be used any more. new_semaphore: of exportable."""
-        self._physical, self._profile = physical_handle, profile
-        self._blocks, self._memory = blocks, memory
-        self._check, self._guarded, self._new_semaphore = check, guarded, new_semaphore
+    def __init__(self, driver: Any) -> None:
+        self._driver, self._profile = driver, driver.profile
+        self._ready, self._guarded = driver._ready, driver._guarded
+        self._blocks, self._memory = driver._blocks, driver._memory
 
     def export_memory(self, allocation: Allocation) -> ExternalMemory:
-        self._check()
+        self._ready()
         block = allocation.range.block.native
         return ExternalMemory(self._blocks.export(block), allocation.offset, allocation.size,
                               block.size, block.memory_type, self._profile.uuid)
 
     def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
-        self._check()
+        self._ready()
         visible = "host_visible" in self._profile.memory_types[external.memory_type][1]
         size = external.offset + external.size
         block = self._guarded(lambda: self._blocks.import_fd(external, size, visible=visible))
         return self._memory.adopt(block, external.memory_type, size, external.offset, label)
 
     def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
-        self._check()
+        self._ready()
         step = self._profile.min_imported_host_pointer_alignment
         if "external_memory_host" not in self._profile.features or not step:
             raise FeatureMissing(f"{self._profile.name} has no VK_EXT_external_memory_host")
@@ -56,13 +47,13 @@ class VulkanSharing:
         return self._memory.adopt(block, block.memory_type, last - first, start - first, label)
 
     def semaphore(self, *, exportable: bool = False) -> TimelineSemaphore:
-        self._check()
+        self._ready()
         if exportable:
             self._need_shareable()
-        return self._guarded(lambda: self._new_semaphore(exportable))
+        return self._guarded(lambda: self._driver._new_semaphore(exportable))
 
     def export_semaphore(self, semaphore: TimelineSemaphore) -> int:
-        self._check()
+        self._ready()
         return semaphore.native.export()
 
     def import_semaphore(self, fd: int) -> TimelineSemaphore:
@@ -73,43 +64,38 @@ class VulkanSharing:
 
     def _need_shareable(self) -> None:
         if ("external_semaphore_fd" not in self._profile.features
-                or not shareable(self._physical)):
+                or not shareable(self._driver.physical.handle)):
             raise FeatureMissing(f"{self._profile.name} has no VK_KHR_external_semaphore_fd for "
                                  "timeline semaphores")
 
 
 class VulkanTimestamps:
-    """See `driver.facets.Timestamps`."""
+    """See `driver.facets.Timestamps`. `driver`: a `VulkanDriver`."""
 
-    def __init__(self, device: Any, profile: DeviceProfile, *, check: Callable[[], None],
-                 guarded: Guarded, failed: Callable[[int, str], Exception],
-                 new_queries: Callable[[int], VulkanQueries]) -> None:
-        """failed: the exception for a failed call of (VkResult, name). new_queries: of a number of
-        slots, cleared."""
-        self._device, self._profile = device, profile
-        self._check, self._guarded, self._failed = check, guarded, failed
-        self._new_queries = new_queries
+    def __init__(self, driver: Any) -> None:
+        self._driver, self._profile = driver, driver.profile
+        self._ready, self._guarded = driver._ready, driver._guarded
 
     def queries(self, count: int) -> VulkanQueries:
-        self._check()
+        self._ready()
         if count < 1:
             raise ValueError(f"{count} slots; at least 1 is needed")
-        return self._new_queries(count)
+        return self._driver._new_queries(count)
 
     def read(self, recording: VulkanRecording) -> list[int]:
-        self._check()
-        native = recording.native
+        self._ready()
+        native = recording._native
         if native is None:
             raise ValueError("the recording was freed")
         if not native.slots:
             return []
         ticks = vk.new("uint64_t[]", native.slots)
         result = self._guarded(lambda: vk.lib.vkGetQueryPoolResults(
-            self._device, native.query_pool, 0, native.slots, 8 * native.slots, ticks, 8,
+            self._driver.handle, native.query_pool, 0, native.slots, 8 * native.slots, ticks, 8,
             vk.const("VK_QUERY_RESULT_64_BIT")))
         if result == vk.NOT_READY:
             raise ValueError("the recording's timestamps aren't there: it is not done yet")
         if result < 0:
-            raise self._failed(result, "vkGetQueryPoolResults")
+            raise self._driver._failed(result, "vkGetQueryPoolResults")
         mask = (1 << self._profile.timestamp_valid_bits) - 1
         return [round((tick & mask) * self._profile.timestamp_period) for tick in ticks]

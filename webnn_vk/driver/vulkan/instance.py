@@ -29,7 +29,8 @@ _DRIVER_HINTS = {"win32": "install the GPU vendor's driver",
                  "darwin": "brew install molten-vk, or install the Vulkan SDK"}
 # Appended by the layer's callback, on any thread.
 _messages: deque[str] = deque()
-_last: deque[str] = deque(maxlen=100)
+#: All messages of the validation layer in this process, raised, drained or not: for tests.
+reported: list[str] = []
 _lock = threading.Lock()
 _instance: Instance | None = None
 # Devices that were opened, or are being opened.
@@ -37,7 +38,6 @@ _opened = 0
 # Drivers are being asked.
 _asking = False
 _forked = False
-_total = 0
 
 
 class Instance:
@@ -146,11 +146,9 @@ class Instance:
         if not kinds & ~self._general and not identifier.startswith(("VUID-", "UNASSIGNED-")):
             return 0
         if identifier != "Loader Message":
-            global _total
-            _total += 1
             text = self._text(data.pMessage)
             _messages.append(text)
-            _last.append(text)
+            reported.append(text)
         return 0
 
 
@@ -197,27 +195,12 @@ def _create(validate: bool) -> Instance:
             _asking = False
 
 
-def validation_messages() -> list[str]:
-    """The validation layer's messages so far, not yet raised or drained."""
-    return list(_messages)
-
-
 def drain_validation_messages() -> list[str]:
     """Takes the validation layer's messages: they are returned once and raised no more."""
     taken = []
     while _messages:
         taken.append(_messages.popleft())
     return taken
-
-
-def validation_total() -> int:
-    """How many messages the validation layer has given in this process, drained or not."""
-    return _total
-
-
-def last_validation_messages(count: int) -> list[str]:
-    """The layer's last messages (of at most 100), drained, raised or not."""
-    return list(_last)[-count:] if count else []
 
 
 def check_validation() -> None:
@@ -257,16 +240,16 @@ def is_forked() -> bool:
 def _after_fork(clean: bool) -> None:
     # Without a device, drivers have no threads and no state that a new instance would meet; the
     # parent's is left alone.
-    global _asking, _forked, _instance, _opened, _total
+    global _asking, _forked, _instance, _opened
     _forked = _forked or _opened > 0 or (_asking and not clean)
     if _forked:
         # Drivers' own exit handlers (Mesa's) join threads that a child doesn't have: it would crash
         # or never end.
         forks.leave_out_exit_handlers()
     else:
-        _instance, _total = None, 0
+        _instance = None
     _opened, _asking = 0, False
 
 
-forks.renew(globals(), _lock=threading.Lock, _messages=deque)
+forks.renew(globals(), _lock=threading.Lock, _messages=deque, reported=list)
 forks.register(_after_fork)

@@ -8,7 +8,6 @@ from typing import Any
 
 from webnn_vk.driver.device_profile import FlexibleMatrix
 from webnn_vk.driver.vulkan import binding as vk
-from webnn_vk.driver.vulkan.errors import VulkanError
 
 EXTENSION = "VK_NV_cooperative_matrix2"
 #: Booleans of VkPhysicalDeviceCooperativeMatrix2FeaturesNV, in their order.
@@ -100,17 +99,5 @@ def _function(instance: Any) -> Any:
 
 def _rows(call: Any, device: Any) -> list[tuple[int, ...]]:
     size = _HEADER_WORDS + len(_ROW)
-    count = vk.new("uint32_t *")
-    for _ in range(vk.LISTINGS):
-        vk.check(call(device, count, vk.NULL), f"calling {_FUNCTION}")
-        held = vk.new("uint64_t[]", size * count[0] // 2)
-        words = vk.ffi.cast("uint32_t *", held)
-        for i in range(count[0]):
-            words[i * size] = FLEXIBLE_STYPE
-        room = count[0]
-        result = vk.check(call(device, count, held), f"calling {_FUNCTION}")
-        if result != vk.INCOMPLETE and count[0] <= room:
-            return [
-                tuple(words[i * size + _HEADER_WORDS : (i + 1) * size]) for i in range(count[0])
-            ]
-    raise VulkanError(f"{_FUNCTION}: the number changes all the time", "VK_INCOMPLETE")
+    rows = vk.listed(call, f"uint64_t[{size // 2}]", device, stype=FLEXIBLE_STYPE, what=_FUNCTION)
+    return [tuple(vk.ffi.cast("uint32_t *", row)[_HEADER_WORDS:size]) for row in rows]

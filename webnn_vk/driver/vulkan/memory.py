@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import KeyedRef
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import OutOfDeviceMemory
@@ -121,14 +122,8 @@ class Range:
         self.allocator, self.block, self.offset, self.size = allocator, block, offset, size
 
 
-class ReturnedRange(weakref.ref[Range]):
-    """What the allocator finds among its returned ranges when a `Range` is gone: put there by one
-    call into C, which no signal handler can interrupt as it could a destructor."""
-
-    __slots__ = ("block", "offset", "size")
-    block: Block
-    offset: int
-    size: int
+#: Block, offset and size of a range.
+_Place = tuple[Block, int, int]
 
 
 class Allocation:
@@ -223,8 +218,10 @@ class Allocator:
         # Held only for bookkeeping and block creation, never by the main thread; ranges that are
         # gone queue up until then.
         self._lock = threading.Lock()
-        self._live: set[ReturnedRange] = set()
-        self._returned: deque[ReturnedRange] = deque()
+        self._live: set[KeyedRef[_Place, Range]] = set()
+        # References to ranges that are gone: put there by one call into C, which no signal handler
+        # can interrupt as it could a destructor.
+        self._returned: deque[KeyedRef[_Place, Range]] = deque()
         usage.join(self)
         self._numbers = 0
         self._allocated = self._allocations = 0
@@ -317,9 +314,7 @@ class Allocator:
 
     def _watched(self, block: Block, offset: int, size: int) -> Range:
         held = Range(self, block, offset, size)
-        watch = ReturnedRange(held, self._returned.append)
-        watch.block, watch.offset, watch.size = block, offset, size
-        self._live.add(watch)
+        self._live.add(KeyedRef(held, self._returned.append, (block, offset, size)))
         return held
 
     def _fit(self, pool: Pool, size: int) -> tuple[Block, int] | None:
@@ -404,7 +399,7 @@ class Allocator:
         while self._returned:
             gone = self._returned.popleft()
             self._live.discard(gone)
-            block, offset, size = gone.block, gone.offset, gone.size
+            block, offset, size = gone.key
             if self._closed:
                 continue
             self._allocated -= size

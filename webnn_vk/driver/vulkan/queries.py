@@ -7,6 +7,7 @@ from typing import Any
 
 from webnn_vk.driver.commands import ResolveCommand
 from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan.deferred import Handle, Native
 
 
 def new_pool(device: Any, count: int) -> Any:
@@ -16,38 +17,29 @@ def new_pool(device: Any, count: int) -> Any:
     return vk.create(vk.lib.vkCreateQueryPool, device, info, "VkQueryPool")
 
 
-class NativeQueries:
-    """A query pool. Destroyed when nothing refers to it any more: recordings hold it as long as
-    they may be in flight."""
+class NativeQueries(Native):
+    """A query pool. No submission refers to it by itself: recordings hold its handle."""
 
-    __slots__ = ("_device", "handle", "last_value")
+    __slots__ = ("_device", "handle")
 
     def __init__(self, device: Any, count: int) -> None:
+        super().__init__()
         self._device = device
         self.handle = new_pool(device, count)
-        self.last_value = 0  # of what is to be waited for: nothing
 
     def destroy(self) -> None:
-        """Destroys the pool, which no recording uses."""
+        """Destroys the pool."""
         vk.lib.vkDestroyQueryPool(self._device, self.handle, vk.NULL)
 
 
-class VulkanQueries:
-    """See `driver.resources.Queries`."""
+class VulkanQueries(Handle[NativeQueries]):
+    """See `driver.resources.Queries`. Recordings that use it hold it. `handle`: the VkQueryPool."""
 
-    __slots__ = ("_retire", "count", "native")
+    __slots__ = ("count", "handle")
 
-    def __init__(self, native: NativeQueries, count: int,
-                 retire: Callable[[NativeQueries], None]) -> None:
-        self.native, self.count, self._retire = native, count, retire
-
-    @property
-    def handle(self) -> Any:
-        """The VkQueryPool."""
-        return self.native.handle
-
-    def __del__(self) -> None:
-        self._retire(self.native)
+    def __init__(self, native: NativeQueries, retire: Callable[[Any], None], count: int) -> None:
+        super().__init__(native, retire)
+        self.handle, self.count = native.handle, count
 
 
 def resolve(buffer: Any, command: ResolveCommand, barrier: Callable[[], None]) -> None:

@@ -7,7 +7,6 @@ since a primary each costs more (lavapipe: 43 against 34 µs a dispatch in submi
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from webnn_vk.driver.commands import (
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.descriptors import DescriptorSets
 from webnn_vk.driver.vulkan.memory import Allocation
 from webnn_vk.driver.vulkan.queries import VulkanQueries, new_pool, resolve
@@ -85,54 +85,41 @@ def new_command_buffer(device: Any, queue_family: int, level: str) -> tuple[Any,
     return pool, out[0]
 
 
-class NativeRecording:
-    """The Vulkan objects of a recording, with all they use. Destroyed when `last_value` is done."""
+class NativeRecording(Native):
+    """The Vulkan objects of a recording, with everything that it uses."""
 
-    __slots__ = ("command_buffer", "command_pool", "descriptors", "keep", "last_value",
-                 "query_pool", "slots", "use")
+    __slots__ = ("_recorder", "command_buffer", "command_pool", "descriptors", "keep", "query_pool",
+                 "slots")
 
-    def __init__(self, device: Any, command_pool: Any, command_buffer: Any) -> None:
+    def __init__(self, recorder: Recorder, command_pool: Any, command_buffer: Any) -> None:
+        super().__init__()
+        self._recorder = recorder
         self.command_pool, self.command_buffer = command_pool, command_buffer
-        self.descriptors = DescriptorSets(device)
+        self.descriptors = DescriptorSets(recorder.device)
         self.query_pool: Any = None
         self.slots = 0
         self.keep: tuple[Any, ...] = ()
-        self.last_value = 0
-        self.use: Use | None = None
+
+    def destroy(self) -> None:
+        """Destroys all but the command pool, which the recorder uses again."""
+        self.descriptors.destroy()
+        if self.query_pool is not None:
+            vk.lib.vkDestroyQueryPool(self._recorder.device, self.query_pool, vk.NULL)
+        self.keep = ()
+        self._recorder.give_back(self.command_pool, self.command_buffer)
 
 
-class Use(weakref.ref[Any]):
-    """The use of something native by an object: retired by one call into C when that is gone, which
-    no signal handler can interrupt as it could a destructor."""
-
-    __slots__ = ("native",)
-    native: Any
-
-
-class VulkanRecording:
+class VulkanRecording(Handle[NativeRecording]):
     """What `Driver.record` returns: see `driver.resources.Recording`."""
 
-    __slots__ = ("__weakref__", "_retire", "native")
-
-    def __init__(self, native: NativeRecording, retire: Callable[[Any], None]) -> None:
-        """retire: a function in C that takes `native`, or its `Use` that is over."""
-        self.native: NativeRecording | None = native
-        self._retire = retire
-        native.use = Use(self, retire)
-        native.use.native = native
-
-    def free(self) -> None:
-        """Releases it once its last submission is done. Calling it again does nothing."""
-        native, self.native = self.native, None
-        if native is not None:
-            self._retire(native)
+    __slots__ = ()
 
 
 class Recorder:
     """Records commands for one device and queue family. Thread-safe."""
 
     def __init__(self, device: Any, profile: DeviceProfile, queue_family: int) -> None:
-        self._device, self._profile, self._family = device, profile, queue_family
+        self.device, self._profile, self._family = device, profile, queue_family
         self._lock = threading.Lock()
         self._spare: list[tuple[Any, Any]] = []
         self._between = memory_barrier(_WORK, _WRITES, _WORK, (*_READS, *_WRITES))
@@ -150,47 +137,43 @@ class Recorder:
         """Records commands; ValueError when one exceeds its allocation or the device."""
         for command in commands:
             self._check(command)
-        native = NativeRecording(self._device, *self._take_pool())
-        try:
-            self._fill(native, commands)
-        except BaseException:
-            self.destroy(native)
-            raise
-        return native
+        return self._record(lambda native: self._fill(native, commands))
 
     def clear(self, queries: VulkanQueries) -> NativeRecording:
         """Records the reset of all slots."""
-        native = NativeRecording(self._device, *self._take_pool())
-        native.keep = (queries,)
-        buffer, lib = native.command_buffer, vk.lib
+        def fill(native: NativeRecording) -> None:
+            native.keep = (queries,)
+            vk.lib.vkCmdResetQueryPool(native.command_buffer, queries.handle, 0, queries.count)
+
+        return self._record(fill)
+
+    def _record(self, fill: Callable[[NativeRecording], None]) -> NativeRecording:
+        native = NativeRecording(self, *self._take_pool())
+        buffer = native.command_buffer
         try:
-            vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
-            lib.vkCmdResetQueryPool(buffer, queries.handle, 0, queries.count)
-            vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
+            vk.check(vk.lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
+            fill(native)
+            vk.check(vk.lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
         except BaseException:
-            self.destroy(native)
+            native.destroy()
             raise
         return native
 
-    def destroy(self, native: NativeRecording) -> None:
-        """Destroys a recording that is not in use."""
-        native.descriptors.destroy()
-        if native.query_pool is not None:
-            vk.lib.vkDestroyQueryPool(self._device, native.query_pool, vk.NULL)
-        native.keep = ()
+    def give_back(self, pool: Any, buffer: Any) -> None:
+        """Keeps a command pool for another recording, or destroys it."""
         with self._lock:
-            # What can't be reset is none to record into again.
+            # A pool that can't be reset can't be recorded into again.
             if (len(self._spare) < _SPARE_POOLS
-                    and vk.lib.vkResetCommandPool(self._device, native.command_pool, 0) >= 0):
-                self._spare.append((native.command_pool, native.command_buffer))
+                    and vk.lib.vkResetCommandPool(self.device, pool, 0) >= 0):
+                self._spare.append((pool, buffer))
                 return
-        vk.lib.vkDestroyCommandPool(self._device, native.command_pool, vk.NULL)
+        vk.lib.vkDestroyCommandPool(self.device, pool, vk.NULL)
 
     def close(self) -> None:
         """Destroys the spare command pools."""
         with self._lock:
             for pool, _ in self._spare:
-                vk.lib.vkDestroyCommandPool(self._device, pool, vk.NULL)
+                vk.lib.vkDestroyCommandPool(self.device, pool, vk.NULL)
             self._spare.clear()
 
     def _take_pool(self) -> tuple[Any, Any]:
@@ -198,7 +181,7 @@ class Recorder:
         with self._lock:
             if self._spare:
                 return self._spare.pop()
-        return new_command_buffer(self._device, self._family, "SECONDARY")
+        return new_command_buffer(self.device, self._family, "SECONDARY")
 
     # -- checks -------------------------------------------------------------------------------
     def _check(self, command: Command) -> None:
@@ -228,10 +211,9 @@ class Recorder:
                                 if isinstance(command, TimestampCommand)
                                 and command.queries is None), default=-1)
         buffer, lib = native.command_buffer, vk.lib
-        vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
         self._barrier(buffer, self._between)
         if native.slots:
-            native.query_pool = new_pool(self._device, native.slots)
+            native.query_pool = new_pool(self.device, native.slots)
             lib.vkCmdResetQueryPool(buffer, native.query_pool, 0, native.slots)
         bound_pipeline = bound = None
         set_out = vk.new("VkDescriptorSet *")
@@ -271,7 +253,6 @@ class Recorder:
                     lib.vkCmdWriteTimestamp(buffer, self._bottom, queries.handle, index)
                 case ResolveCommand():
                     resolve(buffer, command, partial(self._barrier, buffer, self._between))
-        vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
 
     def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
         put_barrier(buffer, barrier)

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from webnn_vk.driver.vulkan import binding as vk
-from webnn_vk.driver.vulkan.recording import Use
+from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.support import forks
 
 # Taken around each call when waits and signals must take turns (quirk `signal_deadlocks_wait`),
@@ -22,7 +22,7 @@ _SLICE = 0.1
 _OPAQUE_FD = "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT"
 
 
-class NativeTimeline:
+class NativeTimeline(Native):
     """A VkSemaphore of timeline type. Thread-safe, also against its own destruction.
 
     in_turns: calls for any semaphore of the process exclude each other, none blocks.
@@ -33,6 +33,7 @@ class NativeTimeline:
 
     def __init__(self, device: Any, failed: Callable[[int, str], Exception], *,
                  in_turns: bool = False, exportable: bool = False) -> None:
+        super().__init__()
         self._device, self._failed, self._in_turns = device, failed, in_turns
         self._turn = _turns if in_turns else nullcontext()
         kind = vk.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO",
@@ -44,13 +45,10 @@ class NativeTimeline:
         self.handle = vk.create(vk.lib.vkCreateSemaphore, device, info, "VkSemaphore")
         self._idle = threading.Condition(threading.Lock())
         self._waiters = 0
-        #: timeline value of the driver's last submission that uses it
-        self.last_value = 0
         #: highest value a submission waits for
         self.awaited = 0
         #: highest value a submission signals
         self.promised = 0
-        self.use: Use | None = None
 
     def value(self) -> int:
         """The current value."""
@@ -119,6 +117,11 @@ class NativeTimeline:
         call = vk.device_function(self._device, "vkImportSemaphoreFdKHR")
         self._check(call(self._device, info), "vkImportSemaphoreFdKHR")
 
+    def idle(self) -> bool:
+        """Whether it has reached what submissions signal: signals of one are not simultaneous, the
+        driver's timeline may come first."""
+        return self.value() >= self.promised
+
     def destroy(self) -> None:
         """Destroys it once the threads waiting for it have noticed."""
         with self._idle:
@@ -151,17 +154,10 @@ def shareable(physical: Any) -> bool:
     return properties.externalSemaphoreFeatures & needed == needed
 
 
-class TimelineSemaphore:
+class TimelineSemaphore(Handle[NativeTimeline]):
     """What `VulkanSharing.semaphore` returns: see `driver.resources.Semaphore`."""
 
-    __slots__ = ("__weakref__", "_native", "_retire")
-
-    def __init__(self, native: NativeTimeline, retire: Callable[[Any], None]) -> None:
-        """retire: a function in C that takes `native`, or its `Use` that is over."""
-        self._native: NativeTimeline | None = native
-        self._retire = retire
-        native.use = Use(self, retire)
-        native.use.native = native
+    __slots__ = ()
 
     @property
     def native(self) -> NativeTimeline:
@@ -182,8 +178,4 @@ class TimelineSemaphore:
         """Waits until `value` is reached; False after `timeout` seconds (None: no limit)."""
         return self.native.wait(value, timeout)
 
-    def close(self) -> None:
-        """Releases it once no submission uses it any more. Calling it again does nothing."""
-        native, self._native = self._native, None
-        if native is not None:
-            self._retire(native)
+    close = Handle.free

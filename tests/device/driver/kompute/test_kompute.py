@@ -327,10 +327,10 @@ def test_staging_twins(context):
 
     def run(*commands):
         for part in parts(commands, kp, manager, None, mover):
-            part.run()
+            part()
 
     for allocation in (a, b):
-        mover.send(allocation.buffer)
+        mover._send(allocation.buffer)
     # Only the tensor has a dispatch's output.
     a.buffer.words[:] = 0
     a.buffer.stale = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.drivers import NO_DRIVER
+from tests.support.drivers import NO_DRIVER, pipeline_of
 from tests.support.glsl import SCALE, compiled
 from webnn_vk.driver import DispatchCommand, Pipeline
 from webnn_vk.driver.vulkan.devices import choose_device, list_devices
@@ -54,7 +54,7 @@ def spirv(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def pipeline(spirv: bytes) -> Callable[..., Pipeline]:
     """Makes the pipeline of `SCALE` for a driver and a factor K."""
     def make(driver: VulkanDriver, factor: int = 1) -> Pipeline:
-        return driver.pipeline(spirv, binding_count=2, push_size=8, name="scale",
+        return pipeline_of(driver, spirv, binding_count=2, push_size=8, name="scale",
                                constants=((0, struct.pack("<I", 64)),
                                           (1, struct.pack("<I", factor))))
     return make

@@ -15,6 +15,7 @@ import pytest
 from tests.device.driver.vulkan.test_device import download, run, upload
 from tests.support import selection
 from tests.support.contexts import open_context
+from tests.support.drivers import pipeline_of
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.driver import DispatchCommand, Pipeline, PipelineRequest
@@ -108,9 +109,9 @@ def test_required_subgroup_size(own_driver: VulkanDriver, spirv: bytes) -> None:
     if "subgroup_size_control" not in own_driver.profile.features:
         pytest.skip("the device can't fix the subgroup size")
     size = own_driver.profile.subgroup_size
-    pipeline = own_driver.pipeline(spirv, binding_count=2, push_size=8, subgroup_size=size)
+    pipeline = pipeline_of(own_driver, spirv, binding_count=2, push_size=8, subgroup_size=size)
     assert pipeline.request.subgroup_size == size
-    assert own_driver.pipeline(spirv, binding_count=2, push_size=8) is not pipeline
+    assert pipeline_of(own_driver, spirv, binding_count=2, push_size=8) is not pipeline
     constants = ((0, struct.pack("<I", 2 * size)),)  # x
     full = PipelineRequest(
         spirv, 2, 8, constants, subgroup_size=size, full_subgroups=True)
@@ -120,7 +121,7 @@ def test_required_subgroup_size(own_driver: VulkanDriver, spirv: bytes) -> None:
     assert another.request != found.request
     for wrong in (3, 2 * own_driver.profile.max_subgroup_size):
         with pytest.raises(ValueError, match=f"subgroups of {wrong}"):
-            own_driver.pipeline(spirv, binding_count=2, push_size=8, subgroup_size=wrong)
+            pipeline_of(own_driver, spirv, binding_count=2, push_size=8, subgroup_size=wrong)
 
 
 class CountingLibrary:

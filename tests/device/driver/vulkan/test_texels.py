@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.device.driver.vulkan.test_device import download, run, upload
+from tests.support.drivers import pipeline_of
 from tests.support.glsl import compiled
 from webnn_vk.driver import BarrierCommand, CopyCommand, DispatchCommand, PipelineRequest
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
@@ -33,7 +34,7 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_ranges_and_memory_that_change_hands(own_driver: VulkanDriver, doubles: bytes) -> None:
     """Views of two ranges of a buffer; the second dispatch reads the first's output as texels; a
     recording's views outlive the allocation's `free`, and new memory there gets new views."""
-    pipeline = own_driver.pipeline(doubles, binding_count=2, texels=TEXELS)
+    pipeline = pipeline_of(own_driver, doubles, binding_count=2, texels=TEXELS)
     for first in (0.0, 1000.0):  # the second finds the memory of the first
         values = np.arange(first, first + 256, dtype=np.float32)
         source = upload(own_driver, values)
@@ -61,9 +62,9 @@ def test_a_storage_and_a_texel_binding_of_the_same_memory_are_two_sets(
     own_driver: VulkanDriver, doubles: bytes, spirv: bytes
 ) -> None:
     """Descriptors are distinguished by their kind, not by the memory alone."""
-    scale = own_driver.pipeline(spirv, binding_count=2, push_size=8,
+    scale = pipeline_of(own_driver, spirv, binding_count=2, push_size=8,
                                 constants=((0, struct.pack("<I", 64)), (1, struct.pack("<I", 3))))
-    double = own_driver.pipeline(doubles, binding_count=2, texels=TEXELS)
+    double = pipeline_of(own_driver, doubles, binding_count=2, texels=TEXELS)
     source = upload(own_driver, np.ones(64, np.float32))
     target = own_driver.allocate(256)
     bindings = ((source, 0, 256), (target, 0, 256))
@@ -76,7 +77,7 @@ def test_what_may_not_be_bound_as_texels(physical: PhysicalDevice, doubles: byte
     profile = physical.profile.replace(
         max_texel_buffer_elements=32, min_texel_buffer_offset_alignment=64)
     driver = open_driver(physical, profile=profile)
-    pipeline = driver.pipeline(doubles, binding_count=2, texels=TEXELS)
+    pipeline = pipeline_of(driver, doubles, binding_count=2, texels=TEXELS)
     source, target = driver.allocate(4096), driver.allocate(4096)
 
     def bound(offset: int, size: int) -> None:
@@ -91,9 +92,9 @@ def test_what_may_not_be_bound_as_texels(physical: PhysicalDevice, doubles: byte
     with pytest.raises(ValueError, match="offset is a multiple of 64"):
         bound(16, 16)
     with pytest.raises(ValueError, match="bindings below 2 of r32f"):
-        driver.pipeline(doubles, binding_count=2, texels=((2, "rgba32f"),))
+        pipeline_of(driver, doubles, binding_count=2, texels=((2, "rgba32f"),))
     with pytest.raises(ValueError, match="bindings below 2 of r32f"):
-        driver.pipeline(doubles, binding_count=2, texels=((0, "r8"),))
+        pipeline_of(driver, doubles, binding_count=2, texels=((0, "r8"),))
     driver.close()
 
 
