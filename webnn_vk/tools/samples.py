@@ -29,11 +29,12 @@ from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperand
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
 from webnn_vk.runtime.device_selection import NullDevice
 
-#: What decides how a kernel stores its data: devices have any subset of these.
-STORAGE = (
-    *(frozenset({name}) for name in ("float16", "int8", "int16", "int64")), HALF_CONVERSIONS,
+#: Kernels that use these have variants that do without: devices have any subset of them.
+OPTIONAL = (
+    *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "integer_dot_product")),
+    HALF_CONVERSIONS,
 )
-_FEATURES = frozenset().union(*STORAGE) | SUBGROUPS | {"integer_dot_product"}
+_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS
 
 _LEAST = NullDevice().profile
 #: A device on the processor, which reads texels.

@@ -80,7 +80,7 @@ def _planned() -> tuple[KernelSpec, ...]:
 
 def _modules(node: KernelNode, target: DeviceProfile) -> Iterator[KernelSpec]:
     """The modules that can compute a node on the target, and on the target without any of the
-    features by which they store their data."""
+    optional features that they use."""
     tried: set[frozenset[str]] = set()
     waiting = [target.features]
     while waiting:
@@ -91,7 +91,7 @@ def _modules(node: KernelNode, target: DeviceProfile) -> Iterator[KernelSpec]:
         made = list(all_modules(node, target.replace(features=features)))
         yield from made
         used = frozenset().union(*(spec.features for spec in made))
-        waiting += [features - some for some in samples.STORAGE if some <= used]
+        waiting += [features - some for some in samples.OPTIONAL if some <= used]
 
 
 def _lacks(spec: KernelSpec, matrices: bool, matrices2: bool) -> bool:

@@ -28,7 +28,8 @@ _ULPS = {
     "quantized_conv2d": 2, "quantized_matmul": 2, "rms_normalization": 14, "attention": 8,
     "swish": 36, "gelu_tanh": 40,
     "reduce_l1": 1, "reduce_l2": 2, "reduce_log_sum": 18, "reduce_log_sum_exp": 18,
-    "reduce_mean": 2, "reduce_product": 1, "reduce_sum": 1, "reduce_sum_square": 2,
+    "reduce_mean": 2, "reduce_product": 1, "reduce_sum": 1, "reduce_sum_square": 2, "sin": 1,
+    "cos": 1, "tan": 1, "erf": 1,
 }
 # Absolute bounds of the web-platform-tests, tighter here: they apply to results near 0.
 _ABSOLUTE = {"sin": 2.0**-20, "cos": 2.0**-20, "tan": 2.0**-18, "erf": 2.0**-20}

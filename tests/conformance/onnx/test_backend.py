@@ -105,7 +105,7 @@ def test_expectations_that_are_not_exact(monkeypatch):
     compared = []
     named = {case.name: case for case in cases("node")}
     for name, case in named.items():
-        if not failing("cpu").get(("node", name), "").startswith("ours is within"):
+        if not failing("cpu").get(("node", name), "").startswith("our result is within"):
             continue
         whole = named[name.removesuffix("_expanded")]
         for (inputs, _), (expected, true) in zip(case.data(), exact(whole), strict=True):

@@ -14,7 +14,7 @@ from tests.support import selection
 from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import Plan, tuner
 
@@ -128,7 +128,7 @@ def test_with_native_types_masked(tmp_path, vulkan):
     assert len(modules) > 100
     forbidden = set().union(*CAPABILITIES.values())
     for module in modules:
-        assert not capabilities(module.read_bytes()) & forbidden, module.name
+        assert not info(module.read_bytes()).capabilities & forbidden, module.name
         # Counted among the validated modules at the end of the run.
         shutil.copy(module, os.environ["WEBNN_VK_DUMP_SPIRV"])
 
@@ -137,7 +137,7 @@ def test_with_native_types_masked(tmp_path, vulkan):
 def test_native_types_are_used_where_the_device_has_them(tmp_path, vulkan):
     status, text = command("--file", "arg_min_max", WEBNN_VK_DUMP_SPIRV=str(tmp_path))
     assert status == 0, text[-4000:]
-    used = set().union(*(capabilities(m.read_bytes()) for m in tmp_path.glob("*.spv")))
+    used = set().union(*(info(m.read_bytes()).capabilities for m in tmp_path.glob("*.spv")))
     for feature in ("float16", "int8", "int64"):
         assert used & CAPABILITIES[feature], feature
     for module in tmp_path.glob("*.spv"):

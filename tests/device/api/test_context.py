@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import gc
 import pickle
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import webnn_vk
 from tests.support.calls import F4, built, floats, tensor
+from tests.support.contexts import returns_to, settled_bytes
 from webnn_vk import (
     InvalidStateError,
     MLGraphBuilder,
@@ -357,17 +357,10 @@ def test_collected_objects_give_their_memory_back(fresh):
         fresh.compute(graph, {"a": floats(1, 2, 3, 4)})
 
     use()
-    gc.collect()
-    fresh.fence().wait(10)
-    while not fresh._state.timeline.idle:
-        pass
-    before = fresh._state.device.memory_in_use()
+    before = settled_bytes(fresh)
     for _ in range(20):
         use()
-    gc.collect()
-    while not fresh._state.timeline.idle:
-        pass
-    assert fresh._state.device.memory_in_use() == before
+    assert returns_to(fresh, before)
 
 
 # -- choosing a device -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.kernels import COPY, PRELUDE, compile_spec, driver, run, templates, validate
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 NATIVE = {
@@ -220,4 +220,4 @@ def test_only_granted_capabilities_are_used(
     expected = {"Shader"}
     if feature is not None and (width == 1 or feature == "int64"):
         expected.add(granted[feature])
-    assert capabilities(module) == expected
+    assert info(module).capabilities == expected

@@ -219,7 +219,7 @@ def test_outputs_of_a_session_may_be_values_inside(context):
     assert labels.tolist() == [NAMES[i] for i in rows.argmax(axis=1)]
     with pytest.raises(ValueError, match="no output 'output_probability'"):
         session.run(["output_probability"], {"X": x})
-    with pytest.raises(ValueError, match="'elsewhere' is no output, and no node makes it"):
+    with pytest.raises(ValueError, match="no output 'elsewhere', and no node makes it"):
         Session(proto, context, outputs=["elsewhere"])
 
 

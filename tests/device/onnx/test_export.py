@@ -15,11 +15,12 @@ import webnn_vk.onnx
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from tests.support.loading import set_up
+from tests.support.saving import save_program
 from webnn_vk import MLGraphBuilder, OperationError, webnn_file
 from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.compiler.program import Constants
 from webnn_vk.compiler.program.constants import HostArray
-from webnn_vk.compiler.program.serial import TEXT, load, save
+from webnn_vk.compiler.program.serial import TEXT, load
 
 
 def rng():
@@ -160,7 +161,7 @@ def test_a_saved_graph_whose_text_is_none(cpu_context, tmp_path):
     x = builder.input("x", {"data_type": "float32", "shape": [2]})
     graph = builder.build({"y": builder.add(x, builder.constant(np.float32([1, 2])))}).result()
     program = executable_of(graph).program
-    save(program, Constants([HostArray(np.float32([1, 2]))]), tmp_path)
+    save_program(program, Constants([HostArray(np.float32([1, 2]))]), tmp_path)
     text = json.loads((tmp_path / TEXT).read_text())
     for change, message in (
         (lambda t: t.replace(" = add(", " = plus("), "no operator is called plus"),

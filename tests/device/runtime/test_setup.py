@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_context, open_over
+from tests.support.contexts import open_context, open_over, returns_to
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.loading import load, set_up, stage_constants
@@ -112,7 +112,7 @@ def test_originals_pass_through_in_groups_and_are_gone_after(context, monkeypatc
     graph.destroy()
     del graph
     gc.collect()
-    assert device.memory_in_use() == before
+    assert returns_to(context, before)
 
 
 def test_no_reference_to_the_constants_is_left(context):
@@ -156,7 +156,7 @@ def test_graphs_share_constants_of_one_key(context):
     np.testing.assert_array_equal(run(context, graphs[0])["plain0"], data)
     del graph, graphs, other, alone
     gc.collect()
-    assert device.memory_in_use() == before
+    assert returns_to(context, before)
 
 
 def test_two_graphs_share_one_packed_form(context):
@@ -269,7 +269,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         del executable
         gc.collect()
         context.fence().wait()
-        assert device.memory_in_use() == before
+        assert returns_to(context, before)
         # A failed one is not shared.
         graph = load(context, lowered)
         np.testing.assert_array_equal(

@@ -124,7 +124,7 @@ def test_where_the_picture_cannot_go(capsys, image, output, message):
     [
         (["demo", "ocr", "--top", "3"], "--top is for the sentences"),
         (["demo", "ocr", "--file", "x"], "--file is for the sentences"),
-        (["demo", "what", "is", "--device", "cpu"], "a question of several words is quoted"),
+        (["demo", "what", "is", "--device", "cpu"], "quote a question of several words"),
         (["demo", "ocr?", "--output", "x.png"], "--output is only for ocr"),
     ],
 )

@@ -58,7 +58,7 @@ def _slang() -> LibraryCompiler | None:
 def compiler(request: pytest.FixtureRequest):
     found = _slang() if request.param == "slang" else find_compiler(request.param)
     if found is None:
-        pytest.skip("no GLSL compiler on this machine")
+        pytest.skip(f"no GLSL compiler of this kind on this machine: {request.param}")
     return found
 
 

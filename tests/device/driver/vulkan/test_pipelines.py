@@ -125,12 +125,14 @@ def test_required_subgroup_size(own_driver: VulkanDriver, spirv: bytes) -> None:
 
 
 class CountingLibrary:
-    """The Vulkan library; `living` are the VkPipelines by handle, each with its factor K."""
+    """The Vulkan library; `living` are the VkPipelines made with it by handle, each with its
+    factor K."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self.living: dict[int, int] = {}
         self.created: list[int] = []
+        self._handles: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
@@ -140,11 +142,13 @@ class CountingLibrary:
         data = arguments[3].stage.pSpecializationInfo.pData
         factor = vk.ffi.cast("uint32_t *", data)[1]
         self.living[number(arguments[5][0])] = factor
+        self._handles.add(number(arguments[5][0]))
         self.created.append(factor)
         return result
 
     def vkDestroyPipeline(self, device: Any, handle: Any, allocator: Any) -> None:
-        del self.living[number(handle)]  # KeyError: it was destroyed already
+        if number(handle) in self._handles:  # not another driver's, made earlier
+            del self.living[number(handle)]  # KeyError: it was destroyed already
         self._library.vkDestroyPipeline(device, handle, allocator)
 
 

@@ -12,7 +12,7 @@ from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes
 from tests.support.kernels import compile_spec
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.codegen.spirv import capabilities
+from webnn_vk.codegen.spirv import info
 from webnn_vk.compiler.ir import Node, Value
 from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.kernels.addressing import Mode
@@ -80,7 +80,7 @@ def test_catalogue_is_small() -> None:
 def test_masked_features_are_not_used() -> None:
     for spec in catalogue(frozenset(), "elementwise"):
         needed = {"Shader", "SampledBuffer"} if spec.texels else {"Shader"}
-        assert capabilities(compile_spec(spec)) == needed, spec.option("statements")
+        assert info(compile_spec(spec)).capabilities == needed, spec.option("statements")
 
 
 def test_division_by_reciprocals() -> None:
