@@ -39,7 +39,7 @@ _PATIENCE = 5.0
 REGISTRIES = (
     ("webnn_vk.codegen.render", "_loader.searchpath"),
     ("webnn_vk.compiler.ir.to_onnx.writer", "RULES"),
-    ("webnn_vk.compiler.kernels.choose", "_RULES"),
+    ("webnn_vk.compiler.kernels.family", "FAMILIES"),
     ("webnn_vk.compiler.kernels.heuristics.device_classes", "DEVICE_CLASSES"),
     ("webnn_vk.onnx.records", "_RECORDS"),
     ("webnn_vk.compiler.ops.record", "COMPILER_OPERATORS"),

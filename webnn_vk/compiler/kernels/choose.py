@@ -10,13 +10,8 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from .cost import estimate
 from .dispatch import Unsupported
-from .heuristics import DEVICE_CLASSES, Gpu, GpuClass, Rules, Software, device_class
+from .heuristics import device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
-
-_RULES: dict[str, Rules] = {
-    name: Gpu(device) if isinstance(device, GpuClass) else Software(device)
-    for name, device in DEVICE_CLASSES.items()
-}
 
 
 def choose(
@@ -35,34 +30,25 @@ def choose(
         return measured
     if len(candidates) == 1:
         return candidates[0]
-    rules = _RULES[device_class(profile).name]
-    chosen: Schedule = getattr(rules, family)(candidates, problem, profile)
+    chosen: Schedule = getattr(rules_for(profile), family)(candidates, problem)
     return chosen
 
 
 def ranked(
-    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-) -> list[Schedule]:
-    """All candidates in the order in which a tuner should try them: first the choice of the rules,
-    then by the cost model, the cheapest first, then those that the model doesn't know. Unsupported
-    without candidates. The order is the same for equal arguments."""
-    first = choose(family, candidates, problem, profile)
-
-    def key(entry: tuple[int, Schedule]) -> tuple[bool, bool, float, int]:
-        place, schedule = entry
-        cost = modelled(problem, schedule, profile)
-        return schedule != first, cost is None, cost or 0.0, place
-
-    return [schedule for _, schedule in sorted(enumerate(candidates), key=key)]
-
-
-def preferred(
-    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile, tuned: Tuned
+    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile,
+    tuned: Tuned = NOTHING_TUNED,
 ) -> Iterator[Schedule]:
-    """All candidates, the best first: the choice, then the others as ``ranked`` orders them."""
-    chosen = choose(family, candidates, problem, profile, tuned)
-    yield chosen
-    yield from (s for s in ranked(family, candidates, problem, profile) if s != chosen)
+    """All candidates, the best first: the one that ``choose`` returns, then by the cost model, the
+    cheapest first, then those that the model doesn't know. Unsupported without candidates. The
+    order is the same for equal arguments."""
+    first = choose(family, candidates, problem, profile, tuned)
+    yield first
+
+    def key(schedule: Schedule) -> tuple[bool, float]:
+        cost = modelled(problem, schedule, profile)
+        return cost is None, cost or 0.0
+
+    yield from sorted((s for s in candidates if s != first), key=key)
 
 
 def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:

@@ -1,31 +1,34 @@
 """The planner: how a device computes a kernel node.
 
-``plan`` is a pure function of the node and the target. It lists the legal candidates, takes the
-tuned or otherwise best one whose modules can be had, and makes its dispatches. A module that the
+``plan`` is a pure function of the node and the target. It takes the best candidate that is legal
+and whose modules can be had (``choose``), and makes its dispatches. A module that the
 GLSL compiler or the driver refuses is added to the target's ``refused``; then the graph is planned
 again.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from .choose import choose, preferred
+from . import coopmat, coopmat2
+from .choose import choose, ranked
 from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
 from .families import family_of, solver_of
-from .family import Family
 from .node import KernelNode
 from .packing import is_weight
 from .schedule import Schedule, Tuned
 
-#: How many schedules of a kernel are tried where modules are refused.
+#: How many schedules are tried where modules are refused.
 MOST_SCHEDULES = 4
+#: Kernels without which a node is planned where their modules can't be had: a compiler that doesn't
+#: know cooperative matrices compiles the others. Where another module can't be had, the nodes that
+#: are fused in it are planned one by one.
+_MATRICES = (coopmat.KERNEL, coopmat2.KERNEL)
 
 
 @dataclass(frozen=True)
@@ -54,38 +57,53 @@ class Plan:
 
 
 def plan(node: KernelNode, target: KernelTarget) -> Plan:
-    """How the target computes a node. Unsupported where it can't, with the reason; KernelRefused
-    where the compiler or the driver refused the schedules that were tried."""
+    """How the target computes a node: by the best candidate whose modules can be had. Unsupported
+    where there is none or where the best exceeds the device's limits, with the reason;
+    KernelRefused where the compiler or the driver refused the schedules that were tried."""
     solver, problem = solver_of(node)
-    refusal = missing = ""
-    for profile in _with_fewer_matrices(target.profile):
-        candidates = solver.candidates(problem, profile)
-        schedules = preferred(solver.name, candidates, problem, profile, target.tuned)
-        plans = _legal(node, problem, solver, schedules, profile)
-        for schedule, dispatches in itertools.islice(plans, MOST_SCHEDULES):
-            needed = (*dispatches, *packing_of(dispatches, profile))
-            reason = next(filter(None, (d.refusal(target.refused) for d in needed)), None)
-            if reason is not None:
-                refusal = refusal or reason
-                continue
-            missing = next((d.kernel for d in needed if not target.available(d.spec)), "")
-            if not missing:
-                return Plan(schedule, tuple(dispatches), refusal)
+    profile = target.profile
+    candidates = solver.candidates(problem, profile)
+    order = ranked(solver.name, candidates, problem, profile, target.tuned)
+    refusals: list[str] = []
+    missing: str | None = None
+    chosen: Schedule | None = None
+    while len(refusals) < MOST_SCHEDULES and (schedule := next(order, None)) is not None:
+        try:
+            dispatches = solver.lowered(node, problem, schedule, profile)
+        except Unsupported:
+            if chosen is None:
+                raise
+            continue
+        chosen = schedule
+        needed = (*dispatches, *packing_of(dispatches, profile))
+        refusal = next(filter(None, (d.refusal(target.refused) for d in needed)), None)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        missing = next((d.kernel for d in needed if not target.available(d.spec)), None)
+        if missing is None:
+            return Plan(schedule, tuple(dispatches), next(iter(refusals), ""))
+        if schedule.kernel not in _MATRICES:
             break
-    if refusal:
-        raise KernelRefused(refusal)
+        candidates = [c for c in candidates if c.kernel != schedule.kernel]
+        order = ranked(solver.name, candidates, problem, profile, target.tuned)
+    if refusals:
+        raise KernelRefused(refusals[0])
     raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
 
 
 def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec]:
     """The modules of every schedule by which a device could compute a node; none where it can't."""
     solver, problem = solver_of(node)
-    try:
-        schedules = solver.candidates(problem, profile)
-        for _, dispatches in _legal(node, problem, solver, schedules, profile):
+    with suppress(Unsupported):
+        for number, schedule in enumerate(solver.candidates(problem, profile)):
+            try:
+                dispatches = solver.lowered(node, problem, schedule, profile)
+            except Unsupported:
+                if not number:
+                    return
+                continue
             yield from (d.spec for d in (*dispatches, *packing_of(dispatches, profile)))
-    except Unsupported:
-        return
 
 
 def packed(node: KernelNode, target: KernelTarget) -> KernelNode:
@@ -105,28 +123,3 @@ def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterat
     values = (binding.value for dispatch in dispatches for binding in dispatch.bindings)
     for value in dict.fromkeys(value for value in values if isinstance(value, Packed)):
         yield from value.packing.pack(value, profile)
-
-
-def _with_fewer_matrices(profile: DeviceProfile) -> Iterator[DeviceProfile]:
-    """The device, then the device without its kinds of cooperative matrices, one after the other:
-    a compiler that doesn't know them can compile the other kernels."""
-    yield profile
-    for feature in ("cooperative_matrix2", "cooperative_matrix"):
-        without = profile.masked([feature])
-        if without is not profile:
-            yield without
-            profile = without
-
-
-def _legal(
-    node: KernelNode, problem: Any, solver: Family, schedules: Iterable[Schedule],
-    profile: DeviceProfile,
-) -> Iterator[tuple[Schedule, list[Dispatch]]]:
-    """The schedules with their dispatches, but for those that exceed the device's limits.
-    Unsupported where the first one does."""
-    for number, schedule in enumerate(schedules):
-        try:
-            yield schedule, solver.lowered(node, problem, schedule, profile)
-        except Unsupported:
-            if not number:
-                raise

@@ -178,7 +178,7 @@ def _tune(
     p: _Problem, device: DriverMemory, profile: DeviceProfile, store: TunedStore, plan: Plan,
     available: Callable[[KernelSpec], bool],
 ) -> Outcome:
-    order = ranked(p.family, p.candidates, p.problem, profile)
+    order = [*ranked(p.family, p.candidates, p.problem, profile)]
     usual = order[0]
     known = None if plan.again else store.entry(p.family, p.text)
     if known is not None and known.schedule in p.candidates:

@@ -119,8 +119,8 @@ def test_a_wrong_candidate_is_rejected(
     """A kernel that skips half of its work is fast, and is not accepted."""
     device, node = device_of(context), product(64, 256, 64)
     problem = MATMUL.problem(node)
-    order = tuner.ranked("matmul", MATMUL.candidates(problem, device.profile), problem,
-                         device.profile)
+    candidates = MATMUL.candidates(problem, device.profile)
+    order = [*tuner.ranked("matmul", candidates, problem, device.profile)]
     planted, right = order[1], type(MATMUL).lower
 
     def wrong(self: Any, node: Any, problem: Any, schedule: Schedule, profile: Any) -> Any:

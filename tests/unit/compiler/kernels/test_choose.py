@@ -21,8 +21,14 @@ from webnn_vk.compiler.kernels import (
     Unsupported,
     solver_of,
 )
-from webnn_vk.compiler.kernels.choose import _RULES, choose
-from webnn_vk.compiler.kernels.heuristics import DEVICE_CLASSES, Gpu, Software, device_class
+from webnn_vk.compiler.kernels.choose import choose
+from webnn_vk.compiler.kernels.heuristics import (
+    DEVICE_CLASSES,
+    Gpu,
+    Software,
+    device_class,
+    rules_for,
+)
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -242,8 +248,8 @@ def test_each_class_of_devices_has_its_rules() -> None:
         "adreno_minimum": "adreno", "amd_rdna3": "amd", "intel_arc": "intel",
         "llvmpipe": "llvmpipe", "nvidia_h200": "nvidia",
     }
-    assert isinstance(_RULES["nvidia"], Gpu)
-    assert isinstance(_RULES["llvmpipe"], Software)
+    assert isinstance(rules_for(stored_profile("nvidia_h200")), Gpu)
+    assert isinstance(rules_for(stored_profile("llvmpipe")), Software)
     unknown = stored_profile("nvidia_h200").replace(vendor_id=0x1234)
     assert device_class(unknown).name == "gpu"
     assert device_class(unknown.replace(device_type="cpu")).name == "llvmpipe"

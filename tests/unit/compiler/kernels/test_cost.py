@@ -188,10 +188,10 @@ def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
         candidates = solver.candidates(problem, profile)
     except Unsupported:
         return
-    order = ranked(name, candidates, problem, profile)
+    order = [*ranked(name, candidates, problem, profile)]
     assert sorted(map(str, order)) == sorted(map(str, candidates))
     assert order[0] == choose(name, candidates, problem, profile)
-    assert order == ranked(name, list(candidates), problem, profile)
+    assert order == [*ranked(name, list(candidates), problem, profile)]
     costs = [modelled(problem, schedule, profile) for schedule in order[1:]]
     known = [cost for cost in costs if cost is not None]
     assert known == sorted(known) and costs[: len(known)] == known
@@ -213,7 +213,7 @@ def test_slow_gathers_put_texels_first() -> None:
     node = KernelNode.of(node_of("matmul", *given)[0])
     solver, problem = solver_of(node)
     candidates = solver.candidates(problem, profile)
-    order = ranked("matmul", candidates, problem, profile.replace(slow_gathers=True))
+    order = [*ranked("matmul", candidates, problem, profile.replace(slow_gathers=True))]
     assert [s.load for s in order[:3]] == ["texel"] * 3
     costs = {
         slow: [modelled(problem, replace(order[0], load=load), profile.replace(slow_gathers=slow))

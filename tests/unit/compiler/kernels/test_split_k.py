@@ -73,7 +73,7 @@ def test_plans_are_in_the_catalogue() -> None:
 def test_what_a_tuner_tries_first() -> None:
     """The cost model knows that parts fill the device."""
     problem = MATMUL.problem(KernelNode.of(_product(64, 64, 8192)))
-    order = ranked("matmul", MATMUL.candidates(problem, NVIDIA), problem, NVIDIA)
+    order = [*ranked("matmul", MATMUL.candidates(problem, NVIDIA), problem, NVIDIA)]
     assert [schedule.parts > 1 for schedule in order[:4]] == [True] * 4
 
 

@@ -6,6 +6,8 @@ their methods are named after the kernel families; each gets the legal candidate
 
 from __future__ import annotations
 
+from webnn_vk.driver.device_profile import DeviceProfile
+
 from .device_classes import DEVICE_CLASSES, GpuClass, device_class
 from .gpu import Gpu
 from .rules import Rules
@@ -14,8 +16,16 @@ from .software import Software
 __all__ = [
     "DEVICE_CLASSES",
     "Gpu",
-    "GpuClass",
     "Rules",
     "Software",
     "device_class",
+    "rules_for",
 ]
+
+
+def rules_for(profile: DeviceProfile) -> Rules:
+    """The rules for a device."""
+    device = device_class(profile)
+    if isinstance(device, GpuClass):
+        return Gpu(device, profile)
+    return Software(device, profile)

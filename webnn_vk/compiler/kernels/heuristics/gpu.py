@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..schedule import Schedule
@@ -20,9 +19,7 @@ class Gpu(Rules):
 
     device: GpuClass
 
-    def matmul(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """A matrix times a vector by rows; else the largest tile of which enough are left to fill
         the device, since large tiles reuse more of what they load."""
         in_parts = [c for c in candidates if c.parts > 1]
@@ -73,9 +70,7 @@ class Gpu(Rules):
                 best = candidate
         return best
 
-    def attention(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Many keys at a time for a query or two; else the most queries a workgroup of which
         enough are left to fill the device, since queries share what is read: with tiles in shared
         memory where those fill it."""
@@ -98,9 +93,7 @@ class Gpu(Rules):
                 best = rank, candidate
         return candidates[-1] if best is None else best[1]
 
-    def rows(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Rows are shared by a workgroup unless they are short, or so many that one invocation
         each fills the device while neighbours read neighbouring elements."""
         candidates = [c for c in candidates if c.load == "storage"]
@@ -117,9 +110,7 @@ class Gpu(Rules):
             default=candidates[0],
         )
 
-    def elementwise(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """An invocation has one vector, or several of tensors that are found without divisions and
         so long that enough invocations are left: these are loaded together."""
         candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
@@ -129,13 +120,11 @@ class Gpu(Rules):
         ]
         return (fitting or candidates)[0]
 
-    def norm(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def norm(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """By subgroup operations where a workgroup would share a row. So many invocations that none
         is idle; then few, which have less to put together, where there are rows for every
         multiprocessor. Two rows at a time where that leaves each a workgroup."""
-        usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem, profile)
+        usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem)
         shared = [c for c in candidates if c.kernel == "subgroups"]
         if usual["lanes"] == 1 or not shared:
             return usual
@@ -144,16 +133,14 @@ class Gpu(Rules):
 
         def rank(candidate: Schedule) -> tuple[int, bool, int]:
             lanes = candidate["lanes"]
-            busy = ceil_divide(vectors, lanes) * max(lanes, profile.min_subgroup_size)
+            busy = ceil_divide(vectors, lanes) * max(lanes, self.profile.min_subgroup_size)
             enough = rows.rows >= candidate["rows"] * units
             return (busy, candidate["rows"] != (2 if enough else 1),
                     lanes if rows.rows >= units else -lanes)
 
         return min(shared, key=rank)
 
-    def conv(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
         memory, those that cost least of which enough are left to fill the device, after Winograd's
         transforms where these save more than they cost. Of fewer input channels, pixels that share
@@ -166,16 +153,14 @@ class Gpu(Rules):
                     return candidate
         tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
         if tiled and problem.OC >= self.device.tiled_channels:
-            direct = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
-            return self._winograd(direct, candidates, problem)
+            best = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
+            return self._winograd(best, candidates, problem)
         wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
         if wide and problem.OC >= self.device.tiled_channels:
             return self._wide(wide, problem)
         channels = int(problem.channels_last and problem.OC >= 16)
-        return next(
-            c for c in candidates
-            if c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels
-        )
+        direct = (c for c in candidates if c.kernel == "conv" and c["LX"] == 16)
+        return next(c for c in direct if c["CHANNEL_LANES"] == channels)
 
     def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
         """The most pixels an invocation of which enough are left: a workgroup is a wave or two, of

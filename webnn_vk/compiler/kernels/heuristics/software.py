@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..schedule import Schedule
@@ -20,15 +19,11 @@ class Software(Rules):
 
     device: SoftwareClass
 
-    def copy(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def copy(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Shared memory is memory like the other."""
         return candidates[0]
 
-    def elementwise(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """One SIMD group a workgroup, since each further one costs 35 ns to start, and several
         vectors for each invocation, as long as all cores have some."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
@@ -36,9 +31,7 @@ class Software(Rules):
         many = [c for c in small if problem.size >= self.device.min_invocations * 4 * c["ITEMS"]]
         return max(many or small[:1], key=lambda c: c["ITEMS"])
 
-    def matmul(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """One SIMD group a workgroup, and few distinct sizes. By texels where that can be: Mesa
         loads one from a buffer of eight invocations in 20 cycles, and a vector from a storage
         buffer element by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
@@ -49,29 +42,22 @@ class Software(Rules):
         large = texels and problem.m * problem.n * problem.k >= self.device.large_product
         rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
         columns = 8 if problem.n > 32 or texels else 4
-        return next(
-            c for c in texels or candidates
-            if c.kernel == "matmul" and (c["LY"], c["TM"], c["TN"]) == (1, rows, columns)
-        )
+        direct = (c for c in texels or candidates if c.kernel == "matmul")
+        sizes = 1, rows, columns
+        return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
 
-    def attention(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """One SIMD group a workgroup, as for products."""
         return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
 
-    def rows(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Only few long rows need sharing. Texels where they can be had: loads from storage buffers
         take ten times as long."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
 
-    def conv(
-        self, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
-    ) -> Schedule:
+    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Depthwise kernels where they fit, Winograd's where they pay, else one SIMD group of
         pixels a workgroup."""
         candidates = _fastest_loads(candidates)
@@ -100,10 +86,8 @@ class Software(Rules):
                 tile = 8, 4
             return next(c for c in wide if (c["TC"], c["TP"]) == tile)
         channels = 8 if problem.OC > 4 else 4
-        return next(
-            c for c in candidates
-            if c.kernel == "conv" and c["LX"] == 8 and c["TC"] == channels
-        )
+        direct = (c for c in candidates if c.kernel == "conv" and c["LX"] == 8)
+        return next(c for c in direct if c["TC"] == channels)
 
     def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Large tiles where they save a third of the multiplications of small ones, since their
