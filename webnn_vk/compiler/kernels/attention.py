@@ -19,7 +19,6 @@ from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build
-from .expression import used_features
 from .family import Family
 from .multi_binding import bound, dispatch
 from .node import KernelNode
@@ -246,7 +245,7 @@ def _spec(
         Buffer(b.name, b.data_type, b.access, 4, b.portions)
         if vector and b.name not in _OPTIONAL and (b.name != "out" or out_vector) else b
         for b in buffers
-    ) + epilogue.buffers
+    )
     params = [Param(name) for name in ("rows", "keys", "depth", "width", "batches")]
     params += [Param("scale", "float"), Param("batch_sizes", count=2)]
     for name in names:
@@ -257,12 +256,10 @@ def _spec(
         params.append(Param("unseen", "float"))
     if causal:
         params.append(Param("ahead"))
-    return KernelSpec(
-        f"{kernel}.comp.j2", buffers, (*params, *epilogue.params), _CONSTANTS[kernel],
-        options=(
-            *([("vector", vector)] if kernel == "attention" else []),
-            ("out_vector", out_vector), ("causal", causal),
-            ("masked", "mask" in names), ("choosing", "seen" in names), *epilogue.options,
-        ),
-        features=used_features(features, buffers, epilogue.int64, converts=True),
+    options = (
+        *([("vector", vector)] if kernel == "attention" else []), ("out_vector", out_vector),
+        ("causal", causal), ("masked", "mask" in names), ("choosing", "seen" in names),
+    )
+    return epilogue.spec(
+        kernel, buffers, params, features, _CONSTANTS[kernel], options, converts=True
     )

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import Access
 from . import indexing, rows
 from .dispatch import Dispatch, Scratch
-from .epilogue import Epilogue, build, nothing
+from .epilogue import build, nothing
 from .expression import used_features
 from .family import Family
 from .indexing import Positions, of_positions
@@ -48,7 +48,10 @@ class BatchNorm(Family):
             bound("out", node.output, profile, "w"),
         ]
         epilogue = build(node)
-        spec = _batch_spec(_buffers(operands), epilogue, profile.features)
+        spec = epilogue.spec(
+            "batch_norm", [o.buffer for o in operands], indexing.PARAMS, profile.features,
+            indexing.CONSTANTS,
+        )
         apply = of_positions(
             node, spec, operands, epilogue, problem, schedule, profile, kernel="norm",
             variant="batch", flops=3 * x.size,
@@ -81,26 +84,12 @@ def _factors(
         "scaled": int("scale" in node.operands),
         "shifted": int("bias" in node.operands),
     }
+    buffers = tuple(o.buffer for o in operands)
+    spec = KernelSpec(
+        "batch_factors.comp.j2", buffers, _FACTORS,
+        features=used_features(profile.features, buffers),
+    )
     return dispatch(
-        node, _factors_spec(_buffers(operands), profile.features), operands, nothing("float32"),
-        groups, params, {"LX": size}, profile, kernel="norm", variant="factors",
-        flops=4 * channels,
-    )
-
-
-def _buffers(operands: Sequence[Bound]) -> tuple[Buffer, ...]:
-    return tuple(o.buffer for o in operands)
-
-
-def _factors_spec(buffers: tuple[Buffer, ...], features: frozenset[str]) -> KernelSpec:
-    return KernelSpec(
-        "batch_factors.comp.j2", buffers, _FACTORS, features=used_features(features, buffers)
-    )
-
-
-def _batch_spec(
-    buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
-) -> KernelSpec:
-    return epilogue.spec(
-        "batch_norm.comp.j2", buffers, indexing.PARAMS, features, indexing.CONSTANTS
+        node, spec, operands, nothing("float32"), groups, params, {"LX": size}, profile,
+        kernel="norm", variant="factors", flops=4 * channels,
     )

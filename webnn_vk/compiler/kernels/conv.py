@@ -12,23 +12,23 @@ it. All accumulate in float32.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from . import matmul, winograd, winograd_tiled
+from . import matmul, winograd
 from .dispatch import Dispatch, Packed
-from .expression import used_features
 from .family import Family
-from .loads import as_texels, has_texels
+from .loads import has_texels
 from .matmul import MATMUL
 from .multi_binding import bound, dispatch
 from .node import KernelNode
@@ -38,22 +38,14 @@ from .product_dispatch import tile_bytes
 from .rows import check_iterations
 from .schedule import Schedule
 
-_SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
-_PARAMS = {
-    "conv": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
-    "conv_tiled": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
-    "conv_wide": _SIZES + ("KH", "KW", "SH", "SW", "DH", "DW", "PH", "PW"),
-    "conv_depthwise": _SIZES + ("PH",),
-}
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
-_CONSTANTS = {
-    "conv": ("TC", "TP", "CHANNEL_LANES"),
-    "conv_tiled": ("TM", "TN", "BK", "RAGGED"),
-    "conv_wide": ("TC", "TP", "UC"),
-    "conv_depthwise": ("TP", "KH", "KW", "SH", "SW", "DH", "DW", "PW"),
-}
+_SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
+_TAPS = ("KH", "KW", "SH", "SW", "DH", "DW", "PW")
+_WINDOW = (*_SIZES, *_TAPS[:-1], "PH", "PW")
 # Input channels that don't fill a step of tiles in shared memory.
 _FEW = 8
+# Templates that have the option ``transposed``.
+_TRANSPOSED = ("conv", "conv_depthwise")
 # Loads and multiplications that the depthwise kernel unrolls at most.
 _LOADS, _PRODUCTS = 128, 512
 
@@ -122,121 +114,63 @@ def _is_whole(elements: np.ndarray | None) -> bool:
     return all(whole) and bool(flat.any())
 
 
-class Conv(Family):
-    """See the module's docstring."""
+@dataclass(frozen=True)
+class _Launch:
+    """How a kernel is launched: its workgroups; its options, among which ``vector`` says whether
+    inputs are loaded 4 at a time; the buffers that are loaded and stored so; specialisation
+    constants beside the schedule's."""
 
-    name = "conv"
-    templates = (
-        *_CONSTANTS, "winograd_filter", "winograd_input", "winograd_product", "winograd_output",
-        "winograd_tiled_output",
-    )
-    fuses = True
-    weights = "filter"
+    groups: int
+    options: Mapping[str, bool]
+    wide: frozenset[str]
+    constants: Mapping[str, int] = field(default_factory=dict)
 
-    def problem(self, node: KernelNode) -> Geometry | Product:
-        g = geometry(node)
-        return _product(node, g) if _is_product(node, g) else g
 
-    def candidates(self, problem: Geometry, profile: DeviceProfile) -> Sequence[Schedule]:
-        g = problem
-        loads = ["storage"]
-        if has_texels(profile) and g.data_types[0] == "float32" and g.zero_point is None:
-            loads.append("texel")
-        direct = [
-            Schedule("conv", (
-                ("LX", x), ("LY", y), ("TC", tc), ("TP", tp), ("CHANNEL_LANES", channel_lanes)
-            ), load)
-            for load in loads
-            for x, y, tc, tp, channel_lanes in (
-                (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
-            )
-        ]
-        if g.transposed:
-            return direct
-        if g.IC > 1:
-            by_winograd = winograd.candidates(g, profile) + winograd_tiled.candidates(g, profile)
-            return direct + by_winograd + _wide(g, loads) + [
-                Schedule("conv_tiled", (
-                    ("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)
-                ))
-                for x, y, tm, tn, steps in (
-                    (8, 8, 4, 4, 16), (16, 16, 4, 4, 16), (16, 16, 8, 4, 8), (16, 16, 4, 8, 8),
-                    (16, 16, 8, 8, 8),
-                )
-                if x * y <= profile.max_workgroup_invocations
-                and tile_bytes(y * tm, x * tn, steps, g.channels_last, False)
-                <= profile.max_shared_memory
-            ]
-        rows = _stores_rows(g, profile)
-        return direct + [
-            Schedule("conv_depthwise", (("LX", 64), ("TP", tall)), load)
-            for load in loads
-            for tall in (7, 4, 1)
-            if _unrolls(g, tall, rows, not rows and is_ragged(g, load))
-        ]
+@dataclass(frozen=True)
+class _Algorithm:
+    """A kernel: ``candidates`` (given the ways to load) are its schedules, ``launch`` (given
+    whether all tensors fit a binding) says how it is launched by one of them. ``constants`` and
+    ``params`` are its template's."""
 
-    def takes(self, node: KernelNode, operand: str) -> bool:
-        if isinstance(node.operands[operand].value, Packed):
-            return True
-        return super().takes(node, operand)
+    candidates: Callable[[Geometry, Sequence[str], DeviceProfile], list[Schedule]]
+    launch: Callable[[Geometry, Schedule, bool, DeviceProfile], _Launch]
+    constants: tuple[str, ...]
+    params: tuple[str, ...] = _WINDOW
 
-    def pack(
-        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
-        profile: DeviceProfile,
-    ) -> KernelNode:
-        """Packs the filter: in panels where the convolution is a matrix product, else with its
-        dimensions permuted so that the channels loaded together lie side by side."""
-        if isinstance(problem, Product) and problem.operands[1] == self.weights:
-            return MATMUL.pack(node, problem, schedule, profile)
-        if schedule.kernel in (*_WINOGRAD, "conv_wide"):
-            return node  # lowered, it binds the form that it can't do without
-        return _permuted(node, _filter_order(problem, schedule))
 
-    def lower(
-        self, node: KernelNode, problem: Geometry, schedule: Schedule, profile: DeviceProfile
-    ) -> list[Dispatch]:
-        if schedule.kernel in _WINOGRAD:
-            return _WINOGRAD[schedule.kernel](node, problem, schedule, profile)
-        if schedule.kernel == "conv_wide" and not _by_outputs(problem):
-            node = _permuted(node, "hwio")
-            problem = geometry(node)
-        # Kernels tell positions before the input by their wrapping around to beyond its end. None
-        # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
-        g = problem
-        values = {
-            "x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")
-        }
-        bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
-        bounds.append(bound("out", node.output, profile, "w"))
-        extra = fused.build(node)
-        whole = not any(b.constants for b in bounds)
-        launch = _LAUNCHES[schedule.kernel](g, schedule, whole, profile)
-        vector, ragged = launch.options["vector"], launch.options.get("ragged", False)
-        check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
-        spec = _spec(
-            schedule.kernel, tuple(b.buffer for b in bounds), g.transposed,
-            values["c"] is not None, launch.options, profile.features, extra, schedule.load,
-            quantized=g.zero_point is not None,
+# -- the kernels ----------------------------------------------------------------------------------
+def _direct(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Schedule]:
+    return [
+        Schedule("conv", (
+            ("LX", x), ("LY", y), ("TC", tc), ("TP", tp), ("CHANNEL_LANES", channel_lanes)
+        ), load)
+        for load in loads
+        for x, y, tc, tp, channel_lanes in (
+            (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
         )
-        numbers = dict(g.numbers)
-        params = {name: numbers[name] for name in _PARAMS[schedule.kernel] + _STRIDES}
-        if g.zero_point is not None:
-            params["zero_point"] = g.zero_point
-        constants = dict(schedule.numbers) | launch.constants
-        return [
-            dispatch(
-                node, spec, bounds, extra, launch.groups, params, constants, profile,
-                kernel=schedule.kernel,
-                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
-                f"{' v' * vector}{' ragged' * ragged}",
-                flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
-            )
-        ]
+    ]
 
 
-def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
-    """Schedules that load the filter in vectors of output channels."""
-    if g.OC % 4 or not (g.constant or _by_outputs(g)):
+def _launch_direct(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    """A transposed convolution has workgroups for each phase of its outputs."""
+    phases, rows, columns = 1, g.OH, g.OW
+    if g.transposed:
+        phases = min(g.SH, rows) * min(g.SW, columns)
+        rows, columns = ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
+    pixels = g.N * rows * columns
+    lanes = schedule["LX"], schedule["LY"]
+    channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
+    channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
+    vector = whole and g.xc == g.fc == 1 and not any(n % 4 for n in (g.IC, g.fg, g.fo, g.fw))
+    return _Launch(
+        phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"]),
+        {"vector": vector}, frozenset("xw" * vector),
+    )
+
+
+def _wide(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Schedule]:
+    """The filter is loaded in vectors of output channels."""
+    if g.transposed or g.IC == 1 or g.OC % 4 or not (g.constant or _by_outputs(g)):
         return []
     step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
     few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
@@ -250,31 +184,77 @@ def _wide(g: Geometry, loads: Sequence[str]) -> list[Schedule]:
     ]
 
 
+def _launch_wide(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    pixel_tiles = ceil_divide(g.N * g.OH * g.OW, schedule["LX"] * schedule["TP"])
+    vector = whole and g.xc == 1 and not g.IC % 4
+    return _Launch(
+        g.G * ceil_divide(g.OC, schedule["TC"]) * pixel_tiles, {"vector": vector},
+        frozenset("xw" if vector else "w"),
+    )
+
+
 def _by_outputs(g: Geometry) -> bool:
     """Whether the filter's output channels lie side by side, whole vectors of them."""
     return g.fo == 1 and not any(n % 4 for n in (g.OC, g.fg, g.fc, g.fw))
 
 
-def _permuted(node: KernelNode, order: str) -> KernelNode:
-    """The node with its constant filter's dimensions in another order; "": any will do."""
-    layout = node.arguments["filter_layout"]
-    if not order or [d for d in order if d in layout] == list(layout):
-        return node
-    access = permuted(node.operands["filter"], tuple(layout.index(d) for d in order))
-    return replace(node, operands={**node.operands, "filter": access})
+def _tiled(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Schedule]:
+    """As a product of pixels and channels where channels come last, else of channels and pixels."""
+    return [] if g.transposed or g.IC == 1 else [
+        Schedule("conv_tiled", (("LX", x), ("LY", y), ("TM", tm), ("TN", tn), ("BK", steps)))
+        for x, y, tm, tn, steps in (
+            (8, 8, 4, 4, 16), (16, 16, 4, 4, 16), (16, 16, 8, 4, 8), (16, 16, 4, 8, 8),
+            (16, 16, 8, 8, 8),
+        )
+        if x * y <= profile.max_workgroup_invocations
+        and tile_bytes(y * tm, x * tn, steps, g.channels_last, False) <= profile.max_shared_memory
+    ]
 
 
-def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
-    """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
-    if isinstance(problem, Product):
-        # A product of filter and pixels: rows of input channels.
-        return "oihw"
-    if problem.IC == 1:
-        return ""
-    if problem.channels_last and schedule.kernel == "conv":
-        # Input channels side by side are loaded four at a time.
-        return "ohwi"
-    return "hwio"
+def _launch_tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
+    pixels = g.N * g.OH * g.OW
+    rows, columns = (pixels, g.OC) if g.channels_last else (g.OC, pixels)
+    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
+    vectors = {
+        "x": whole and g.channels_last and not g.IC % 4,
+        "w": whole and g.fo == 1 and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
+        "out": whole and DATA_TYPES[g.data_types[1]].size <= 4
+        and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
+    }
+    return _Launch(
+        g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"]),
+        {
+            "vector": vectors["x"], "channels_last": g.channels_last,
+            "filter_vector": vectors["w"], "out_vector": vectors["out"],
+        },
+        frozenset(name for name, vector in vectors.items() if vector),
+        {"RAGGED": int(g.IC % schedule["BK"] != 0)},
+    )
+
+
+def _depthwise(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Schedule]:
+    rows = _stores_rows(g, profile)
+    return [] if g.transposed or g.IC > 1 else [
+        Schedule("conv_depthwise", (("LX", 64), ("TP", tall)), load)
+        for load in loads
+        for tall in (7, 4, 1)
+        if _unrolls(g, tall, rows, not rows and is_ragged(g, load))
+    ]
+
+
+def _launch_depthwise(
+    g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile
+) -> _Launch:
+    """By rows of vectors, or with 4 outputs side by side an invocation, where that can be."""
+    vector = whole and _stores_rows(g, profile)
+    ragged = not vector and is_ragged(g, schedule.load)
+    columns = ceil_divide(g.OW, 4) if vector or ragged else g.OW
+    invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
+    numbers = dict(g.numbers)
+    return _Launch(
+        ceil_divide(invocations, schedule["LX"]), {"vector": vector, "ragged": ragged},
+        frozenset(("x", "out") * vector), {n: numbers[n] for n in _TAPS},
+    )
 
 
 def _stores_rows(g: Geometry, profile: DeviceProfile) -> bool:
@@ -307,83 +287,129 @@ def _unrolls(g: Geometry, tall: int, rows: bool, ragged: bool) -> bool:
     return loads <= _LOADS and tall * side * g.KH * g.KW <= _PRODUCTS
 
 
-@dataclass(frozen=True)
-class _Launch:
-    """How a kernel is launched: its workgroups, its options, among which ``vector`` says whether
-    inputs are loaded 4 at a time, and specialisation constants beside the schedule's."""
-
-    groups: int
-    options: Mapping[str, bool]
-    constants: Mapping[str, int] = field(default_factory=dict)
-
-
-def _depthwise(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
-    """By rows of vectors, or with 4 outputs side by side an invocation, where that can be."""
-    vector = whole and _stores_rows(g, profile)
-    ragged = not vector and is_ragged(g, schedule.load)
-    columns = ceil_divide(g.OW, 4) if vector or ragged else g.OW
-    invocations = g.N * g.G * g.OC * ceil_divide(g.OH, schedule["TP"]) * columns
-    numbers = dict(g.numbers)
-    return _Launch(
-        ceil_divide(invocations, schedule["LX"]),
-        {"vector": vector, "ragged": ragged},
-        {n: numbers[n] for n in ("KH", "KW", "SH", "SW", "DH", "DW", "PW")},
-    )
-
-
-def _tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
-    """As a product of pixels and channels where channels come last, else of channels and pixels."""
-    pixels = g.N * g.OH * g.OW
-    rows, columns = (pixels, g.OC) if g.channels_last else (g.OC, pixels)
-    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
-    options = {
-        "vector": whole and g.channels_last and not g.IC % 4,
-        "channels_last": g.channels_last,
-        "filter_vector": whole and g.fo == 1
-        and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
-        "out_vector": whole and DATA_TYPES[g.data_types[1]].size <= 4
-        and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
-    }
-    return _Launch(
-        g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"]),
-        options,
-        {"RAGGED": int(g.IC % schedule["BK"] != 0)},
-    )
-
-
-def _by_vectors(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
-    """With vectors of output channels of the filter."""
-    pixel_tiles = ceil_divide(g.N * g.OH * g.OW, schedule["LX"] * schedule["TP"])
-    return _Launch(
-        g.G * ceil_divide(g.OC, schedule["TC"]) * pixel_tiles,
-        {"vector": whole and g.xc == 1 and not g.IC % 4},
-    )
-
-
-def _direct(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
-    """A transposed convolution has workgroups for each phase of its outputs."""
-    phases, rows, columns = 1, g.OH, g.OW
-    if g.transposed:
-        phases = min(g.SH, rows) * min(g.SW, columns)
-        rows, columns = ceil_divide(rows, g.SH), ceil_divide(columns, g.SW)
-    pixels = g.N * rows * columns
-    lanes = schedule["LX"], schedule["LY"]
-    channels, along = lanes if schedule["CHANNEL_LANES"] else lanes[::-1]
-    channel_tiles = ceil_divide(g.OC, channels * schedule["TC"])
-    numbers = g.IC, g.fg, g.fo, g.fw
-    return _Launch(
-        phases * g.G * channel_tiles * ceil_divide(pixels, along * schedule["TP"]),
-        {"vector": whole and g.xc == g.fc == 1 and not any(n % 4 for n in numbers)},
-    )
-
-
-_LAUNCHES: Mapping[str, Callable[[Geometry, Schedule, bool, DeviceProfile], _Launch]] = {
-    "conv": _direct,
-    "conv_tiled": _tiled,
-    "conv_wide": _by_vectors,
-    "conv_depthwise": _depthwise,
+_ALGORITHMS = {
+    "conv": _Algorithm(_direct, _launch_direct, ("TC", "TP", "CHANNEL_LANES")),
+    "conv_wide": _Algorithm(_wide, _launch_wide, ("TC", "TP", "UC")),
+    "conv_tiled": _Algorithm(_tiled, _launch_tiled, ("TM", "TN", "BK", "RAGGED")),
+    "conv_depthwise": _Algorithm(
+        _depthwise, _launch_depthwise, ("TP", *_TAPS), (*_SIZES, "PH")
+    ),
 }
-_WINOGRAD = {"winograd": winograd.lower, winograd_tiled.KERNEL: winograd_tiled.lower}
+_WINOGRAD = ("winograd", winograd.TILED)
+
+
+# -- the family -----------------------------------------------------------------------------------
+class Conv(Family):
+    """See the module's docstring."""
+
+    name = "conv"
+    templates = (
+        *_ALGORITHMS, "winograd_filter", "winograd_input", "winograd_product", "winograd_output",
+        "winograd_tiled_output",
+    )
+    fuses = True
+    weights = "filter"
+
+    def problem(self, node: KernelNode) -> Geometry | Product:
+        g = geometry(node)
+        return _product(node, g) if _is_product(node, g) else g
+
+    def candidates(self, problem: Geometry, profile: DeviceProfile) -> Sequence[Schedule]:
+        texels = has_texels(profile) and problem.data_types[0] == "float32"
+        loads = ("storage", *["texel"] * (texels and problem.zero_point is None))
+        made = {
+            name: algorithm.candidates(problem, loads, profile)
+            for name, algorithm in _ALGORITHMS.items()
+        }
+        by_winograd = winograd.candidates(problem, profile)
+        return [*made.pop("conv"), *by_winograd, *itertools.chain(*made.values())]
+
+    def takes(self, node: KernelNode, operand: str) -> bool:
+        if isinstance(node.operands[operand].value, Packed):
+            return True
+        return super().takes(node, operand)
+
+    def pack(
+        self, node: KernelNode, problem: Geometry | Product, schedule: Schedule,
+        profile: DeviceProfile,
+    ) -> KernelNode:
+        """Packs the filter: in panels where the convolution is a matrix product, else with its
+        dimensions permuted so that the channels loaded together lie side by side."""
+        if isinstance(problem, Product) and problem.operands[1] == self.weights:
+            return MATMUL.pack(node, problem, schedule, profile)
+        if schedule.kernel in (*_WINOGRAD, "conv_wide"):
+            return node  # lowered, it binds the form that it can't do without
+        return _permuted(node, _filter_order(problem, schedule))
+
+    def lower(
+        self, node: KernelNode, problem: Geometry, schedule: Schedule, profile: DeviceProfile
+    ) -> list[Dispatch]:
+        if schedule.kernel in _WINOGRAD:
+            return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == "conv_wide" and not _by_outputs(problem):
+            node = _permuted(node, "hwio")
+            problem = geometry(node)
+        # Kernels tell positions before the input by their wrapping around to beyond its end. None
+        # wraps into it: the record has seen to it that padded and dilated extents are below 2³¹.
+        g = problem
+        values = {
+            "x": node.operands["input"], "w": node.operands["filter"], "c": node.operand("bias")
+        }
+        bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
+        bounds.append(bound("out", node.output, profile, "w"))
+        extra = fused.build(node)
+        whole = not any(b.constants for b in bounds)
+        algorithm = _ALGORITHMS[schedule.kernel]
+        launch = algorithm.launch(g, schedule, whole, profile)
+        vector, ragged = launch.options["vector"], launch.options.get("ragged", False)
+        check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
+        numbers = dict(g.numbers)
+        params = {name: numbers[name] for name in algorithm.params + _STRIDES}
+        quantized = [Param("zero_point", "float")] * (g.zero_point is not None)
+        transposed = [("transposed", g.transposed)] * (schedule.kernel in _TRANSPOSED)
+        spec = extra.spec(
+            schedule.kernel,
+            [replace(b.buffer, width=4) if b.buffer.name in launch.wide else b.buffer
+             for b in bounds],
+            (*map(Param, params), *quantized), profile.features,
+            tuple(map(Constant, algorithm.constants)),
+            (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
+            texels=schedule.load == "texel", converts=True,
+        )
+        if g.zero_point is not None:
+            params["zero_point"] = g.zero_point
+        constants = dict(schedule.numbers) | launch.constants
+        return [
+            dispatch(
+                node, spec, bounds, extra, launch.groups, params, constants, profile,
+                kernel=schedule.kernel,
+                variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
+                f"{' v' * vector}{' ragged' * ragged}",
+                flops=2 * node.results[0].size * g.IC * g.KH * g.KW,
+            )
+        ]
+
+
+def _permuted(node: KernelNode, order: str) -> KernelNode:
+    """The node with its constant filter's dimensions in another order; "": any will do."""
+    layout = node.arguments["filter_layout"]
+    if not order or [d for d in order if d in layout] == list(layout):
+        return node
+    access = permuted(node.operands["filter"], tuple(layout.index(d) for d in order))
+    return replace(node, operands={**node.operands, "filter": access})
+
+
+def _filter_order(problem: Geometry | Product, schedule: Schedule) -> str:
+    """The order of the filter's dimensions that the kernel reads best; "" where any will do."""
+    if isinstance(problem, Product):
+        # A product of filter and pixels: rows of input channels.
+        return "oihw"
+    if problem.IC == 1:
+        return ""
+    if problem.channels_last and schedule.kernel == "conv":
+        # Input channels side by side are loaded four at a time.
+        return "ohwi"
+    return "hwio"
 
 
 def _is_product(node: KernelNode, g: Geometry) -> bool:
@@ -420,40 +446,3 @@ def _product(node: KernelNode, g: Geometry) -> Product:
             quantized="a" * quantized, zero_point=g.zero_point or 0.0,
         )
     return matmul.normalize(product)
-
-
-def _spec(
-    kernel: str, buffers: tuple[Buffer, ...], transposed: bool, addend: bool,
-    vectors: Mapping[str, bool], features: frozenset[str], extra: fused.Epilogue,
-    load: str = "storage", quantized: bool = False,
-) -> KernelSpec:
-    """``vectors``: options that say what is loaded and stored 4 elements at a time, and along
-    what. ``quantized``: the filter has integers of 8 bits."""
-    wide: set[str] = set()
-    if kernel == "conv_tiled":
-        names = (("x", "vector"), ("w", "filter_vector"), ("out", "out_vector"))
-        wide = {name for name, option in names if vectors[option]}
-    elif vectors["vector"]:
-        wide = {"x", "out"} if kernel == "conv_depthwise" else {"x", "w"}
-    if kernel == "conv_wide":
-        wide.add("w")
-    buffers = tuple(
-        Buffer(b.name, b.data_type, b.access, 4) if b.name in wide else b for b in buffers
-    )
-    buffers += extra.buffers
-    if load == "texel":
-        buffers = as_texels(buffers)
-    options = (("addend", addend), *vectors.items())
-    if kernel in ("conv", "conv_depthwise"):
-        options = (("transposed", transposed), *options)
-    return KernelSpec(
-        f"{kernel}.comp.j2",
-        buffers,
-        (
-            *(Param(name) for name in _PARAMS[kernel] + _STRIDES),
-            *([Param("zero_point", "float")] if quantized else []), *extra.params,
-        ),
-        tuple(Constant(name) for name in _CONSTANTS[kernel]),
-        (*options, *extra.options),
-        used_features(features, buffers, extra.int64, converts=True),
-    )

@@ -11,6 +11,7 @@ error grows past what a product may have. No operator multiplies integers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
@@ -18,7 +19,6 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .expression import used_features
 from .product import PARAMS, Product
 from .rows import loop_budget
 from .schedule import Schedule
@@ -169,17 +169,13 @@ def spec(
         ),
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
-        *extra.buffers,
     )
     options = {
         "operand": data_type, "a_transposed": transposed[0], "b_transposed": transposed[1],
         "a_vector": a_vector, "b_vector": b_vector, "out_vector": out_vector,
         "addend": c_type is not None,
     }
-    used = used_features(features, buffers, extra.int64)
-    if "cooperative_matrix" in features:
-        used |= needed(data_type) - {"float16"}
-    return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
-        (*options.items(), *extra.options), used,
-    )
+    made = extra.spec(KERNEL, buffers, PARAMS, features, CONSTANTS, options.items())
+    if "cooperative_matrix" not in features:
+        return made
+    return replace(made, features=made.features | needed(data_type) - {"float16"})

@@ -10,13 +10,14 @@ that they begin at multiples of 16 bytes and that their rows don't overlap; any 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile, FlexibleMatrix
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .expression import used_features
 from .product import PARAMS, Product, fits_bindings
 from .rows import loop_budget
 from .schedule import Schedule
@@ -140,17 +141,14 @@ def spec(
     ``out_tensor`` what `stores_tensor` does."""
     buffers = (
         Buffer("a", OPERAND), Buffer("b", OPERAND), *([Buffer("c", c_type)] if c_type else []),
-        Buffer("out", out_type, "w"), *extra.buffers,
+        Buffer("out", out_type, "w"),
     )
     options = {
         "a_transposed": transposed[0], "b_transposed": transposed[1], "whole_vectors": vectors,
         "out_tensor": out_tensor, "half_result": out_tensor and out_type == "float16",
         "addend": c_type is not None,
     }
-    used = used_features(features, buffers, extra.int64)
-    if "cooperative_matrix2" in features:
-        used |= FEATURES
-    return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*PARAMS, *extra.params), CONSTANTS,
-        (*options.items(), *extra.options), used,
-    )
+    made = extra.spec(KERNEL, buffers, PARAMS, features, CONSTANTS, options.items())
+    if "cooperative_matrix2" not in features:
+        return made
+    return replace(made, features=made.features | FEATURES)

@@ -289,9 +289,8 @@ def _slices(
         for begin in range(first // step * step, last, step):
             start, stop = max(first, begin), min(last, begin + step)
             part = range(start // _ALIGNMENT * _ALIGNMENT, stop)
-            for o in flat:
-                places[o] = _in_order(o.access.value, part, out.size, profile), 0
-            yield start, stop, places
+            in_order = {o: (_in_order(o.access.value, part, out.size, profile), 0) for o in flat}
+            yield start, stop, places | in_order
 
 
 def _in_order(value: Value, part: range, total: int, profile: DeviceProfile) -> Binding:

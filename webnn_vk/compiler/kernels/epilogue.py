@@ -9,6 +9,7 @@ and Dispatch. Its template includes ``lib/epilogue.glsl.j2`` after the prelude a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
+from .loads import as_texels
 from .node import KernelNode
 
 
@@ -42,15 +44,19 @@ class Epilogue:
     bytes: int
 
     def spec(
-        self, template: str, buffers: tuple[Buffer, ...], params: tuple[Param, ...],
+        self, kernel: str, buffers: Iterable[Buffer], params: Iterable[Param],
         features: frozenset[str], constants: tuple[Constant, ...] = (),
-        options: tuple[tuple[str, Any], ...] = (),
+        options: Iterable[tuple[str, Any]] = (), *, texels: bool = False, converts: bool = False,
     ) -> KernelSpec:
-        """A kernel with this epilogue, of the kernel's own buffers, parameters and options."""
-        buffers += self.buffers
+        """The template of this name with this epilogue, and the kernel's own buffers, parameters
+        and options. ``texels``: what is read is read as texels. ``converts``: as
+        ``used_features`` takes it."""
+        buffers = (*buffers, *self.buffers)
+        if texels:
+            buffers = as_texels(buffers)
         return KernelSpec(
-            template, buffers, params + self.params, constants, options + self.options,
-            used_features(features, buffers, self.int64),
+            f"{kernel}.comp.j2", buffers, (*params, *self.params), constants,
+            (*options, *self.options), used_features(features, buffers, self.int64, converts),
         )
 
 

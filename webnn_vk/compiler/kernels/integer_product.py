@@ -5,7 +5,7 @@ feature is missing, plain arithmetic takes the instruction's place: for tests.""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -14,7 +14,6 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 from ..ops.quantized import INTEGER_STEP
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Unsupported, grid
-from .expression import used_features
 from .family import Family
 from .node import KernelNode
 from .schedule import Schedule
@@ -126,11 +125,7 @@ def _spec(
         Buffer("sums", "int32"),
         *([Buffer("zeros", "int32")] if zero_points else []),
         Buffer("out", out_type, "w"),
-        *extra.buffers,
     )
     options = {"a_load": load, "unsigned": data_type == "uint8", "zero_points": zero_points}
-    return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*_PARAMS, *extra.params), _CONSTANTS,
-        (*options.items(), *extra.options),
-        used_features(features, buffers, extra.int64) | (features & {"integer_dot_product"}),
-    )
+    made = extra.spec(KERNEL, buffers, _PARAMS, features, _CONSTANTS, options.items())
+    return replace(made, features=made.features | (features & {"integer_dot_product"}))

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides
 from . import rows
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build
+from .epilogue import build
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch, unread
@@ -135,19 +135,25 @@ class Norm(Family):
             "SHIFTED": int("bias" in node.operands),
             "CENTRED": int(node.lowering.centred),
         }
-        buffers, together = tuple(o.buffer for o in operands), 1
+        buffers, features, together = [o.buffer for o in operands], profile.features, 1
         if vectors.kept:
             subgroups = schedule.kernel == "subgroups"
-            spec = _kept_spec(buffers, by_element, subgroups, epilogue, profile.features)
+            spec = epilogue.spec(
+                "norm_kept", buffers, _KEPT, features, _KEPT_CONSTANTS,
+                (("by_element", by_element), ("subgroups", subgroups)),
+            )
             together = schedule["rows"] if subgroups else 1
             params["channels"] = dict(problem.affine)["channels"]
             constants |= {"ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept)}
             if subgroups:
+                spec = replace(spec, features=spec.features | SUBGROUPS)
                 constants["SUBGROUP"] = lanes if _one_subgroup(lanes, profile) else 0
         else:
-            spec = _norm_spec(
-                buffers, lanes > 1, vectors, by_element, problem.permuted, epilogue,
-                profile.features,
+            spec = epilogue.spec(
+                "norm", buffers, _NORM + (_PERMUTED if problem.permuted else _PLAIN), features,
+                _NORM_CONSTANTS,
+                (("group", lanes > 1), ("vectors", vectors.way), ("by_element", by_element),
+                 ("permuted", problem.permuted)),
             )
             params |= split.params | dict(problem.affine)
             constants |= split.constants
@@ -179,32 +185,3 @@ def _one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
     if "subgroup_size_control" in profile.features:
         return profile.min_subgroup_size <= lanes <= profile.max_subgroup_size
     return lanes == profile.min_subgroup_size == profile.max_subgroup_size
-
-
-def _norm_spec(
-    buffers: tuple[Buffer, ...],
-    group: bool,
-    vectors: Vectors,
-    by_element: bool,
-    permuted: bool,
-    epilogue: Epilogue,
-    features: frozenset[str],
-) -> KernelSpec:
-    params = _NORM + (_PERMUTED if permuted else _PLAIN)
-    options = (
-        ("group", group), ("vectors", vectors.way), ("by_element", by_element),
-        ("permuted", permuted),
-    )
-    return epilogue.spec("norm.comp.j2", buffers, params, features, _NORM_CONSTANTS, options)
-
-
-def _kept_spec(
-    buffers: tuple[Buffer, ...],
-    by_element: bool,
-    subgroups: bool,
-    epilogue: Epilogue,
-    features: frozenset[str],
-) -> KernelSpec:
-    options = ("by_element", by_element), ("subgroups", subgroups)
-    spec = epilogue.spec("norm_kept.comp.j2", buffers, _KEPT, features, _KEPT_CONSTANTS, options)
-    return replace(spec, features=spec.features | SUBGROUPS) if subgroups else spec

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import indexing, rows
 from .dispatch import Dispatch, Unsupported
-from .epilogue import Epilogue, build
+from .epilogue import build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -86,7 +86,10 @@ class PoolFamily(Family):
             )
         operands = bound("x", x, profile), bound("out", node.output, profile, "w")
         epilogue = build(node)
-        spec = _spec(p.kind, tuple(o.buffer for o in operands), epilogue, profile.features)
+        spec = epilogue.spec(
+            "pool", [o.buffer for o in operands], _PARAMS, profile.features, indexing.CONSTANTS,
+            [("op", p.kind)],
+        )
         params = {
             "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
             "dilation": p.dilation, "before": p.before,
@@ -98,11 +101,3 @@ class PoolFamily(Family):
                 flops=node.results[0].size * p.window[0] * p.window[1],
             )
         ]
-
-
-def _spec(
-    kind: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
-) -> KernelSpec:
-    return epilogue.spec(
-        "pool.comp.j2", buffers, _PARAMS, features, indexing.CONSTANTS, (("op", kind),)
-    )

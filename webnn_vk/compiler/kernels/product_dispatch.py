@@ -14,9 +14,7 @@ from ..types.data_types import DATA_TYPES
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
-from .expression import used_features
 from .heuristics import device_class
-from .loads import as_texels
 from .node import KernelNode
 from .parts import bind, byte_length, memory
 from .product import PARAMS, Piece, Product, parameters, spans
@@ -263,29 +261,23 @@ def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
 def product_spec(
     kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
     b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
-    extra: fused.Epilogue | None = None, texels: bool = False,
+    extra: fused.Epilogue, texels: bool = False,
     weights: tuple[str, str] = ("", ""), wide: bool = False, blocks: bool = False,
 ) -> KernelSpec:
     """``weights``: which of a and b has another data type, and which; for ("", "") none has.
     ``wide``: a and b are loaded in vectors of 8. ``blocks``: weights have scales of blocks."""
-    extra = extra or fused.nothing(out_type)
     options = {"a_transposed": a_transposed, "addend": c_type is not None}
     out_vector = False
-    if kernel == "matmul":
-        out_vector = b_vector and DATA_TYPES[out_type].size <= 4
-        options |= {
-            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
-            "out_vector": out_vector,
-        }
-    elif kernel == "matmul_tiled":
-        out_vector = b_vector and not b_transposed and DATA_TYPES[out_type].size <= 4
-        options |= {
-            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
-            "out_vector": out_vector,
-        }
-    else:
+    if kernel == "matvec":
         options |= {"vector": a_vector}
         b_vector = a_vector and not a_transposed
+    else:
+        lies_along = kernel == "matmul" or not b_transposed
+        out_vector = b_vector and lies_along and DATA_TYPES[out_type].size <= 4
+        options |= {
+            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
+            "out_vector": out_vector,
+        }
     quantized, weight_type = weights
     vector = 8 if wide else 4
     buffers = [
@@ -294,15 +286,8 @@ def product_spec(
         *([Buffer("c", c_type)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *([Buffer("scale", "float32")] if blocks else []),
-        *extra.buffers,
     ]
-    if texels:
-        buffers = [*as_texels(buffers)]
-    return KernelSpec(
-        f"{kernel}.comp.j2",
-        tuple(buffers),
-        (*PARAMS, *_ZERO_POINT[: bool(quantized)], *_BLOCKS[:blocks], *extra.params),
-        _CONSTANTS[kernel],
-        (*options.items(), *extra.options),
-        used_features(features, buffers, extra.int64, converts=True),
+    return extra.spec(
+        kernel, buffers, (*PARAMS, *_ZERO_POINT[: bool(quantized)], *_BLOCKS[:blocks]), features,
+        _CONSTANTS[kernel], options.items(), texels=texels, converts=True,
     )

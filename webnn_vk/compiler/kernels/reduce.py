@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, round_up
 
@@ -133,8 +133,12 @@ def _dispatch(
         bound("out", out, profile, "w", data_type=index),
     ]
     outputs = split.rows * chunks
-    spec = _spec(
-        op, tuple(o.buffer for o in operands), lanes > 1, wide, epilogue, profile.features
+    # An index may be stored without knowing its type, unless it goes through an epilogue.
+    of_spec = replace(epilogue, options=()) if index else epilogue
+    spec = of_spec.spec(
+        "reduce", [o.buffer for o in operands], _PARAMS, profile.features, rows.CONSTANTS,
+        (("op", op), ("group", lanes > 1), ("vectors", "read" if wide else ""),
+         ("plain_index", index is not None)),
     )
     size, groups = rows.launch(outputs, lanes, profile)
     params = split.params | {
@@ -153,22 +157,3 @@ def _dispatch(
         kernel="reduce", variant=variant + " texels" * bool(spec.texels) + " vectors" * wide,
         flops=split.rows * split.length,
     )
-
-
-def _spec(
-    op: str,
-    buffers: tuple[Buffer, ...],
-    group: bool,
-    wide: bool,
-    epilogue: Epilogue,
-    features: frozenset[str],
-) -> KernelSpec:
-    # An index may be stored without knowing its type, unless it goes through an epilogue.
-    plain_index = op == "arg" and not epilogue.options[0][1]
-    options = (
-        ("op", op), ("group", group), ("vectors", "read" if wide else ""),
-        ("plain_index", plain_index),
-    )
-    if plain_index:
-        epilogue = replace(epilogue, options=())
-    return epilogue.spec("reduce.comp.j2", buffers, _PARAMS, features, rows.CONSTANTS, options)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import indexing
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build
+from .epilogue import build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -66,7 +66,10 @@ class ResampleFamily(Family):
             bound("x", node.operands["input"], profile), bound("out", node.output, profile, "w")
         )
         epilogue = build(node)
-        spec = _spec(p.mode, tuple(o.buffer for o in operands), epilogue, profile.features)
+        spec = epilogue.spec(
+            "resample", [o.buffer for o in operands], _PARAMS, profile.features,
+            indexing.CONSTANTS, [("mode", p.mode)],
+        )
         params = {"between": p.between, "size": p.size, "new_size": p.new_size}
         return [
             of_positions(
@@ -75,11 +78,3 @@ class ResampleFamily(Family):
                 flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
             )
         ]
-
-
-def _spec(
-    mode: str, buffers: tuple[Buffer, ...], epilogue: Epilogue, features: frozenset[str]
-) -> KernelSpec:
-    return epilogue.spec(
-        "resample.comp.j2", buffers, _PARAMS, features, indexing.CONSTANTS, (("mode", mode),)
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
@@ -94,18 +94,15 @@ def _dispatch(
         bound("carry", carry, profile) if carry else unread("carry", _sum_type(data_type), x),
         bound("out", out, profile, "w"),
     ]
-    spec = _spec(tuple(o.buffer for o in operands), stage, profile.features)
+    buffers = tuple(o.buffer for o in operands)
+    spec = KernelSpec(
+        "scan.comp.j2", buffers, _PARAMS, options=(("stage", stage),),
+        features=used_features(profile.features, buffers),
+    )
     size, groups = rows.launch(row["rows"] * row["chunks"], lanes, profile)
     chunk = ceil_divide(row["len"], row["chunks"])
     params = row | {"chunk": chunk, "carried": int(carry is not None)}
     return dispatch(
         node, spec, operands, nothing(data_type), groups, params, {"LX": size}, profile,
         kernel="scan", variant=stage, flops=row["rows"] * row["len"],
-    )
-
-
-def _spec(buffers: tuple[Buffer, ...], stage: str, features: frozenset[str]) -> KernelSpec:
-    return KernelSpec(
-        "scan.comp.j2", buffers, _PARAMS, options=(("stage", stage),),
-        features=used_features(features, buffers),
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import rows
 from .dispatch import Dispatch
-from .epilogue import Epilogue, build
+from .epilogue import build
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import bound, dispatch
 from .node import KernelNode
-from .rows import Rows, Vectors
+from .rows import Rows
 from .schedule import Schedule
 
 _PARAMS = (Param("rows"), Param("len"), Param("inner"))
@@ -50,9 +50,10 @@ class Softmax(Family):
             bound("out", node.output, profile, "w", width=vectors.width),
         )
         epilogue = build(node, texels)
-        group = schedule["lanes"] > 1
-        buffers = tuple(o.buffer for o in operands)
-        spec = _spec(buffers, group, vectors, epilogue, profile.features)
+        spec = epilogue.spec(
+            "softmax", [o.buffer for o in operands], _PARAMS, profile.features, vectors.constants,
+            (("group", schedule["lanes"] > 1), ("vectors", vectors.way)),
+        )
         size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
         params = {
             "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
@@ -63,14 +64,3 @@ class Softmax(Family):
                 profile, kernel="softmax", variant=vectors.named(schedule), flops=5 * x.size,
             )
         ]
-
-
-def _spec(
-    buffers: tuple[Buffer, ...],
-    group: bool,
-    vectors: Vectors,
-    epilogue: Epilogue,
-    features: frozenset[str],
-) -> KernelSpec:
-    options = ("group", group), ("vectors", vectors.way)
-    return epilogue.spec("softmax.comp.j2", buffers, _PARAMS, features, vectors.constants, options)

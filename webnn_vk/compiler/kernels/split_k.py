@@ -18,7 +18,6 @@ from webnn_vk.support.integers import ceil_divide
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
-from .expression import used_features
 from .node import KernelNode
 from .product import BATCH_RANK, PARAMS, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
@@ -77,13 +76,10 @@ def spec(
     width = 4 if vector else 1
     buffers = (
         Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
-        Buffer("out", out_type, "w", width), *extra.buffers,
+        Buffer("out", out_type, "w", width),
     )
-    return KernelSpec(
-        f"{KERNEL}.comp.j2", buffers, (*PARAMS, Param("parts"), *extra.params), (),
-        (("addend", c_type is not None), ("vector", vector), *extra.options),
-        used_features(features, buffers, extra.int64),
-    )
+    options = ("addend", c_type is not None), ("vector", vector)
+    return extra.spec(KERNEL, buffers, (*PARAMS, Param("parts")), features, options=options)
 
 
 def summed(

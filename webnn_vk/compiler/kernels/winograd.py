@@ -9,7 +9,11 @@ much in size: an output's error is relative to the largest inputs of its tile. I
 2·n·ε·Σ|x·w| (n products) for inputs of like size; an infinity or a NaN reaches all the outputs of
 its tile. Only float32 convolutions are computed so, of as many channels as `LEAST_INPUTS` says.
 
-This is the form for CPUs; ``winograd_tiled`` has that for GPUs.
+There are two forms. ``winograd`` (CPUs) has products of its own. ``winograd_tiled`` (GPUs) uses
+those of ``matmul_tiled``, with tiles in shared memory, a batch for each point; what lies side by
+side in the input does so all the way, so that neighbouring invocations load and store neighbours:
+tiles where channels come first ([point, channel, tile] times [point, input channel, output
+channel]), else channels.
 """
 
 from __future__ import annotations
@@ -21,26 +25,23 @@ from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.support.integers import ceil_divide
+from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed, Scratch, workgroup
-from .expression import used_features
 from .loads import as_texels, has_texels
+from .matmul import MATMUL
 from .multi_binding import Bound, bound, dispatch
 from .node import KernelNode
+from .product import Product
+from .product_dispatch import between, tile_shape
 from .rows import check_iterations
 from .schedule import Schedule
-from .winograd_tiles import (
-    WinogradFilter,
-    points,
-    sizes,
-    tile_counts,
-    tiles_for,
-)
+from .winograd_tiles import WinogradFilter, points, sizes, tile_counts, tiles_for
 
+TILED = "winograd_tiled"
 _INPUT = ("N", "IC", "H", "W", "TY", "TX", "PH", "PW", "xc", "xw")
 _PRODUCT = ("points", "tiles", "IC", "OC")
 _OUTPUT = ("N", "OC", "OH", "OW", "TY", "TX", "yc", "ys")
@@ -49,128 +50,141 @@ _OUTPUT = ("N", "OC", "OH", "OW", "TY", "TX", "yc", "ys")
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so."""
     limit = profile.max_storage_buffer_range
-    return [
+    direct = [
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
         for load in ("storage", *["texel"] * has_texels(profile))
         for tile in tiles_for(g)
         for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
         if 4 * max(sizes(g, tile, g.N * math.prod(tile_counts(g, tile)))) <= limit
     ]
+    return direct + [
+        Schedule(TILED, (("TILE", tile), *tiling.numbers))
+        for tile in tiles_for(g)
+        if 4 * max(sizes(g, tile, _columns(g, tile))) <= limit
+        for tiling in MATMUL.candidates(_product(g, tile), profile)
+        if tiling.kernel == "matmul_tiled" and tiling.parts == 1
+    ]
+
+
+def _columns(g: Any, tile: int) -> int:
+    """Tiles of all images as the tiled form counts them: whole vectors where they lie side by
+    side."""
+    tiles: int = g.N * math.prod(tile_counts(g, tile))
+    return tiles if g.channels_last else round_up(tiles, 4)
+
+
+def _product(g: Any, tile: int) -> Product:
+    """What the tiled form multiplies: filter and tiles where channels come first, else tiles and
+    filter."""
+    tiles, taps = _columns(g, tile), g.IC * g.OC
+    if g.channels_last:
+        return Product(
+            tiles, g.OC, g.IC, g.IC, g.OC, g.OC, batch=(points(tile),),
+            a_batch=(tiles * g.IC,), b_batch=(taps,), out_batch=(tiles * g.OC,),
+        )
+    return Product(
+        g.OC, tiles, g.IC, g.OC, tiles, tiles, a_transposed=True, batch=(points(tile),),
+        a_batch=(taps,), b_batch=(tiles * g.IC,), out_batch=(tiles * g.OC,),
+    )
 
 
 def lower(
     node: KernelNode, g: Any, schedule: Schedule, profile: DeviceProfile
 ) -> list[Dispatch]:
     """The three dispatches of a convolution; the filter is bound in its transformed form."""
-    tile, kernel, texels = schedule["TILE"], node.operands["filter"], schedule.load == "texel"
+    tile, kernel, tiled = schedule["TILE"], node.operands["filter"], schedule.kernel == TILED
     check_iterations(g.IC / 4, profile)
-    packed = Packed(kernel.value, WinogradFilter(tile, g.OC, g.IC, g.fo, g.fc, g.fw))
+    filter = Access.dense(
+        Packed(kernel.value, WinogradFilter(tile, g.OC, g.IC, g.fo, g.fc, g.fw))
+    )
     down, across = tile_counts(g, tile)
-    tiles = g.N * down * across
+    tiles = _columns(g, tile) if tiled else g.N * down * across
     x, products = (Scratch(4 * size) for size in sizes(g, tile, tiles)[:2])
     numbers = {
         **dict(g.numbers), "TY": down, "TX": across, "tiles": tiles, "points": points(tile),
     }
-    lanes, variant = workgroup(profile, 64), f"{tile}x{tile}"
+    lanes, variant, nothing = workgroup(profile, 64), f"{tile}x{tile}", fused.nothing("float32")
 
-    def part(
+    def step(
         name: str, spec: KernelSpec, operands: Sequence[Bound], groups: int,
-        params: Sequence[str], flops: int, extra: fused.Epilogue, constants: dict[str, int],
-        variant: str = variant,
+        constants: dict[str, int], extra: fused.Epilogue = nothing, variant: str = variant,
+        flops: int = 0,
     ) -> Dispatch:
+        added = {param.name for param in extra.params}
+        params = {p.name: numbers[p.name] for p in spec.params if p.name not in added}
         return dispatch(
-            node, spec, operands, extra, groups, {n: numbers[n] for n in params}, constants,
-            profile, kernel=name, variant=variant, flops=flops,
+            node, spec, operands, extra, groups, params, constants, profile, kernel=name,
+            variant=variant, flops=flops,
         )
 
-    nothing = fused.nothing("float32")
-    planes = tile == 4 and not g.channels_last
-    rows_in = planes and g.PW == 1 and not g.W % 4 and g.W == g.OW
+    planes, texels = tile == 4 and not g.channels_last, schedule.load == "texel"
+    rows_in = planes and not tiled and g.PW == 1 and not g.W % 4 and g.W == g.OW
     rows_out = planes and not g.OW % 4 and DATA_TYPES[node.out_type].size == 4
-    columns = schedule["LX"] * schedule["TN"]
-    product_groups = (
-        points(tile) * ceil_divide(tiles, schedule["TM"]) * ceil_divide(g.OC, columns)
-    )
-    extra = fused.build(node)
-    bias = node.operand("bias")
-    sums = [bound("x", products, profile, data_type="float32")]
-    if bias is not None:
-        sums.append(bound("c", bias, profile))
-    sums.append(bound("out", node.output, profile, "w"))
-    return [
-        part(
-            "winograd_input", _input_spec(tile, texels, rows_in),
-            (
-                bound("x", node.operands["input"], profile),
-                bound("out", x, profile, "w", "float32"),
-            ),
-            ceil_divide(tiles, 8) * g.IC, _INPUT, 0, nothing, {"LX": 8},
+    along = [("along", "channels" if g.channels_last else "tiles")] * tiled
+    of_tiles = ("tiles",) * tiled
+    transformed = step(
+        "winograd_input",
+        _spec(
+            "winograd_input", texels,
+            (Buffer("x", "float32", "r", 4 if rows_in else 1), Buffer("out", "float32", "w")),
+            (*_INPUT, *of_tiles), options=(*along, ("rows", rows_in), ("tile", tile)),
         ),
-        part(
-            "winograd_product", _product_spec(texels),
+        (bound("x", node.operands["input"], profile), bound("out", x, profile, "w", "float32")),
+        ceil_divide(tiles * g.IC, lanes) if tiled else ceil_divide(tiles, 8) * g.IC,
+        {"LX": lanes if tiled else 8},
+    )
+    if tiled:
+        tiling, multiplied = Schedule("matmul_tiled", schedule.numbers[1:]), _product(g, tile)
+        operands = (x, filter) if g.channels_last else (filter, x)
+        rows, columns = tile_shape(multiplied, tiling)
+        product = replace(
+            between(multiplied, node, *operands, products, tiling, profile),
+            kernel="winograd_product", variant=f"{variant} {rows}x{columns}",
+        )
+    else:
+        columns = schedule["LX"] * schedule["TN"]
+        product = step(
+            "winograd_product",
+            _spec(
+                "winograd_product", texels,
+                (Buffer("x", "float32", "r", 4), Buffer("w", "float32", "r", 4),
+                 Buffer("out", "float32", "w", 4)),
+                _PRODUCT, (Constant("TM"), Constant("TN")),
+            ),
             (
-                bound("x", x, profile, data_type="float32"),
-                bound("w", Access.dense(packed), profile),
+                bound("x", x, profile, data_type="float32"), bound("w", filter, profile),
                 bound("out", products, profile, "w", "float32"),
             ),
-            product_groups, _PRODUCT, 2 * points(tile) * tiles * g.IC * g.OC, nothing,
-            schedule.constants("LX", "TM", "TN"),
-            f"{variant} {schedule['TM']}x{columns}",
-        ),
-        part(
-            "winograd_output",
-            _output_spec(
-                tile, tuple(b.buffer for b in sums), texels, rows_out, profile.features, extra
-            ),
-            sums,
-            ceil_divide(tiles * (g.OC // 4), lanes), _OUTPUT, 0, extra, {"LX": lanes},
-        ),
+            points(tile) * ceil_divide(tiles, schedule["TM"]) * ceil_divide(g.OC, columns),
+            schedule.constants("LX", "TM", "TN"), variant=f"{variant} {schedule['TM']}x{columns}",
+            flops=2 * points(tile) * tiles * g.IC * g.OC,
+        )
+    extra, bias = fused.build(node), node.operand("bias")
+    sums = [
+        bound("x", products, profile, data_type="float32"),
+        *([] if bias is None else [bound("c", bias, profile)]),
+        bound("out", node.output, profile, "w"),
+    ]
+    widths = {"x": 1 if tiled else 4, "out": 4 if rows_out else 1}
+    spec = extra.spec(
+        "winograd_tiled_output" if tiled else "winograd_output",
+        [replace(b.buffer, width=widths.get(b.buffer.name, 1)) for b in sums],
+        map(Param, (*_OUTPUT, *of_tiles)), profile.features,
+        options=(("addend", bias is not None), *along, ("rows", rows_out), ("tile", tile)),
+        texels=texels,
+    )
+    each = g.OC if tiled else g.OC // 4
+    groups = ceil_divide(tiles * each, lanes)
+    return [
+        transformed, product, step("winograd_output", spec, sums, groups, {"LX": lanes}, extra)
     ]
 
 
-# -- kernels
-
-
-def _params(names: Sequence[str]) -> tuple[Param, ...]:
-    return tuple(map(Param, names))
-
-
-def _loaded(texels: bool, *buffers: Buffer) -> tuple[Buffer, ...]:
-    return as_texels(buffers) if texels else buffers
-
-
-def _input_spec(tile: int, texels: bool, rows: bool) -> KernelSpec:
-    return KernelSpec(
-        "winograd_input.comp.j2",
-        _loaded(
-            texels, Buffer("x", "float32", "r", 4 if rows else 1), Buffer("out", "float32", "w")
-        ),
-        _params(_INPUT), (), (("rows", rows), ("tile", tile)),
-    )
-
-
-def _product_spec(texels: bool) -> KernelSpec:
-    return KernelSpec(
-        "winograd_product.comp.j2",
-        _loaded(
-            texels, Buffer("x", "float32", "r", 4), Buffer("w", "float32", "r", 4),
-            Buffer("out", "float32", "w", 4),
-        ),
-        _params(_PRODUCT), (Constant("TM"), Constant("TN")),
-    )
-
-
-def _output_spec(
-    tile: int, buffers: Sequence[Buffer], texels: bool, rows: bool, features: frozenset[str],
-    extra: fused.Epilogue,
+def _spec(
+    template: str, texels: bool, buffers: tuple[Buffer, ...], params: Sequence[str],
+    constants: tuple[Constant, ...] = (), options: tuple[tuple[str, Any], ...] = (),
 ) -> KernelSpec:
-    *sums, out = buffers
-    buffers = _loaded(
-        texels, replace(sums[0], width=4), *sums[1:], replace(out, width=4 if rows else 1),
-        *extra.buffers,
-    )
+    buffers = as_texels(buffers) if texels else buffers
     return KernelSpec(
-        "winograd_output.comp.j2", buffers, (*_params(_OUTPUT), *extra.params), (),
-        (("addend", len(sums) > 1), ("rows", rows), ("tile", tile), *extra.options),
-        used_features(features, buffers, extra.int64),
+        f"{template}.comp.j2", buffers, tuple(map(Param, params)), constants, options
     )
