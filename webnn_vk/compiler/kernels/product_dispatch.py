@@ -217,12 +217,7 @@ def _spec(
             a_vector &= p.a_transposed or _divides(bases[1], *p.b_batch)
             b_vector = a_vector
         wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
-        spec = product_spec(
-            kernel, p.data_type, c_type, out_type, *transposed, a_vector, b_vector, features, extra,
-            texels=texels, wide=wide,
-            weights=(p.quantized, _type_of(t.a if p.quantized == "a" else t.b)),
-            blocks=p.block > 0,
-        )
+        spec = _plain_spec(p, t, kernel, a_vector, b_vector, features, extra, texels, wide)
     return spec, f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
 
 
@@ -258,36 +253,39 @@ def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
     ) and not (rows + columns) * schedule["BK"] % (8 * lanes)
 
 
-def product_spec(
-    kernel: str, data_type: str, c_type: str | None, out_type: str, a_transposed: bool,
-    b_transposed: bool, a_vector: bool, b_vector: bool, features: frozenset[str],
-    extra: fused.Epilogue, texels: bool = False,
-    weights: tuple[str, str] = ("", ""), wide: bool = False, blocks: bool = False,
+def _plain_spec(
+    p: Product, t: Tensors, kernel: str, a_vector: bool, b_vector: bool, features: frozenset[str],
+    extra: fused.Epilogue, texels: bool, wide: bool,
 ) -> KernelSpec:
-    """``weights``: which of a and b has another data type, and which; for ("", "") none has.
-    ``wide``: a and b are loaded in vectors of 8. ``blocks``: weights have scales of blocks."""
-    options = {"a_transposed": a_transposed, "addend": c_type is not None}
+    """The module of a kernel without cooperative matrices. ``wide``: a and b are loaded in vectors
+    of 8."""
+    out_type = _type_of(t.out)
+    options = {"a_transposed": p.a_transposed, "addend": t.c is not None}
     out_vector = False
     if kernel == "matvec":
         options |= {"vector": a_vector}
-        b_vector = a_vector and not a_transposed
+        b_vector = a_vector and not p.a_transposed
     else:
-        lies_along = kernel == "matmul" or not b_transposed
+        lies_along = kernel == "matmul" or not p.b_transposed
         out_vector = b_vector and lies_along and DATA_TYPES[out_type].size <= 4
         options |= {
-            "b_transposed": b_transposed, "a_vector": a_vector, "b_vector": b_vector,
+            "b_transposed": p.b_transposed, "a_vector": a_vector, "b_vector": b_vector,
             "out_vector": out_vector,
         }
-    quantized, weight_type = weights
     vector = 8 if wide else 4
+    a_type, b_type = (
+        _type_of(target) if p.quantized == name else p.data_type
+        for name, target in (("a", t.a), ("b", t.b))
+    )
     buffers = [
-        Buffer("a", weight_type if quantized == "a" else data_type, "r", vector * a_vector or 1),
-        Buffer("b", weight_type if quantized == "b" else data_type, "r", vector * b_vector or 1),
-        *([Buffer("c", c_type)] if c_type else []),
+        Buffer("a", a_type, "r", vector * a_vector or 1),
+        Buffer("b", b_type, "r", vector * b_vector or 1),
+        *([] if t.c is None else [Buffer("c", _type_of(t.c))]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
-        *([Buffer("scale", "float32")] if blocks else []),
+        *([Buffer("scale", "float32")] if p.block else []),
     ]
+    params = (*PARAMS, *_ZERO_POINT[: bool(p.quantized)], *_BLOCKS[: bool(p.block)])
     return extra.spec(
-        kernel, buffers, (*PARAMS, *_ZERO_POINT[: bool(quantized)], *_BLOCKS[:blocks]), features,
-        _CONSTANTS[kernel], options.items(), texels=texels, converts=True,
+        kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
+        converts=True,
     )
