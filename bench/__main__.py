@@ -22,14 +22,17 @@ WHAT = {
     "memory": "resident memory before, while and after a large model is built",
     "cpu": "the CPU device beside ONNX Runtime itself",
     "isa": "what AMD's compiler makes of the kernels of models, without a GPU",
+    "chips": "our kernels under the compilers of six makers of GPUs, without a GPU",
     "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
     "repository",
+    "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory",),
-    "model": ("cold",), "chip": ("isa",), "graph": ("isa",), "isa": ("isa",), "captured": ("isa",),
+    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory",),
+    "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
+    "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
     "peer": ("peers",), "workload": ("peers",), "seconds": ("peers",), "wait": ("peers",),
     "sweep": ("scaling",), "size": ("scaling",), "by": ("scaling",),
@@ -46,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench", formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python -m bench [WHAT] [OPTION …]", description=f"{__doc__}\n\n" + "\n".join(
-            f"    {name:<8}  {text}" for name, text in WHAT.items()
+            f"    {name:<9}  {text}" for name, text in WHAT.items()
         ),
     )
     parser.add_argument("what", nargs="?", default="models", choices=WHAT, metavar="WHAT",
@@ -56,12 +59,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--megabytes", type=_count, help="weights of the model (memory)")
     parser.add_argument(
         "--json", type=Path,
-        help="a file to write everything to (cold, drivers, isa, peers, scaling)",
+        help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
     )
     parser.add_argument("--model", action="append", help="a model of bench.cold; default: all")
-    of_isa = parser.add_argument_group("isa")
+    of_isa = parser.add_argument_group("isa and chips")
     of_isa.add_argument(
-        "--chip", action="append", help="RADV's name of a chip; default: NAVI21; repeatable"
+        "--chip", action="append", help="isa: RADV's name of a chip, default NAVI21; chips: one of "
+        "webnn_vk.codegen.isa.chips, default all; repeatable"
     )
     of_isa.add_argument(
         "--graph", action="append",
@@ -133,6 +137,10 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "recurrent":
+            from . import recurrent
+
+            recurrent.main(options.device, options.runs or 9)
         elif options.what == "drivers":
             from . import drivers
 
@@ -145,6 +153,10 @@ def main() -> int:
             from . import cpu
 
             cpu.main(options.runs or 15)
+        elif options.what == "chips":
+            from . import chips
+
+            chips.main(options.chip or (), options.graph or (), options.json)
         elif options.what == "isa":
             from .isa import PACK, report
             from .isa.graphs import GRAPHS

@@ -2,8 +2,8 @@
 
 The process's anonymous and shared pages (RssAnon + RssShmem) are counted. With a software driver
 they include the device's memory, with a GPU that has separate memory they don't. For whole models
-the highest number of all resident pages, the driver's libraries included (ru_maxrss), is measured
-too.
+the highest number of all resident pages, mapped files and the driver's libraries included (VmHWM),
+is measured too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
 from .cold import MODELS
-from .processes import json_of
+from .models import classic
+from .processes import cold_environment, json_of
 from .table import show
 
 #: Products in a row, each with a constant matrix.
@@ -50,16 +51,33 @@ class MemoryUse:
     on_device: int
     #: The time of an import, before the build.
     seconds: float = 0.0
+    #: The process's highest resident memory, ``before`` and mapped files included.
+    highest: int = 0
+
+    @property
+    def wanted(self) -> float:
+        """The limit of ``highest`` for a model from a file."""
+        return 1.15 * self.weights + 150e6
 
 
 def resident() -> int:
     """The current bytes of the process's anonymous and shared pages."""
+    return _status("RssAnon", "RssShmem")
+
+
+def highest_resident() -> int:
+    """The most bytes of all pages that the process had at one time. Unlike ru_maxrss, it leaves out
+    the process that started this one."""
+    return _status("VmHWM")
+
+
+def _status(*keys: str) -> int:
     try:
         lines = STATUS.read_text().splitlines()
     except OSError:
         raise ToolError(f"{STATUS} can't be read: this measurement needs Linux") from None
     found = dict(line.split(":", 1) for line in lines)
-    return sum(1024 * int(found[key].split()[0]) for key in ("RssAnon", "RssShmem"))
+    return sum(1024 * int(found[key].split()[0]) for key in keys)
 
 
 class Peak:
@@ -168,6 +186,16 @@ def write_model(folder: str, megabytes: int) -> None:
     onnx.save(model, f"{folder}/external.onnx", save_as_external_data=True, location="weights")
 
 
+def write_bert(path: Path, layers: int) -> int:
+    """Write the encoder layers of BERT as an ONNX file with its weights inside; their bytes."""
+    import webnn_vk.onnx
+
+    with open_context("cpu") as context:
+        builder = MLGraphBuilder(context)
+        webnn_vk.onnx.export(classic.bert(layers)(builder), path, external_data=False)
+    return path.stat().st_size
+
+
 def measure_import(context: Any, path: Path, weights: int) -> MemoryUse:
     """The same for a model that is imported from ``path``, on a context without graphs."""
     import webnn_vk.onnx
@@ -183,7 +211,7 @@ def measure_import(context: Any, path: Path, weights: int) -> MemoryUse:
     gc.collect()
     time.sleep(0.2)  # the build's own thread ends
     steady = resident()
-    result = context.compute(graph, {"x": np.ones((2, 1536), np.float32)})
+    result = context.compute(graph, {"x": np.ones(graph.inputs["x"].shape, np.float32)})
     if not all(np.isfinite(array).all() for array in result.values()):
         raise ToolError("the model's result is not finite")
     gc.collect()
@@ -195,6 +223,7 @@ def measure_import(context: Any, path: Path, weights: int) -> MemoryUse:
         resident() - before,
         context._state.device.memory_in_use() - on_device,
         seconds,
+        highest_resident(),
     )
 
 
@@ -223,7 +252,7 @@ def measure_model(context: Any, name: str) -> ModelFigures:
     before = resident()
     with Peak() as peak:
         graph = MODELS[name](context).result()
-    highest = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    highest = highest_resident()
     constants = executable_of(graph).program.constants
     given = sum(descriptor.byte_length for descriptor in constants)
     weights = graph.report().weight_bytes
@@ -246,9 +275,24 @@ with open_context(device) as context:
 """
 
 
-def import_in_a_process(device: str | None, path: Path, weights: int) -> MemoryUse:
-    """``measure_import`` in a separate process, which has imported nothing before."""
-    return MemoryUse(**json_of("-c", _CHILD, json.dumps([device, str(path), weights])))
+def import_in_a_process(
+    device: str | None, path: Path, weights: int, variables: Mapping[str, str] | None = None
+) -> MemoryUse:
+    """``measure_import`` in a separate process, which has imported nothing before. ``variables``:
+    its environment, by default this process's."""
+    arguments = json.dumps([device, str(path), weights])
+    return MemoryUse(**json_of("-c", _CHILD, arguments, variables=variables))
+
+
+def import_with_cold_driver(device: str | None, path: Path, weights: int) -> MemoryUse:
+    """The same in a process that finds its shaders, as a wheel's archive has them, and Mesa's cache
+    of compiled kernels empty."""
+    with tempfile.TemporaryDirectory() as folder:
+        shaders = {"WEBNN_VK_CACHE": f"{folder}/ours"}
+        import_in_a_process(device, path, weights, cold_environment(f"{folder}/first") | shaders)
+        return import_in_a_process(
+            device, path, weights, cold_environment(f"{folder}/second") | shaders
+        )
 
 
 _CHILD = """
@@ -288,6 +332,10 @@ def main(device: str | None, megabytes: int = MEGABYTES) -> None:
             f"{imported.seconds:.2f} s, before the build"
         )
         _show(imported)
+        print(
+            f"highest, all pages: {imported.highest / 1e6:.0f} MB; wanted: 1.15 × the weights + "
+            f"150 MB, {imported.wanted / 1e6:.0f} MB"
+        )
     print("\nModels, each in a process of its own; wanted: 1.5 × the weights given + 150 MB")
     rows = []
     for name in MODELS:

@@ -5,7 +5,7 @@
     render scatter_clear --buffer slots:uint32:w:4 --param count
     compile scatter_clear --buffer slots:uint32:w:4 --param count -o clear.spv
     disassemble clear.spv
-    inspect clear.spv --chip NAVI21         compile with AMD's compiler, without a GPU
+    inspect clear.spv --chip navi31         compile for a chip that is not in the machine
     pack FILE [--entries]                   show the contents of a shader archive
     pack FILE --specs MODULE:FUNCTION       write one with the specs that the function returns
 
@@ -32,13 +32,16 @@ from .arguments import read_spec
 from .compiler import find_compiler, supporting
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
-from .isa import IsaError
+from .isa import IsaError, Module
+from .isa.chips import CHIPS
 from .origins import placed
 from .pack import PACK_PATH, Pack, find_pack
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
 
+#: The exceptions of commands, besides argparse's.
+ERRORS = (GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError)
 #: Files that commands read besides templates.
 _FILES = {"disassemble": (".spv",), "inspect": (".spv", ".comp", ".glsl")}
 
@@ -165,21 +168,25 @@ def _disassemble(arguments: argparse.Namespace) -> None:
     _write_text(spirv.disassembled(module), arguments.output)
 
 
-def _inspect(arguments: argparse.Namespace) -> None:
-    # Only this command starts a Vulkan driver.
+def _module(arguments: argparse.Namespace) -> Module:
+    """The pipeline of a template, a .spv file or GLSL."""
     from . import inspect
-    from .isa import compile_for, text
 
     constants = inspect.given_constants(arguments.set)
     path = Path(arguments.template)
     if path.suffix == ".spv":
-        module = inspect.module_of_file(path.read_bytes(), constants, path.name)
-    elif path.suffix in (".comp", ".glsl"):
+        return inspect.module_of_file(path.read_bytes(), constants, path.name)
+    if path.suffix in (".comp", ".glsl"):
         source = Source(path.read_text(encoding="utf-8"), path.name)
-        module = inspect.module_of_file(_from_glsl(source, arguments), constants, path.name)
-    else:
-        spec = _spec(arguments)
-        module = inspect.module_of_spec(spec, _compiled(arguments), constants, path.name)
+        return inspect.module_of_file(_from_glsl(source, arguments), constants, path.name)
+    return inspect.module_of_spec(_spec(arguments), _compiled(arguments), constants, path.name)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    # Only this command starts a Vulkan driver.
+    from .isa import compile_for, text
+
+    module = _module(arguments)
     (compiled,) = compile_for(arguments.chip, [module])
     if arguments.json:
         assembly = {"isa": compiled.assembly} if arguments.isa else {}
@@ -281,11 +288,11 @@ def _parser() -> argparse.ArgumentParser:
             as_json)
     command("disassemble", _disassemble, "show the SPIR-V of a template or of a .spv file as text",
             folders, spec, compiling, or_file=" or a .spv file")
-    sub = command("inspect", _inspect, "registers, spills, occupancy, loops and ISA of a template, "
-                  "a .spv file or GLSL under AMD's compiler", folders, spec, compiling, as_json,
+    sub = command("inspect", _inspect, "registers, spills, occupancy and ISA of a template, a .spv "
+                  "file or GLSL under a chip's compiler", folders, spec, compiling, as_json,
                   or_file=" or a .spv or .comp file")
-    sub.add_argument("--chip", default="NAVI21", help="RADV's name; default: NAVI21; also GFX1100, "
-                     "VEGA10 and others")
+    sub.add_argument("--chip", default="NAVI21", help="default: NAVI21, by the installed RADV; "
+                     f"by scripts/install-chips: {', '.join(CHIPS)}")
     sub.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER",
                      help="a specialisation constant; by id in a .spv or .comp file")
     sub.add_argument("--isa", action="store_true",
@@ -300,6 +307,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def module_of(arguments: Sequence[str]) -> Module:
+    """The pipeline that `inspect` compiles with these arguments. Raises as the command's parts."""
+    parsed = _parser().parse_args(["inspect", *arguments])
+    with own_templates():
+        _find_own(parsed)
+        return _module(parsed)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
@@ -310,9 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parsed.function(parsed)
     except BrokenPipeError:
         sys.stderr.close()
-    except (
-        GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError
-    ) as error:
+    except ERRORS as error:
         print(f"error: {_error_text(error, parsed)}", file=sys.stderr)
         return 2
     return 0

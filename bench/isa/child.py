@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.isa import CHIPS, listing
+from webnn_vk.codegen.isa import FAMILIES, listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.vulkan.compile_only.device import ChipUnavailable, CompileOnlyDevice
@@ -42,7 +42,7 @@ def main() -> int:
         parts = {name: kernels_of(name, device.profile) for name in options.parts}
         kernels = compile_all(device, parts, not options.statistics_only, write)
     except (ChipUnavailable, VulkanUnavailable) as error:
-        print(f"{error} (RADV's names of chips are needed, such as {', '.join(CHIPS)})",
+        print(f"{error} (RADV's names of chips are needed, such as {', '.join(FAMILIES)})",
               file=sys.stderr)
         return 1
     except (NoPlan, ShaderUnavailable, ToolError) as error:
@@ -65,7 +65,7 @@ def main() -> int:
 def kernels_of(part: str, profile: DeviceProfile) -> list[Kernel]:
     """The kernels of a part, as planned for a device."""
     if part == PACK:
-        return of_pack(profile.features, spread.plans(profile))
+        return of_pack(profile, spread.plans(profile))
     return of_program(graphs.compiled(part, profile))
 
 

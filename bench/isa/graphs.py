@@ -79,9 +79,12 @@ def _convolutions(stride: int) -> Callable[[Any], Any]:
     return build
 
 
-def _resnet50(context: Any) -> Any:
-    builder = webnn_vk.MLGraphBuilder(context)
-    return builder.build(classic.resnet50(builder))
+def _classic(describe: classic.Describe) -> Callable[[Any], Any]:
+    def build(context: Any) -> Any:
+        builder = webnn_vk.MLGraphBuilder(context)
+        return builder.build(describe(builder))
+
+    return build
 
 
 def _attention(context: Any) -> Any:
@@ -105,7 +108,8 @@ GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
     "minilm_8x64": _minilm(8, 64),
     "mobilenet_v2": mobilenet_v2.build,
-    "resnet50": _resnet50,
+    "resnet50": _classic(classic.resnet50),
+    "bert": _classic(classic.bert(layers=2)),
     "recurrent": recurrent.build,
     "products_f32": _products("float32"),
     "products_f16": _products("float16"),

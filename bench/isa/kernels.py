@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.tools.shader_archive import catalogue
 
@@ -88,9 +89,9 @@ def _distinct(program: Program, steps: Iterable[DeviceStep]) -> list[Kernel]:
     return list(found.values())
 
 
-def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]:
-    """Every module of the archive for a device with these features, once with each of its sets of
-    constants in ``planned``.
+def of_pack(profile: DeviceProfile, planned: Iterable[Kernel]) -> list[Kernel]:
+    """Every module of the archive that a device may get, once with each of its sets of constants in
+    ``planned``.
 
     A module without a plan (of another data type, for example) gets at most `_BORROWED` sets of
     constants of the most similar planned modules: with the same template, the same names of
@@ -104,7 +105,10 @@ def of_pack(features: frozenset[str], planned: Iterable[Kernel]) -> list[Kernel]
         relatives.setdefault(_family(kernel.spec), []).append(kernel)
     made: list[Kernel] = []
     orphans: list[str] = []
-    for spec in catalogue(features):
+    kinds = {matrix.a for matrix in profile.cooperative_matrices}
+    for spec in catalogue(profile.features):
+        if spec.template == "matmul_coopmat.comp.j2" and spec.option("operand") not in kinds:
+            continue  # it multiplies matrices of a type that this device doesn't multiply
         if spec in exact:
             made += exact[spec]
         elif _family(spec) in relatives:

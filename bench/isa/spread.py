@@ -24,14 +24,15 @@ from .kernels import Kernel, of_program, of_setup
 
 #: The largest binding that every device supports. Larger products and copies are divided.
 SMALLEST_BINDING = 1 << 27
-#: Kernels of constant filters, planned with each of their schedules: the problems have none, and
-#: rules for CPUs alone choose most of them.
-UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide")
+#: Kernels that are planned with each of their schedules: those of constant filters, which the
+#: problems don't have, and products by cooperative matrices, which rules don't choose for every
+#: device that has them.
+UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide", "matmul_coopmat", "matmul_coopmat2")
 
 
 def plans(profile: DeviceProfile) -> list[Kernel]:
     """The distinct kernels of all problems on a device, of large ones also as if it bound no more
-    than it has to, and of those that constant filters get (`UNCHOSEN`)."""
+    than it has to, and of those that few rules choose (`UNCHOSEN`)."""
     if "integer_dot_product" in profile.features:
         # The archive has integer products for all devices with the instruction, fast or slow.
         fast = profile.features | {"integer_dot_product_accelerated"}
@@ -53,9 +54,10 @@ def plans(profile: DeviceProfile) -> list[Kernel]:
         for problems, device in ((_problems, profile), (_large, cut)):
             for name, graph in _graphs(context, problems):
                 add(name, graph, device)
-        for name, graph in _graphs(context, _unchosen):
-            for tuned in _schedules(graph, texels):
-                add(name, graph, texels, tuned)
+        for problems, device in ((_unchosen, texels), (_products, profile)):
+            for name, graph in _graphs(context, problems):
+                for tuned in _schedules(graph, device):
+                    add(name, graph, device, tuned)
     return list(found.values())
 
 
@@ -76,8 +78,18 @@ def _graphs(context: Any, problems: Any) -> Iterator[tuple[str, Graph]]:
             builder = webnn_vk.MLGraphBuilder(context)
             made = problems(builder, data_type)[name]()
             outputs = made if isinstance(made, list) else [made]
-            graph = builder._graph({str(i): out for i, out in enumerate(outputs)})
+            donated = {"x0": "0"} if name.endswith("in place") else None
+            graph = builder._graph({str(i): out for i, out in enumerate(outputs)}, donated)
             yield f"{name} {data_type}", graph
+
+
+def _products(b: Any, data_type: str) -> Mapping[str, Any]:
+    """As `_problems`: products that cooperative matrices may compute."""
+    x, y, c = (b.input(name, {"data_type": data_type, "shape": [512, 512]}) for name in "xyc")
+    return {
+        "product": lambda: b.matmul(x, y),
+        "product of transposes": lambda: b.gemm(x, y, c=c, a_transpose=True, b_transpose=True),
+    }
 
 
 def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
@@ -107,6 +119,10 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         else:
             w = x(c_out, c_in // groups, size, size)
         return b.conv2d(x(*shape), w, bias=x(c_out), padding=pad, **layout, **more)
+
+    def recurrent(name: str, gates: int, **more: Any) -> Any:
+        weights = x(1, gates * 64, 32), x(1, gates * 64, 64)
+        return getattr(b, name)(x(16, 2, 32), *weights, 16, 64, **more)[0]
 
     def elements(name: str, *shapes: tuple[int, ...], of: str = data_type) -> Any:
         return lambda: getattr(b, name)(*(x(*shape, of=of) for shape in shapes))
@@ -197,6 +213,13 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "scatter elements": lambda: b.scatter_elements(
             x(64, 64), x(16, 64, of="int32"), x(16, 64)),
         "scatter nd": lambda: b.scatter_nd(x(64, 64, 8), x(32, 2, of="int32"), x(32, 8)),
+        "scatter elements in place": lambda: b.scatter_elements(
+            x(64, 64), x(16, 64, of="int32"), x(16, 64)),
+        "scatter nd in place": lambda: b.scatter_nd(
+            x(64, 64, 8), x(32, 2, of="int32"), x(32, 8)),
+        "lstm": lambda: recurrent("lstm", 4),
+        "gru": lambda: recurrent("gru", 3),
+        "gru, reset before": lambda: recurrent("gru", 3, reset_after=False),
         "relu": elements("relu", (1024, 1024)),
         "relu of odd": elements("relu", (33, 31)),
         "add": elements("add", (1024, 1024), (1024, 1024)),

@@ -25,19 +25,20 @@ TITLES = (
 
 
 def statistics(compiled: Compiled) -> list[tuple[str, str]]:
-    """Title and value of each of `STATISTICS` that the driver reports. `IsaError` where compiling
-    failed."""
+    """Title and value of each of `STATISTICS` that the driver reports; of all statistics where it
+    is not RADV. `IsaError` where compiling failed."""
     if compiled.error:
         raise IsaError(compiled.error)
-    return [
-        (title, str(compiled.statistics[name]))
-        for name, title in STATISTICS.items() if name in compiled.statistics
-    ]
+    found = compiled.statistics
+    titles = STATISTICS if "VGPRs" in found else {name: name for name in found}
+    return [(title, str(found[name])) for name, title in titles.items() if name in found]
 
 
 def parts(assembly: str) -> list[tuple[str, Mix]]:
     """The whole kernel, and each loop, named by its first and last block. Instructions are counted
-    as listed, not as executed."""
+    as listed, not as executed. Empty for the ISA of other makers than AMD."""
+    if "s_endpgm" not in assembly:
+        return []
     blocks = parse(assembly)
     found = [("all", mix(blocks))]
     return found + [(_title(loop), mix(loop)) for loop in loops(blocks)]
@@ -75,5 +76,5 @@ def data(compiled: Compiled) -> dict[str, Any]:
 def report(compiled: Compiled) -> str:
     """The statistics and the table of loops as text. `IsaError` where the compiler failed."""
     lines = [f"{value:>8} {title}" for title, value in statistics(compiled)]
-    rows = [TITLES, *(row(*part) for part in parts(compiled.assembly))]
-    return "\n".join([*lines, "", *aligned(rows, numbers=True)])
+    found = [row(*part) for part in parts(compiled.assembly)]
+    return "\n".join([*lines, *(["", *aligned([TITLES, *found], numbers=True)] if found else [])])

@@ -46,7 +46,8 @@ def open_over(wrap: Callable[[Any], Any], **settings: Any) -> tuple[MLContext, A
     """A context on a Vulkan device, lavapipe included, made as `ml.create_context` makes it but
     over ``wrap(driver)``, which is returned too. ``settings`` as for `open_context`."""
     from webnn_vk.driver.vulkan.driver import open_driver
-    from webnn_vk.runtime import DriverDevice, Timeline
+    from webnn_vk.runtime.driver_device import DriverDevice
+    from webnn_vk.runtime.timeline import Timeline
 
     chosen = replace(Settings.from_environment(), **settings)
     physical, index = _physical("vulkan")

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from webnn_vk.compiler.kernels import KernelNode, KernelTarget, Schedule, packed, solver_of
+from webnn_vk.compiler.kernels import KernelNode, Schedule, solver_of
 from webnn_vk.compiler.kernels.schedule import problem_class
-from webnn_vk.runtime.tuning import Entry, TunedStore, tuner
+from webnn_vk.runtime.tuning.store import Entry, TunedStore
+from webnn_vk.runtime.tuning.tuner import Tuner
 
 
 @dataclass
 class Forced:
-    """Stands in for ``tuning.tune``: of each problem's candidates, as the tuner has them, the one
+    """Stands in for the tuner: of each problem's candidates, as the tuner has them, the one
     that ``pick`` gives the index of is put into the store, for its constants packed too.
 
     ``most``: how many candidates the problem with most of them had in the graph built last;
@@ -30,8 +31,8 @@ class Forced:
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def __call__(
-        self, nodes: Iterable[KernelNode], device: Any, store: TunedStore, *_: Any
-    ) -> list[Any]:
+        self, nodes: Iterable[KernelNode], device: Any, store: TunedStore
+    ) -> None:
         profile = device.profile
         self.most = 1
         for node in nodes:
@@ -42,17 +43,16 @@ class Forced:
             self.most = max(self.most, len(candidates))
             schedule: Schedule = candidates[self.pick(len(candidates))]
             key = solver.name, problem_class(problem)
-            then, of_packed = solver_of(packed(node, KernelTarget(profile, {key: schedule})))
-            for name, text in {key, (then.name, problem_class(of_packed))}:
-                store.put(Entry(name, text, schedule, 0.0, 0.0, "forced"))
+            store.put(Entry(*key, schedule, 0.0, 0.0, "forced"))
             self.counts[key[0], schedule.kernel, schedule.load] += 1
-        return []
 
 
 def forced(monkeypatch: pytest.MonkeyPatch) -> Forced:
     """In place of the tuner, for contexts that tune, until the test ends."""
     made = Forced()
-    monkeypatch.setattr(tuner, "tune", made)
+    monkeypatch.setattr(
+        Tuner, "__call__", lambda self, nodes, available: made(nodes, self.device, self.store)
+    )
     return made
 
 

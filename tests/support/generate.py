@@ -2,7 +2,7 @@
 
     python -m tests.support.generate [--check] [NAME…]
 
-    stubs       webnn_vk/*.pyi and webnn_vk/typing.py
+    stubs       webnn_vk/**/*.pyi
     templates   shaders/templates.json: what each shader template is used with
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run
@@ -12,6 +12,8 @@
     engine      docs/cpu-engine.md: what stays on NumPy
     drivers     docs/drivers.md: what each driver can do, with the last figures and counts
                 (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)
+    chips       docs/devices.md: our kernels under six makers' compilers
+                (docs/chips.json: see tests/support/chip_table.py)
     pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
@@ -25,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import (
+    chip_table,
     driver_table,
     engine_table,
     onnx_table,
@@ -45,6 +48,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "onnx": onnx_table.files,
     "engine": engine_table.files,
     "drivers": driver_table.files,
+    "chips": chip_table.files,
     "pictures": pictures.files,
 }
 

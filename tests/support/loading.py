@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from webnn_vk.api.build import GraphParts, load_executable
+from webnn_vk.api.build import load_executable
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.kernels.lowered import LoweredGraph
 from webnn_vk.compiler.program import Constants, Program
 from webnn_vk.compiler.program.assemble import assemble
-from webnn_vk.runtime import Run, Write, setup
+from webnn_vk.runtime import setup
+from webnn_vk.runtime.work import Run, Write
 
 
 def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +34,7 @@ def load(context: Any, lowered: LoweredGraph) -> MLGraph:
 
 def set_up(context: Any, program: Program, constants: Constants) -> MLGraph:
     """The graph of a program on a context; raises the error of its set-up."""
-    executable = load_executable(context._state, GraphParts(program, constants))
+    executable = load_executable(context._state, program, constants)
     done = threading.Event()
     errors: list[Exception] = []
 

@@ -1,14 +1,15 @@
 """Profiles of the test device that list cooperative matrices without the feature: kernels that use
-them are planned, and run in their emulation."""
+them are planned, and run in their emulation. A device that has some uses these."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import lower_graph
+from webnn_vk.compiler.kernels import coopmat, lower_graph
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
@@ -26,12 +27,14 @@ def shape(m: int, n: int, k: int, data_type: str = "float16") -> CooperativeMatr
     return CooperativeMatrix(m, n, k, data_type, data_type, "float32", "float32")
 
 
-def emulating(
-    name: str = "8x8x16, subgroups of 8", data_type: str = "float16"
-) -> DeviceProfile:
-    """The test device's profile with one shape of `SHAPES`."""
-    sizes, subgroup = SHAPES[name]
-    return device_profile(
+def emulating(name: str = "", data_type: str = "float16") -> DeviceProfile:
+    """The test device's profile with one shape of `SHAPES`; by default the device's own shapes, if
+    it has any for this type."""
+    profile = device_profile()
+    if not name and coopmat.shape_for(data_type, profile):
+        return profile
+    sizes, subgroup = SHAPES[name or "8x8x16, subgroups of 8"]
+    return profile.masked(["cooperative_matrix"]).replace(
         cooperative_matrices=(shape(*sizes, data_type),), subgroup_size=subgroup
     )
 
@@ -76,3 +79,13 @@ def fused_products(profile: DeviceProfile, kernel: str) -> list[KernelSpec]:
         assert [d.kernel for d in work.dispatches] == [kernel]
         specs += [dispatch.spec for dispatch in work.dispatches]
     return specs
+
+
+def pretended_gpu_with_own() -> dict[str, Any]:
+    """As `forced.pretended_gpu`, with the test device's own matrices if it has any."""
+    own = device_profile()
+    if "cooperative_matrix" not in own.features:
+        return pretended_gpu()
+    return pretended_gpu() | {
+        "cooperative_matrices": own.cooperative_matrices, "subgroup_size": own.subgroup_size,
+    }

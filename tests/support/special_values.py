@@ -50,7 +50,7 @@ _SUMS = frozenset({
 _BY_LOWERING = {
     "Convolution": Promise.CONVOLUTIONS, "QuantizedConvolution": Promise.CONVOLUTIONS,
     "Normalize": Promise.ROWS, "Attention": Promise.SOFTMAX,
-    "Decompose": Promise.RECURRENT,
+    "Decompose": Promise.RECURRENT, "Recurrence": Promise.RECURRENT,
 }
 
 

@@ -60,7 +60,8 @@ void main() {
 
 
 @functools.cache
-def _programs() -> tuple[str, ...]:
+def programs() -> tuple[str, ...]:
+    """The validators that are installed, the newest first."""
     packaged = Path(sysconfig.get_path("platlib"), "cmeel.prefix", "bin", "spirv-val")
     found = (str(packaged) if packaged.is_file() else None, shutil.which("spirv-val"))
     return tuple(path for path in found if path)
@@ -80,7 +81,7 @@ def _known() -> bytes:
 def validator() -> str:
     """The path of a spirv-val that knows them. Skips the test, counted by name at the end of the
     run, if there is none, or no compiler."""
-    for program in _programs():
+    for program in programs():
         if not fault(program, _known()):
             return program
     judges.skip(VALIDATOR)
@@ -104,7 +105,7 @@ def validator2() -> str:
     """The path of a spirv-val that knows cooperative matrices NV2. Skips like `compiler2`."""
     (known,) = compiler2().compile([Source(_KNOWN_2, "a matrix of NV2", MATRIX2_TARGET)])
     assert isinstance(known, bytes), known
-    for program in _programs():
+    for program in programs():
         if not fault(program, known, MATRIX2_TARGET):
             return program
     judges.skip(VALIDATOR_2)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import webnn_vk
+import webnn_vk.typing as types
 from webnn_vk.api.builder import MLGraphBuilder
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.record import Operator
@@ -105,18 +106,13 @@ def builder_stub() -> str:
     return BUILDER + "".join(method(OPERATORS[name]) for name in sorted(OPERATORS)) + BELOW
 
 
-TYPING = f'''"""Types for type checkers: descriptors, options and enumerations (extension)."""
-
-{NOTE}
-from __future__ import annotations
-
+TYPING = f'''{NOTE}
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from .api.builder import MLOperand
 from .api.navigator import MLPowerPreference
 from .compiler.types.data_types import DataTypeLike, MLOperandDataType
-
 
 class MLOperandDescriptorDict(TypedDict):
     """A mapping in place of an MLOperandDescriptor."""
@@ -138,11 +134,6 @@ class _OperatorOptions(TypedDict, total=False):
 '''
 
 
-def _options_name(record: Operator) -> str:
-    """The IDL's name of an operator's options, if it has one for each operator."""
-    return f"ML{''.join(word.capitalize() for word in record.name.split('_'))}Options"
-
-
 def options(records: list[Operator]) -> str:
     """The options of each operator, for `**` in a call. Equal options are listed once."""
     text, known = "", {"": "_OperatorOptions"}
@@ -152,19 +143,17 @@ def options(records: list[Operator]) -> str:
             f"    {p.name}: {str(p.annotation).replace(chr(39), chr(34))}\n"
             for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "label"
         )
-        name, base = _options_name(record), known.get(members, "_OperatorOptions")
+        name, base = types._options_name(record), known.get(members, "_OperatorOptions")
         body = f"\n{members}" if members not in known else ""
         known.setdefault(members, name)
         text += f'\n\nclass {name}({base}, total=False):\n    """Of `{record.name}`."""\n{body}'
     return text
 
 
-def typing_module() -> str:
-    records = [OPERATORS[name] for name in sorted(OPERATORS)]
-    names = ["DataTypeLike", "MLOperandDataType", "MLOperandDescriptorDict", "MLPowerPreference",
-             "MLTensorDescriptorDict", *map(_options_name, records)]
-    listed = "".join(f'    "{name}",\n' for name in sorted(names))
-    return f"{TYPING}{options(records)}\n\n__all__ = [\n{listed}]\n"
+def typing_stub() -> str:
+    listed = "".join(f'    "{name}",\n' for name in types.__all__)
+    made = options([OPERATORS[name] for name in sorted(OPERATORS)])
+    return f"{TYPING}{made}\n\n__all__ = [\n{listed}]\n"
 
 
 def _for_checkers(item: ast.stmt) -> list[ast.stmt]:
@@ -269,5 +258,5 @@ def files() -> dict[Path, str]:
         PACKAGE / "gpu" / "__init__.pyi": f"{NOTE}{lazy_names(webnn_vk.gpu)}",
         PACKAGE / "api" / "context.pyi": declarations("context"),
         PACKAGE / "api" / "tensor.pyi": declarations("tensor"),
-        PACKAGE / "typing.py": typing_module(),
+        PACKAGE / "typing.pyi": typing_stub(),
     }

@@ -68,7 +68,8 @@ def members(cls: type) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", [
-    "webnn_vk", "webnn_vk.codegen", "webnn_vk.gpu", "webnn_vk.onnx", "webnn_vk.onnx_backend",
+    "webnn_vk", "webnn_vk.codegen", "webnn_vk.generate", "webnn_vk.gpu", "webnn_vk.onnx",
+    "webnn_vk.onnx_backend",
     "webnn_vk.typing", "webnn_vk.webnn_file",
 ])
 def test_names_are_as_stored(name, golden):

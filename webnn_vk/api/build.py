@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,15 @@ from webnn_vk.compiler.program import (
 )
 from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
-from webnn_vk.runtime import Executable, Read, Run, Storage
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
     DeviceLostError,
     KernelsRefused,
     Miscompiles,
     ShadersMissing,
+    Storage,
 )
+from webnn_vk.runtime.work import Executable, Read, Run
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
 from webnn_vk.support.promise import MLPromise, settle_in_background, start_for
 from webnn_vk.support.settings import verify_passes
@@ -38,18 +39,9 @@ from webnn_vk.support.warnings import say_once
 
 from .ml_graph import MLGraph
 
-
-@dataclass
-class GraphParts:
-    """The parts of a graph. ``unused``: inputs that were described, but that no node reads.
-    ``modules``: the SPIR-V of the kernels, if it is loaded already. ``without``: compiles the graph
-    again without the refused kernels, if that is possible."""
-
-    program: Program
-    constants: Constants
-    unused: frozenset[str] = frozenset()
-    modules: Mapping[KernelSpec, bytes] | None = None
-    without: Callable[[KernelsRefused], GraphParts] | None = None
+#: The executable of a graph, before its set-up, and the inputs that were described, but that no
+#: node reads.
+Loaded = tuple[Executable, frozenset[str]]
 
 
 def build_graph(
@@ -58,35 +50,26 @@ def build_graph(
     """Compile the graph that ``take()`` returns when the build begins. ``give_up`` is called
     instead if no thread can be started for the build."""
 
-    def prepare() -> GraphParts:
+    def prepare() -> Loaded:
         return _compiled(take(), replace(state.target, after_pass=state.after_pass), state)
 
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
 
-def _compiled(graph: Graph, target: Target, state: ContextState) -> GraphParts:
-    """A graph compiled, after the context's tuner has measured its kernels."""
+def _compiled(graph: Graph, target: Target, state: ContextState) -> Loaded:
+    """A graph compiled, after the context's tuner has measured its kernels, without the kernels
+    that the device is known to refuse or miscompile."""
     start = time.perf_counter()
     if state.tuner is not None:
         state.tuner(kernels_of(graph, target), target.available)
     tuning = time.perf_counter() - start
-    parts = _tried(graph, target, state)
-    if state.tuner is not None:
-        parts.program.report.build_seconds["tune"] = tuning
-    return parts
-
-
-def _tried(graph: Graph, target: Target, state: ContextState) -> GraphParts:
-    """A graph compiled without the kernels that the device is known to refuse or miscompile."""
-
-    def without(error: KernelsRefused) -> GraphParts:
-        return _tried(graph, _excluding(error, target, state), state)
-
     while True:
         try:
             program, constants = _with_shaders(graph, target, state)
+            if state.tuner is not None:
+                program.report.build_seconds["tune"] = tuning
             state.device.try_out(program)
-            return GraphParts(program, constants, graph.unused, without=without)
+            return load_executable(state, program, constants), graph.unused
         except KernelsRefused as error:
             if error.defect and verify_passes():
                 raise
@@ -145,11 +128,11 @@ def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[M
     """The graph saved under a key; see ``SavedGraphs.load``. The device was tested when the graph
     was built; other devices and drivers can't load it."""
 
-    def prepare() -> GraphParts:
+    def prepare() -> Loaded:
         start = time.perf_counter()
         parts, unused = saved.load(key)
         parts.program.report.build_seconds["load"] = time.perf_counter() - start
-        return GraphParts(parts.program, parts.constants, unused, parts.modules)
+        return load_executable(state, parts.program, parts.constants, parts.modules), unused
 
     return _make_graph(state, prepare, "load_graph")
 
@@ -193,7 +176,7 @@ def read_storage(state: ContextState, storage: Storage) -> np.ndarray:
 
 def _make_graph(
     state: ContextState,
-    prepare: Callable[[], GraphParts],
+    prepare: Callable[[], Loaded],
     what: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> MLPromise[MLGraph]:
@@ -212,20 +195,11 @@ def _make_graph(
     def make() -> None:
         try:
             with state.timeline.building():
-                parts = prepare()
-                while True:
-                    try:
-                        executable = load_executable(state, parts)
-                        break
-                    except KernelsRefused as error:
-                        if parts.without is None:
-                            raise
-                        parts = parts.without(error)
+                executable, unused = prepare()
             known = executable.report.build_seconds
             for stage, seconds in executable.build_seconds.items():
                 known[stage] = known.get(stage, 0) + seconds
-            graph = MLGraph(state, executable, parts.unused)
-            del parts
+            graph = MLGraph(state, executable, unused)
             state.register(graph)
 
             def set_up() -> None:
@@ -245,14 +219,17 @@ def _make_graph(
     return start_for(promise, make, what, refused)
 
 
-def load_executable(state: ContextState, parts: GraphParts) -> Executable:
+def load_executable(
+    state: ContextState, program: Program, constants: Constants,
+    modules: Mapping[KernelSpec, bytes] | None = None,
+) -> Executable:
     """The executable, before its set-up; see ``Device.load``."""
     try:
-        return state.device.load(parts.program, parts.constants, parts.modules)
+        return state.device.load(program, constants, modules)
     except MemoryError:
         # Memory of destroyed objects is freed once the running work is done.
         state.stream.fence().wait()
-        return state.device.load(parts.program, parts.constants, parts.modules)
+        return state.device.load(program, constants, modules)
 
 
 def in_background(

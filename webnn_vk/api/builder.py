@@ -19,7 +19,7 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Node, Value
 from webnn_vk.compiler.ir.emit import bind_call, make_node
-from webnn_vk.compiler.ops import OPERATORS, Operator
+from webnn_vk.compiler.ops import ALL_OPERATORS, OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import Number
 from webnn_vk.compiler.ops.help import method_help
 from webnn_vk.compiler.passes import remove_dead_code
@@ -36,7 +36,7 @@ from webnn_vk.compiler.types.data_types import (
     to_data_type,
     to_descriptor,
 )
-from webnn_vk.runtime import CpuDevice
+from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.tensor_state import TensorState, owned
 from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
@@ -249,12 +249,22 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         return results if record.many else results[0]
 
     # -- build ---------------------------------------------------------------------------------
-    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
-        """Compile the graph that computes ``outputs``, name → operand (§8.9.4). Rejects with
+    def build(
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+    ) -> MLPromise[MLGraph]:
+        """Compile the graph that computes ``outputs``, name → operand (§8.9.4).
+
+        ``donate`` maps inputs to outputs of the same data type and shape (extension): ``dispatch``
+        then accepts one tensor for both, which is updated in place. A scatter of a few elements
+        into such an input writes only these. ``graph.report().donated`` says where a copy of an
+        input is kept, because its elements are read after they were overwritten.
+
+        Rejects with
         TypeError for no output, an empty name, an input or a constant as output (use ``identity``),
         an operand of another builder or a destroyed constant tensor; InvalidStateError when the
         builder has built its graph or the context is lost; OperationError when the device lacks
-        the memory, or the graph can't be compiled."""
+        the memory, or the graph can't be compiled. TypeError if ``donate`` names no input or
+        output, or names one twice, or if data types or shapes differ."""
         # Holds the graph until the build begins and takes it, or until this call fails.
         claim: list[Graph] = []
 
@@ -271,7 +281,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
                     self._built.clear()
 
         try:
-            claim.append(self._graph(outputs))
+            claim.append(self._graph(outputs, donate))
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")
@@ -294,7 +304,9 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             )
         return promise
 
-    def _graph(self, outputs: Mapping[str, MLOperand]) -> Graph:
+    def _graph(
+        self, outputs: Mapping[str, MLOperand], donate: Mapping[str, str] | None = None
+    ) -> Graph:
         outputs = dict(entries(outputs, "build: a mapping of outputs is expected"))
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
@@ -329,7 +341,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             if value in live and inputs.setdefault(value.name, value) is not value:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
         unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
-        return Graph(inputs, values, nodes, unused)
+        return Graph(inputs, values, nodes, unused, _donated(donate, inputs, values))
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
@@ -352,7 +364,9 @@ class ShapeBuilder(MLGraphBuilder):
     def _check_can_build(self, what: str) -> None:
         pass
 
-    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]:
+    def build(
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+    ) -> MLPromise[MLGraph]:
         return MLPromise.rejected(InvalidStateError("build: this builder has no context"))
 
     def __repr__(self) -> str:
@@ -374,6 +388,12 @@ def constant_of(
     data = np.asarray(array, order="C").view()
     data.setflags(write=False)
     return builder._operand(Value(descriptor, data=data, key=key), "constant")
+
+
+def apply_operator(builder: MLGraphBuilder, name: str, *args: Any, **options: Any) -> Any:
+    """Call an operator as its method would be called; ``name`` may be one of the compiler's own,
+    which have no method. Raises TypeError as methods do."""
+    return builder._apply(ALL_OPERATORS[name], args, options)
 
 
 def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
@@ -402,6 +422,34 @@ class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
     tensor: TensorState = field(kw_only=True)
+
+
+def _donated(
+    donate: Mapping[str, str] | None, inputs: Mapping[str, Value], outputs: Mapping[str, Value]
+) -> dict[str, str]:
+    """The checked pairs of ``build``'s ``donate``."""
+    pairs = {} if donate is None else dict(
+        entries(donate, "build: donate is a mapping of inputs to outputs")
+    )
+    taken: set[str] = set()
+    for past, present in pairs.items():
+        for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
+            if not isinstance(name, str) or name not in known:
+                text = sanitize(name) if isinstance(name, str) else shown(name)
+                raise TypeError(
+                    f"build: donate names {text!r}; the graph's {kind}s are "
+                    f"{sorted(map(sanitize, known))}"
+                )
+        if present in taken:
+            raise TypeError(f"build: donate gives output {sanitize(present)!r} two inputs")
+        taken.add(present)
+        given, wanted = inputs[past].descriptor, outputs[present].descriptor
+        if given != wanted:
+            raise TypeError(
+                f"build: donate: input {sanitize(past)!r} is {given}, output "
+                f"{sanitize(present)!r} is {wanted}; they must be equal"
+            )
+    return pairs
 
 
 _CONSTANT_FORMS = (

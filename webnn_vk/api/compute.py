@@ -9,11 +9,12 @@ import numpy as np
 
 from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
 from webnn_vk.compiler.types.data_types import entries
-from webnn_vk.runtime import CpuExecutable, Read, RunGraph, Storage, Write
 from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.cpu import CpuExecutable
 from webnn_vk.runtime.mapping import fill
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
-from webnn_vk.runtime.work import Work
+from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.work import Read, RunGraph, Work, Write
 from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise

@@ -20,10 +20,13 @@ from webnn_vk.compiler.types.data_types import (
     to_descriptor,
 )
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime import DriverDevice, Fence, RunGraph, Timeline, Write
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
+from webnn_vk.runtime.driver_device import DriverDevice
+from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
-from webnn_vk.runtime.tuning import prepared
+from webnn_vk.runtime.timeline import Timeline
+from webnn_vk.runtime.tuning.tuner import prepared
+from webnn_vk.runtime.work import RunGraph, Write
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import NotSupportedError, shortage_error
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
@@ -34,7 +37,7 @@ from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .limits import op_support_limits
-from .ml_graph import MLGraph, executable_of, storages
+from .ml_graph import MLGraph, check_distinct, executable_of, storages
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
@@ -276,16 +279,16 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
     ) -> None:
         """Queue one run of ``graph`` (§8.3.1). ``inputs`` and ``outputs`` map the graph's names to
-        tensors with exactly their data types and shapes. Returns at once. Raises TypeError for
-        tensors that don't match, InvalidStateError for a destroyed graph. If the run fails, reading
+        tensors with exactly their data types and shapes. A donated input (``build``) and its output
+        may be one tensor. Returns at once. Raises TypeError for tensors that don't match or occur
+        twice, InvalidStateError for a destroyed graph. If the run fails, reading
         an output raises the error."""
         context = self._state
         inputs, outputs = entries(inputs, _MAPPINGS), entries(outputs, _MAPPINGS)
         executable = executable_of(graph, context, "dispatch")
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
-        if len({id(t) for t in tensors}) != len(tensors):
-            raise TypeError("dispatch: a tensor is given more than once")
+        check_distinct(inputs, outputs, executable.program.donated)
         for state in states:
             state.use("dispatch")
         sources = storages(inputs, graph._inputs, "input", graph._unused)

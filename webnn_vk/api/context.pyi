@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime import Fence, Timeline
 from webnn_vk.runtime.context_state import ContextBase, MLContextLostInfo
+from webnn_vk.runtime.stream import Fence
+from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 from webnn_vk.support.settings import Settings

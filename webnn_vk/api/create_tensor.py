@@ -12,11 +12,11 @@ from webnn_vk.compiler.types.data_types import (
     require_dimensions,
     to_descriptor,
 )
-from webnn_vk.runtime import Run, Write
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.staging import Reservation
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
+from webnn_vk.runtime.work import Run, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
 from webnn_vk.support.promise import MLPromise
 

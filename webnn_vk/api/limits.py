@@ -7,7 +7,7 @@ from typing import Any
 
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import ALL_TYPES, MAX_RANK
-from webnn_vk.runtime import Device
+from webnn_vk.runtime.device import Device
 
 
 def op_support_limits(device: Device) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from webnn_vk.compiler.program import GraphReport
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, shown
-from webnn_vk.runtime import Executable, Storage
 from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.work import Executable
 from webnn_vk.support.errors import InvalidStateError, sanitize
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
@@ -98,6 +99,26 @@ def check_names(
             f"{what} {names} were given, {sorted(map(sanitize, expected))} are expected"
             + (f"; no output depends on {idle}: leave it out" if idle else "")
         )
+
+
+def check_distinct(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], donated: Mapping[str, str]
+) -> None:
+    """TypeError if a tensor is given twice, unless it is for a donated input and its output."""
+    seen = {id(tensor): name for name, tensor in inputs.items()}
+    if len(seen) == len(inputs):
+        others: set[int] = set()
+        for name, tensor in outputs.items():
+            past = seen.get(id(tensor))
+            if id(tensor) in others or (past is not None and donated.get(past) != name):
+                break
+            others.add(id(tensor))
+        else:
+            return
+    raise TypeError(
+        "dispatch: a tensor is given more than once, which only a donated input and its output may "
+        "be (build(…, donate={input: output}))"
+    )
 
 
 def _named(name: Any) -> str:

@@ -18,7 +18,7 @@ from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.driver.device_profile import check_feature
 from webnn_vk.gpu.device_state import device_state
-from webnn_vk.runtime import CpuDevice, DriverDevice, Timeline, find_engine
+from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.device_selection import (
     FoundDevice,
     find_devices,
@@ -27,6 +27,9 @@ from webnn_vk.runtime.device_selection import (
     open_device,
     select_device,
 )
+from webnn_vk.runtime.driver_device import DriverDevice
+from webnn_vk.runtime.engines import find_engine
+from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error
 from webnn_vk.support.promise import MLPromise, settle_in_background
@@ -170,7 +173,7 @@ def _check(settings: Settings) -> None:
     for name in ("cache", "dump"):
         folder = getattr(settings, name)
         if isinstance(folder, Path) and folder.exists() and not folder.is_dir():
-            raise ValueError(f"{settings.called(name)}: {str(folder)!r} is no folder")
+            raise ValueError(f"{settings.called(name)}: {str(folder)!r} is not a folder")
 
 
 def _create(settings: Settings, power_preference: str, accelerated: bool) -> MLContext:

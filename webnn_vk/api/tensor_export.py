@@ -19,7 +19,6 @@ from webnn_vk.gpu import buffer as buffers
 from webnn_vk.gpu.buffer import GPUBuffer
 from webnn_vk.gpu.device_state import DeviceState, GPUDeviceBase, device_state
 from webnn_vk.gpu.flags import EXPORTED_USAGE
-from webnn_vk.runtime import Await, Lend, Return, Run, Storage, Stream, Submit
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.external import (
     export_memory,
@@ -30,7 +29,10 @@ from webnn_vk.runtime.external import (
     stop_waits,
     why_not_shared,
 )
+from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.stream import Stream
 from webnn_vk.runtime.tensor_state import Export, ExternalBinding, Owner, TensorState
+from webnn_vk.runtime.work import Await, Lend, Return, Run, Submit
 from webnn_vk.support import background
 from webnn_vk.support.errors import NotSupportedError, OperationError
 

@@ -26,8 +26,8 @@ from .errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from .facets import Sharing, Timestamps, sharing_of, timestamps_of
-from .interface import Driver, DriverProxy
+from .facets import Sharing, Timestamps
+from .interface import Driver, DriverProxy, sharing_of, timestamps_of
 from .resources import (
     Allocation,
     ExternalMemory,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from webnn_vk.driver.resources import Allocation, Pipeline, Queries
 
@@ -77,3 +79,26 @@ class ResolveCommand:
 
 Command = (DispatchCommand | CopyCommand | FillCommand | BarrierCommand | OwnershipCommand
            | TimestampCommand | ResolveCommand)
+
+
+def used_by(commands: Sequence[Command]) -> tuple[Any, ...]:
+    """What a recording keeps alive: memory, pipelines and queries."""
+    used: dict[int, Any] = {}
+    for command in commands:
+        match command:
+            case DispatchCommand(pipeline, bindings):
+                items = [pipeline, *[allocation.held for allocation, _, _ in bindings]]
+            case CopyCommand():
+                items = [command.source.held, command.destination.held]
+            case FillCommand():
+                items = [command.destination.held]
+            case OwnershipCommand():
+                items = [command.allocation.held]
+            case TimestampCommand(_, queries):
+                items = [] if queries is None else [queries]
+            case ResolveCommand():
+                items = [command.queries, command.destination.held]
+            case _:
+                items = []
+        used.update((id(item), item) for item in items)
+    return tuple(used.values())

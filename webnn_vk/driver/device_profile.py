@@ -16,49 +16,51 @@ from typing import Any, get_args, get_origin, get_type_hints
 from webnn_vk.support import environment
 from webnn_vk.support.errors import nearest
 
-#: Feature name -> what it stands for in Vulkan.
-FEATURES: dict[str, str] = {
-    "float16": "storageBuffer16BitAccess: 16-bit types in storage buffers",
-    "float16_arithmetic": "shaderFloat16",
-    "int8": "storageBuffer8BitAccess: 8-bit types in storage buffers",
-    "int8_arithmetic": "shaderInt8",
-    "int16": "shaderInt16",
-    "int64": "shaderInt64",
-    "float64": "shaderFloat64",
-    "timeline_semaphore": "timelineSemaphore (required)",
-    "synchronization2": "synchronization2",
-    "vulkan_memory_model": "vulkanMemoryModel",
-    "maintenance4": "maintenance4 (LocalSizeId, maxBufferSize)",
-    "host_query_reset": "hostQueryReset",
-    "buffer_device_address": "bufferDeviceAddress",
-    "texel_buffers": "32-bit formats, of 1 and 4 channels, as uniform texel buffers",
-    "timestamps": "timestampValidBits > 0 on the compute queue",
-    "subgroup_basic": "subgroup operations in compute: basic",
-    "subgroup_vote": "subgroup operations in compute: vote",
-    "subgroup_arithmetic": "subgroup operations in compute: arithmetic",
-    "subgroup_ballot": "subgroup operations in compute: ballot",
-    "subgroup_shuffle": "subgroup operations in compute: shuffle",
-    "subgroup_extended_types": "shaderSubgroupExtendedTypes",
-    "subgroup_size_control": "subgroupSizeControl for the compute stage",
-    "subgroup_full": "computeFullSubgroups",
-    "cooperative_matrix": "VK_KHR_cooperative_matrix",
-    "cooperative_matrix2": "VK_NV_cooperative_matrix2 on Vulkan 1.3: matrices of workgroups, of "
-                           "many sizes, tensor addressing, per-element operations",
-    "integer_dot_product": "shaderIntegerDotProduct",
-    "integer_dot_product_accelerated": "4x8-bit packed signed dot product in hardware",
-    "denorm_preserve_f16": "shaderDenormPreserveFloat16",
-    "denorm_preserve_f32": "shaderDenormPreserveFloat32",
-    "denorm_flush_f32": "shaderDenormFlushToZeroFloat32",
-    "nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
-    "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
-    "rounding_rte_f16": "shaderRoundingModeRTEFloat16",
-    "rounding_rte_f32": "shaderRoundingModeRTEFloat32",
-    "external_memory_fd": "VK_KHR_external_memory_fd",
-    "external_memory_host": "VK_EXT_external_memory_host",
-    "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
-    "memory_budget": "VK_EXT_memory_budget",
+#: Feature name -> where Vulkan has it (features and properties of a version, operations of
+#: subgroups in compute, extensions; "": found out otherwise) and under which name.
+FEATURES: dict[str, tuple[str, str]] = {
+    "float16": ("features 1.1", "storageBuffer16BitAccess"),  # 16-bit types in storage buffers
+    "float16_arithmetic": ("features 1.2", "shaderFloat16"),
+    "int8": ("features 1.2", "storageBuffer8BitAccess"),  # 8-bit types in storage buffers
+    "int8_arithmetic": ("features 1.2", "shaderInt8"),
+    "int16": ("features 1.0", "shaderInt16"),
+    "int64": ("features 1.0", "shaderInt64"),
+    "float64": ("features 1.0", "shaderFloat64"),
+    "timeline_semaphore": ("features 1.2", "timelineSemaphore"),  # required
+    "synchronization2": ("features 1.3", "synchronization2"),
+    "vulkan_memory_model": ("features 1.2", "vulkanMemoryModel"),
+    "maintenance4": ("features 1.3", "maintenance4"),  # LocalSizeId, maxBufferSize
+    "host_query_reset": ("features 1.2", "hostQueryReset"),
+    "buffer_device_address": ("features 1.2", "bufferDeviceAddress"),
+    # 32-bit formats, of 1 and 4 channels, as uniform texel buffers
+    "texel_buffers": ("", "VK_FORMAT_FEATURE_UNIFORM_TEXEL_BUFFER_BIT"),
+    "timestamps": ("", "timestampValidBits"),  # > 0 on the compute queue
+    "subgroup_basic": ("subgroup", "BASIC"),
+    "subgroup_vote": ("subgroup", "VOTE"),
+    "subgroup_arithmetic": ("subgroup", "ARITHMETIC"),
+    "subgroup_ballot": ("subgroup", "BALLOT"),
+    "subgroup_shuffle": ("subgroup", "SHUFFLE"),
+    "subgroup_extended_types": ("features 1.2", "shaderSubgroupExtendedTypes"),
+    "subgroup_size_control": ("features 1.3", "subgroupSizeControl"),  # for the compute stage
+    "subgroup_full": ("features 1.3", "computeFullSubgroups"),
+    "cooperative_matrix": ("extension", "VK_KHR_cooperative_matrix"),
+    # On Vulkan 1.3: workgroups' matrices of many sizes, tensor addressing, per-element operations
+    "cooperative_matrix2": ("extension", "VK_NV_cooperative_matrix2"),
+    "integer_dot_product": ("features 1.3", "shaderIntegerDotProduct"),
+    # 4x8-bit packed signed dot product in hardware
+    "integer_dot_product_accelerated": ("", "integerDotProduct4x8BitPackedSignedAccelerated"),
+    "denorm_preserve_f16": ("properties 1.2", "shaderDenormPreserveFloat16"),
+    "denorm_preserve_f32": ("properties 1.2", "shaderDenormPreserveFloat32"),
+    "denorm_flush_f32": ("properties 1.2", "shaderDenormFlushToZeroFloat32"),
+    "nan_preserve_f16": ("properties 1.2", "shaderSignedZeroInfNanPreserveFloat16"),
+    "nan_preserve_f32": ("properties 1.2", "shaderSignedZeroInfNanPreserveFloat32"),
+    "rounding_rte_f16": ("properties 1.2", "shaderRoundingModeRTEFloat16"),
+    "rounding_rte_f32": ("properties 1.2", "shaderRoundingModeRTEFloat32"),
+    "external_memory_fd": ("extension", "VK_KHR_external_memory_fd"),
+    "external_memory_host": ("extension", "VK_EXT_external_memory_host"),
+    "external_semaphore_fd": ("extension", "VK_KHR_external_semaphore_fd"),
+    "memory_budget": ("extension", "VK_EXT_memory_budget"),
 }
-
 #: Without these nothing runs on a device: they can't be masked.
 NEEDED = frozenset({"timeline_semaphore"})
 
@@ -257,6 +259,11 @@ class DeviceProfile:
             return cls(**{name: _convert(kinds[name], value) for name, value in data.items()})
         except (TypeError, ValueError) as error:
             raise ValueError(f"device profile: {error}") from error
+
+
+def features_of(kind: str) -> dict[str, str]:
+    """The features of one kind of `FEATURES`, with Vulkan's names."""
+    return {name: member for name, (of, member) in FEATURES.items() if of == kind}
 
 
 def check_feature(name: str) -> None:

@@ -1,13 +1,12 @@
 """What only some drivers can do. A driver declares a facet by an attribute that is not None; those
-who need one ask with `sharing_of` and `timestamps_of`, which say clearly when there is none.
+who need one ask with `interface.sharing_of` and `timestamps_of`, which say clearly when there is
+none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
-from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.resources import Allocation, ExternalMemory, Queries, Recording, Semaphore
 
 
@@ -54,40 +53,3 @@ class Timestamps(Protocol):
     def queries(self, count: int) -> Queries:
         """`count` new slots that recordings have in common, nothing in them. Submits their
         clearing, without waiting."""
-
-
-class WithFacets(Protocol):
-    """The part of `interface.Driver` that declares facets."""
-
-    @property
-    def profile(self) -> Any: ...
-
-    @property
-    def sharing(self) -> Sharing | None: ...
-
-    @property
-    def timestamps(self) -> Timestamps | None: ...
-
-    @property
-    def absent(self) -> Mapping[str, str]: ...
-
-
-def sharing_of(driver: WithFacets) -> Sharing:
-    """The driver's facet; FeatureMissing when it has none."""
-    if driver.sharing is None:
-        raise FeatureMissing(f"the driver of {driver.profile.name} shares no memory or semaphores"
-                             + _reason(driver, "sharing"))
-    return driver.sharing
-
-
-def timestamps_of(driver: WithFacets) -> Timestamps:
-    """The driver's facet; FeatureMissing when it has none."""
-    if driver.timestamps is None:
-        raise FeatureMissing(f"the driver of {driver.profile.name} writes no timestamps"
-                             + _reason(driver, "timestamps"))
-    return driver.timestamps
-
-
-def _reason(driver: WithFacets, facet: str) -> str:
-    reason = driver.absent.get(facet)
-    return f": {reason}" if reason else ""

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from webnn_vk.driver.commands import Command
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.facets import Sharing, Timestamps
 from webnn_vk.driver.resources import (
     Allocation,
@@ -32,7 +33,7 @@ class Driver(Protocol):
     """
 
     profile: DeviceProfile
-    #: Facets: None where the driver has none (`facets.sharing_of`, `facets.timestamps_of`).
+    #: Facets: None where the driver has none (`sharing_of`, `timestamps_of`).
     sharing: Sharing | None
     timestamps: Timestamps | None
     #: Why a facet is None, by its name, for messages.
@@ -89,6 +90,27 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """Waits for the work in flight (at most some seconds) and releases everything."""
+
+
+def sharing_of(driver: Driver) -> Sharing:
+    """The driver's facet; FeatureMissing when it has none."""
+    if driver.sharing is None:
+        raise FeatureMissing(f"the driver of {driver.profile.name} shares no memory or semaphores"
+                             + _reason(driver, "sharing"))
+    return driver.sharing
+
+
+def timestamps_of(driver: Driver) -> Timestamps:
+    """The driver's facet; FeatureMissing when it has none."""
+    if driver.timestamps is None:
+        raise FeatureMissing(f"the driver of {driver.profile.name} writes no timestamps"
+                             + _reason(driver, "timestamps"))
+    return driver.timestamps
+
+
+def _reason(driver: Driver, facet: str) -> str:
+    reason = driver.absent.get(facet)
+    return f": {reason}" if reason else ""
 
 
 class DriverProxy:

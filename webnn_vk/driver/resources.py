@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from webnn_vk.support.integers import round_up
 
@@ -56,7 +58,7 @@ class Pipeline(Protocol):
     request: PipelineRequest
 
 
-class Allocation(Protocol):
+class Allocation:
     """`size` bytes of device memory. Given back by `free` or when collected, once no recording
     uses it any more either.
 
@@ -64,24 +66,49 @@ class Allocation(Protocol):
     used after `free`. `offset`: bytes before it in the buffer that is bound.
     """
 
-    size: int
-    mapped: memoryview | None
+    __slots__ = ("__weakref__", "_held", "label", "mapped", "size")
+    offset: int = 0
 
-    @property
-    def offset(self) -> int: ...
+    def __init__(self, held: Any, size: int, mapped: memoryview | None, label: str) -> None:
+        self._held, self.size, self.mapped, self.label = held, size, mapped, label
+
+    def __repr__(self) -> str:
+        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * self.freed}>"
 
     @property
     def freed(self) -> bool:
         """Whether `free` was called."""
+        return self._held is None
+
+    @property
+    def held(self) -> Any:
+        """What keeps the memory; ValueError after `free`."""
+        held = self._held
+        if held is None:
+            raise ValueError(f"{self!r} was freed")
+        return held
 
     def flush(self) -> None:
-        """Makes the host's writes through `mapped` visible to the device."""
+        """Makes the host's writes through `mapped` visible to the device: they are, if the memory
+        is coherent."""
 
     def invalidate(self) -> None:
-        """Makes the device's writes visible in `mapped`."""
+        """Makes the device's writes visible in `mapped`: they are, if the memory is coherent."""
+
+    def write(self, data: np.ndarray, offset: int = 0) -> None:
+        """Copies flat bytes into `mapped`, for the device to see."""
+        np.frombuffer(self.mapped, np.uint8)[offset : offset + data.nbytes] = data
+        self.flush()
+
+    def read(self) -> np.ndarray:
+        """The bytes of `mapped`, as the device left them."""
+        self.invalidate()
+        return np.frombuffer(self.mapped, np.uint8)
 
     def free(self) -> None:
         """Gives the memory back. Calling it again does nothing. Safe in any thread."""
+        self._held = None
+        self.mapped = None
 
 
 class Recording(Protocol):

@@ -7,9 +7,10 @@ from typing import Any
 
 from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime import DriverDevice, Write
 from webnn_vk.runtime.device_selection import FoundDevice, choose_device, find_devices, open_device
+from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.tensor_state import Owner, TensorBase, tensor_state
+from webnn_vk.runtime.work import Write
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir, html_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from webnn_vk.runtime import Storage
+from webnn_vk.runtime.storage import Storage
 from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.mixins import OneOfAKind, html_table

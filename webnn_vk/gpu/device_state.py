@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
-from webnn_vk.runtime import DriverDevice, Timeline
+from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.storage import DeviceLostError
+from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, OperationError
 from webnn_vk.support.promise import MLPromise, kind_of
@@ -42,10 +43,8 @@ class DeviceState:
         self.lock = threading.RLock()
         #: Buffers with tensors' memory, which go back at the end.
         self.exported: set[weakref.ref[Any]] = set()
-        this = weakref.ref(self)
         #: The GPUDevice's strict order of work.
-        self.stream = self.timeline.stream(lambda message: _lose(this, message))
-        self.stream.leave_with(self)
+        self.stream = self.timeline.stream(self._lose)
 
     def check(self, what: str) -> None:
         """InvalidStateError when the device is lost, or this is a forked child. ``what`` names the
@@ -78,6 +77,9 @@ class DeviceState:
         # The last user to leave waits for the device, which destroy() must not do.
         background.retry(self.stream.leave, "close")
 
+    def _lose(self, message: str) -> None:
+        self.end(GPUDeviceLostInfo("unknown", message))
+
     def end(self, info: GPUDeviceLostInfo) -> None:
         """Report once that the device is lost; tensors get their memory back."""
         with self.lock:
@@ -108,8 +110,3 @@ def device_state(device: Any, what: str, hint: str = "") -> DeviceState:
     device._state.check(what)
     return device._state
 
-
-def _lose(this: weakref.ref[DeviceState], message: str) -> None:
-    state = this()
-    if state is not None:
-        state.end(GPUDeviceLostInfo("unknown", message))

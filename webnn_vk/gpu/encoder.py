@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver import CopyCommand, DispatchCommand, FillCommand, Recording
-from webnn_vk.runtime import Submit
+from webnn_vk.runtime.work import Submit
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.integers import padded
@@ -25,7 +25,7 @@ from .query import (
     check_slots,
     resolution,
 )
-from .recorded import Recorded, Step, Uses, append, step_of
+from .recorded import Recorded, Step, append, step_of
 from .shader import GPUComputePipeline
 
 
@@ -210,14 +210,7 @@ class GPUCommandEncoder(GPUObject, OneOfAKind):
                 recorded.add(entry)
         with self._device.translated("finish"):
             recording = self._device.device.driver.record(recorded.commands)
-        return GPUCommandBuffer(
-            self._device,
-            recording,
-            tuple(recorded.buffers),
-            tuple(recorded.query_sets),
-            recorded.uses,
-            label or self._label,
-        )
+        return GPUCommandBuffer(self._device, recording, recorded, label or self._label)
 
     def __repr__(self) -> str:
         state = " finished" if self._finished else ""
@@ -395,31 +388,24 @@ class GPUCommandBuffer(GPUObject, OneOfAKind):
     costs no new recording. It keeps the memory of its buffers."""
 
     def __init__(
-        self,
-        device: DeviceState,
-        recording: Recording,
-        buffers: Sequence[GPUBuffer],
-        query_sets: Sequence[GPUQuerySet],
-        uses: Uses,
-        label: str,
+        self, device: DeviceState, recording: Recording, recorded: Recorded, label: str
     ) -> None:
         super().__init__(device, label)
         self._recording = recording
-        self._buffers = buffers
-        self._query_sets = query_sets
-        self._uses = uses
+        self._recorded = recorded
 
     def __repr__(self) -> str:
-        return f"<GPUCommandBuffer{shown(self._label)} over {len(self._buffers)} buffers>"
+        return f"<GPUCommandBuffer{shown(self._label)} over {len(self._recorded.buffers)} buffers>"
 
 
 def work_of(commands: GPUCommandBuffer, device: DeviceState) -> Submit:
     """A command buffer as work for a device's stream. ValueError when it is another device's,
     InvalidStateError when one of its buffers was destroyed."""
     own(commands, GPUCommandBuffer, device, "submit")
-    for used in (*commands._buffers, *commands._query_sets):
+    recorded = commands._recorded
+    for used in (*recorded.buffers, *recorded.query_sets):
         alive(used, "submit")
-    uses = commands._uses
     return Submit(
-        [commands._recording], reads=tuple(uses.reads), writes=tuple(uses.writes), keep=commands
+        [commands._recording], reads=tuple(recorded.reads), writes=tuple(recorded.writes),
+        keep=commands,
     )

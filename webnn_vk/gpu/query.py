@@ -14,7 +14,7 @@ from webnn_vk.driver import (
     timestamps_of,
 )
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.runtime import Storage
+from webnn_vk.runtime.storage import Storage
 from webnn_vk.support.errors import NotSupportedError
 
 from . import nanoseconds

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.types.buffers import check_byte_order
-from webnn_vk.runtime import Fence, Read, Run, Write
+from webnn_vk.runtime.stream import Fence
+from webnn_vk.runtime.work import Read, Run, Write
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 

@@ -11,26 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webnn_vk.driver import BarrierCommand, Command
-from webnn_vk.runtime import Storage
+from webnn_vk.runtime.storage import Storage
 
 from .buffer import GPUBuffer
 from .objects import alive
 from .query import GPUQuerySet, PassWrites
-
-
-@dataclass
-class Uses:
-    """The memory that recorded commands read and write, in order."""
-
-    reads: dict[Storage, None] = field(default_factory=dict)
-    writes: dict[Storage, None] = field(default_factory=dict)
-
-    def add(self, storage: Storage, *, reads: bool, writes: bool) -> None:
-        # Reading what this command buffer itself wrote doesn't depend on other work.
-        if reads and storage not in self.writes:
-            self.reads[storage] = None
-        if writes:
-            self.writes[storage] = None
 
 
 @dataclass(eq=False, frozen=True)
@@ -57,7 +42,9 @@ class Recorded:
     """Steps in order, with a barrier before each that depends on earlier ones."""
 
     commands: list[Command] = field(default_factory=list)
-    uses: Uses = field(default_factory=Uses)
+    #: The memory that they read and write.
+    reads: dict[Storage, None] = field(default_factory=dict)
+    writes: dict[Storage, None] = field(default_factory=dict)
     buffers: dict[GPUBuffer, None] = field(default_factory=dict)
     query_sets: dict[GPUQuerySet, None] = field(default_factory=dict)
     # Since the last barrier.
@@ -68,7 +55,11 @@ class Recorded:
         read, written = set(), set()
         for buffer, storage, reads, writes in step.touched:
             self.buffers[buffer] = None
-            self.uses.add(storage, reads=reads, writes=writes)
+            # Reading what this command buffer itself wrote doesn't depend on other work.
+            if reads and storage not in self.writes:
+                self.reads[storage] = None
+            if writes:
+                self.writes[storage] = None
             (written if writes else read).add(storage)
         if written & (self._read | self._written) or read & self._written:
             self.barrier()

@@ -7,8 +7,9 @@ import threading
 from typing import Any
 
 from webnn_vk.driver import DriverError, FeatureMissing, sharing_of
-from webnn_vk.runtime import Stream, Submit
 from webnn_vk.runtime.external import stop_waits
+from webnn_vk.runtime.stream import Stream
+from webnn_vk.runtime.work import Submit
 from webnn_vk.support import background
 from webnn_vk.support.errors import NotSupportedError, OperationError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir

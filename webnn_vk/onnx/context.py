@@ -11,7 +11,7 @@ from onnx import GraphProto
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand
 
-from .errors import Problem, Unsupported
+from .errors import Problem, Unsupported, refuse_if
 from .nodes import NodeCall
 from .scope import Scope
 from .types import carrier, numpy_type
@@ -30,8 +30,7 @@ MAX_MADE = 1 << 26
 
 def check_made(*lengths: int) -> None:
     """Unsupported for the shape of a constant too large to make at import, or no shape."""
-    if any(n < 0 for n in lengths):
-        raise Unsupported(f"it would need a table of {list(lengths)} elements")
+    refuse_if(any(n < 0 for n in lengths), f"it would need a table of {list(lengths)} elements")
     if math.prod(int(n) for n in lengths) > MAX_MADE:
         raise Unsupported(f"it would need a table of {list(lengths)} elements")
 
@@ -110,17 +109,9 @@ class NodeContext:
         self.conversion = conversion
         self.scope = scope
         self.node = node
+        #: The opset version of the node's domain, and the ONNX operator's name.
+        self.version, self.operator = node.version, node.operator
         self.b = Emit(conversion, node.title)
-
-    @property
-    def version(self) -> int:
-        """Opset version of the node's domain."""
-        return self.node.version
-
-    @property
-    def operator(self) -> str:
-        """The ONNX operator's name."""
-        return self.node.operator
 
     def wants(self, index: int) -> bool:
         """Whether the node's output of that index is used by anything."""
@@ -139,14 +130,12 @@ class NodeContext:
     def int(self, tensor: Tensor, what: str) -> int:
         """The only element of a known integer tensor."""
         values = self.ints(tensor, what)
-        if len(values) != 1:
-            raise Unsupported(f"{what} has {len(values)} elements, one is expected")
+        refuse_if(len(values) != 1, f"{what} has {len(values)} elements, one is expected")
         return values[0]
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
-        if not -rank <= axis < max(rank, 1):
-            raise Unsupported(f"axis {axis} of a tensor of rank {rank}")
+        refuse_if(not -rank <= axis < max(rank, 1), f"axis {axis} of a tensor of rank {rank}")
         return axis % max(rank, 1)
 
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
@@ -227,6 +216,14 @@ class NodeContext:
         if numbers and not any(np.float16(n) != np.float32(n) for n in numbers):
             return function(operand)
         return self.cast(function(self.cast(operand, "float32")), operand.data_type)
+
+    def repeated(self, x: MLOperand, count: int) -> MLOperand:
+        """Each part along the second axis ``count`` times, one after the other."""
+        if count == 1:
+            return x
+        first, n, *rest = x.shape
+        wide = self.b.expand(self.reshape(x, [first, n, 1, *rest]), [first, n, count, *rest])
+        return self.reshape(wide, [first, n * count, *rest])
 
     def constant(self, array: Any, data_type: str) -> MLOperand:
         """A constant of a WebNN data type."""

@@ -17,7 +17,7 @@ from . import folding, functions, records
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
 from .nodes import NodeCall, decode_node, sparse_array
-from .reading import Model, entries_of, live_nodes, port_type
+from .reading import Model, domain_name, entries_of, live_nodes, port_type
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Maps, Missing, Tensor, TensorList, Text, Value
@@ -67,7 +67,7 @@ class Conversion:
 
     def computed(self, operand: MLOperand, type: str) -> Tensor:
         """A tensor that the graph computes from the current node's inputs."""
-        return Tensor(type, operand.shape, operand=operand, sources=self._sources)
+        return Tensor(type, operand.shape, made=operand, sources=self._sources)
 
     def count_call(self) -> None:
         """Before every call of the builder."""
@@ -217,7 +217,7 @@ class Conversion:
     def _needs(self, node: NodeCall, error: NeedsValue) -> list[Value | None]:
         sources = error.tensor.sources if isinstance(error.tensor, Tensor) else frozenset()
         names = ", ".join(repr(sanitize(name)) for name in sorted(sources))
-        reason = f"{error.what} has to be known at import; it is computed from input {names}"
+        reason = f"{error} has to be known at import; it is computed from input {names}"
         self.problems.append(Problem(node.title, node.full_name, reason, sources))
         return [Missing()] * len(node.outputs)
 
@@ -298,7 +298,7 @@ class Conversion:
         node: NodeCall,
         inputs: Sequence[Value | None],
     ) -> Sequence[Value | None]:
-        opsets = functions.opsets_of(function)
+        opsets = {domain_name(o.domain): o.version for o in function.opset_import}
         if self._depth >= MAX_CALL_DEPTH:
             raise InvalidModelError(
                 f"function {sanitize(function.name)!r}: calls are nested more than "

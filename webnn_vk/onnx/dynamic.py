@@ -16,7 +16,8 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
-from webnn_vk.runtime import CpuDevice, reclaim
+from webnn_vk.runtime import reclaim
+from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.engine_limits import NUMPY_ONLY
 from webnn_vk.runtime.engines import OnnxEngine
 

@@ -53,10 +53,15 @@ class Unsupported(Exception):
     """Raised by an operator's function: this node can't be expressed, with the reason."""
 
 
+def refuse_if(wrong: object, reason: str) -> None:
+    """Unsupported, with the reason, if something is wrong."""
+    if wrong:
+        raise Unsupported(reason)
+
+
 class NeedsValue(Exception):
     """Raised by an operator's function: it has to know a tensor's value at import."""
 
     def __init__(self, tensor: object, what: str) -> None:
         super().__init__(what)
         self.tensor = tensor
-        self.what = what

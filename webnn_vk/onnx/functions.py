@@ -12,7 +12,6 @@ from onnx import AttributeProto, FunctionProto, helper
 from webnn_vk.api.builder import MLOperand
 
 from .nodes import NodeCall
-from .reading import domain_name
 from .types import CARRIERS, numpy_type
 from .values import Tensor, Value
 
@@ -26,11 +25,6 @@ def schema_of(domain: str, operator: str, version: int) -> Any:
         return None
 
 
-def opsets_of(function: FunctionProto) -> dict[str, int]:
-    """Opset versions that a function's nodes are written for."""
-    return {domain_name(o.domain): o.version for o in function.opset_import}
-
-
 def schema_function(node: NodeCall, inputs: Sequence[Value | None]) -> FunctionProto | None:
     """The body that ONNX gives for the operator with these inputs, or None."""
     schema = schema_of(node.domain, node.operator, node.version)
@@ -38,13 +32,13 @@ def schema_function(node: NodeCall, inputs: Sequence[Value | None]) -> FunctionP
         return None
     if schema.has_function:
         version = _nearest(schema.function_opset_versions, node.version)
-        return _parsed(schema.get_function_with_opset_version(version))
+        return FunctionProto.FromString(schema.get_function_with_opset_version(version))
     if schema.has_context_dependent_function:
         version = _nearest(schema.context_dependent_function_opset_versions, node.version)
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.proto.SerializeToString(), [_type_proto(x) for x in inputs]
         )
-        return _parsed(body) if body else None
+        return FunctionProto.FromString(body) if body else None
     return None
 
 
@@ -58,10 +52,6 @@ def schema_defaults(node: NodeCall) -> dict[str, AttributeProto]:
         for name, attribute in schema.attributes.items()
         if attribute.default_value.type != AttributeProto.UNDEFINED
     }
-
-
-def _parsed(body: bytes) -> FunctionProto:
-    return FunctionProto.FromString(body)
 
 
 def _nearest(versions: Sequence[int], version: int) -> int:

@@ -27,7 +27,7 @@ from .ends import why_no_tensor
 from .errors import Problem, Unsupported, UnsupportedModelError
 from .reading import Model, Port, read_model, shown
 from .types import carrier
-from .values import Tensor, TensorList, Value
+from .values import Maps, Missing, Tensor, Text, Value
 
 #: What is no tensor of numbers.
 NO_TENSORS = ("sequence", "optional", "map", "sparse_tensor", "string")
@@ -131,25 +131,11 @@ def requirements(
 
 def convert(
     conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None,
-    *, guessed: bool = False,
-) -> dict[str, Tensor]:
+    *, guessed: bool = False, ends: bool = False,
+) -> dict[str, Any]:
     """The model's outputs as values on the conversion's builder, or UnsupportedModelError.
     ``guessed``: shapes of inputs are assumed, so outputs of other shapes than declared are not
-    worth a warning."""
-    made = convert_any(conversion, inputs, outputs, guessed=guessed)
-    for name, value in made.items():
-        if reason := why_no_tensor(value):
-            conversion.problems.append(Problem(name, "output", reason))
-    if conversion.problems:
-        raise UnsupportedModelError(conversion.problems)
-    return made  # type: ignore[return-value]
-
-
-def convert_any(
-    conversion: Conversion, inputs: Mapping[str, Any], outputs: Iterable[str] | None,
-    *, guessed: bool = False,
-) -> dict[str, Value]:
-    """The same, with outputs that are text or maps."""
+    worth a warning. ``ends``: outputs may be text or maps."""
     model = conversion.model
     unknown = inputs.keys() - model.inputs.keys() - {t.name for t in model.graph.initializer}
     if unknown:
@@ -169,8 +155,9 @@ def convert_any(
         raise UnsupportedModelError(problems)
     made = conversion.run(given, wanted)
     for name in wanted:
-        if isinstance(made[name], TensorList):
-            conversion.problems.append(Problem(name, "output", why_no_tensor(made[name])))
+        reason = why_no_tensor(made[name])
+        if reason and not isinstance(made[name], (Missing, Text, Maps) if ends else Missing):
+            conversion.problems.append(Problem(name, "output", reason))
     if conversion.problems:
         raise UnsupportedModelError(conversion.problems)
     for name in () if guessed else wanted:
@@ -238,7 +225,7 @@ def _input(
         if error:
             raise Unsupported(f"{descriptor}: {error}")
         operand = conversion.builder.input(port.name, descriptor)
-    return Tensor(port.type, operand.shape, operand=operand, sources=frozenset({port.name}))
+    return Tensor(port.type, operand.shape, made=operand, sources=frozenset({port.name}))
 
 
 def output_operands(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 from .reading import Port
 
@@ -35,10 +35,9 @@ class ModelMetadata:
 
 def metadata(model: ModelProto) -> ModelMetadata:
     """That of a model."""
-    version = model.model_version
     return ModelMetadata(
         model.producer_name, model.graph.name, model.domain, model.doc_string,
-        model.graph.doc_string, version,
+        model.graph.doc_string, model.model_version,
         {entry.key: entry.value for entry in model.metadata_props},
     )
 
@@ -47,7 +46,9 @@ def node_arg(graph: GraphProto, port: Port) -> NodeArg:
     """A port as ONNX Runtime shows it; of a value inside of the graph what the model says."""
     for info in (*graph.input, *graph.output, *graph.value_info):
         if info.name == port.name:
-            return _of_info(info, port)
+            kind = info.type.WhichOneof("value")
+            shape = port.shape if kind in ("tensor_type", None) else ()
+            return NodeArg(port.name, _name(info.type), None if shape is None else list(shape))
     return NodeArg(port.name, port.type, None if port.shape is None else list(port.shape))
 
 
@@ -55,13 +56,6 @@ def overridable(graph: GraphProto, ir_version: int) -> list[TensorProto]:
     """Initializers that are inputs too: what is fed takes their place."""
     names = {v.name for v in graph.input} if ir_version >= 4 else set()
     return [t for t in graph.initializer if t.name in names]
-
-
-def _of_info(info: ValueInfoProto, port: Port) -> NodeArg:
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type" and kind is not None:
-        return NodeArg(info.name, _name(info.type), [])
-    return NodeArg(info.name, _name(info.type), None if port.shape is None else list(port.shape))
 
 
 def _name(kind: TypeProto) -> str:

@@ -16,17 +16,6 @@ from .errors import InvalidModelError
 from .reading import domain_name
 from .weights import ExternalData, to_array
 
-#: The fields of attributes that are taken as they are, and how.
-_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
-    AttributeProto.FLOAT: ("f", float),
-    AttributeProto.INT: ("i", int),
-    AttributeProto.GRAPH: ("g", lambda graph: graph),
-    AttributeProto.TYPE_PROTO: ("tp", lambda kind: kind),
-    AttributeProto.FLOATS: ("floats", list),
-    AttributeProto.INTS: ("ints", list),
-    AttributeProto.GRAPHS: ("graphs", list),
-}
-
 
 @dataclass(frozen=True)
 class NodeCall:
@@ -87,19 +76,11 @@ def _resolved(node: NodeProto, actual: Mapping[str, AttributeProto]) -> NodeProt
 
 def attribute_value(attribute: AttributeProto, external: ExternalData) -> Any:
     """An attribute as int, float, str, list, array or GraphProto."""
-    kind = attribute.type
-    if kind in _FIELDS:
-        name, made = _FIELDS[kind]
-        return made(getattr(attribute, name))
-    if kind == AttributeProto.STRING:
-        return attribute.s.decode("utf-8", "replace")
-    if kind == AttributeProto.STRINGS:
-        return [s.decode("utf-8", "replace") for s in attribute.strings]
-    if kind == AttributeProto.TENSOR:
-        return to_array(attribute.t, external)
-    if kind == AttributeProto.SPARSE_TENSOR:
-        return sparse_array(attribute.sparse_tensor, external)
-    raise InvalidModelError(f"attribute {sanitize(attribute.name)!r} has no known type ({kind})")
+    if attribute.type not in _READ:
+        raise InvalidModelError(
+            f"attribute {sanitize(attribute.name)!r} has no known type ({attribute.type})"
+        )
+    return _READ[attribute.type](attribute, external)
 
 
 #: A sparse tensor may claim any shape; a dense one of more elements than this is refused.
@@ -122,3 +103,19 @@ def sparse_array(sparse: Any, external: ExternalData) -> np.ndarray:
     except (IndexError, ValueError) as error:
         raise InvalidModelError(f"sparse tensor: {error}") from None
     return dense.reshape(shape)
+
+
+#: How attributes are read, by type.
+_READ: dict[int, Callable[[AttributeProto, ExternalData], Any]] = {
+    AttributeProto.FLOAT: lambda a, _: a.f,
+    AttributeProto.INT: lambda a, _: a.i,
+    AttributeProto.GRAPH: lambda a, _: a.g,
+    AttributeProto.TYPE_PROTO: lambda a, _: a.tp,
+    AttributeProto.FLOATS: lambda a, _: list(a.floats),
+    AttributeProto.INTS: lambda a, _: list(a.ints),
+    AttributeProto.GRAPHS: lambda a, _: list(a.graphs),
+    AttributeProto.STRING: lambda a, _: a.s.decode("utf-8", "replace"),
+    AttributeProto.STRINGS: lambda a, _: [s.decode("utf-8", "replace") for s in a.strings],
+    AttributeProto.TENSOR: lambda a, external: to_array(a.t, external),
+    AttributeProto.SPARSE_TENSOR: lambda a, external: sparse_array(a.sparse_tensor, external),
+}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from onnx import (
 from webnn_vk.support import memory_probe
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.mmap_array import mapped_file
+from webnn_vk.support.topological import needed_nodes
 
 from .embedded import without_weights
 from .errors import InvalidModelError, Unsupported
@@ -177,15 +180,10 @@ def tensors_of(message: Any) -> Iterator[TensorProto]:
 
 
 def live_nodes(
-    nodes: Iterable[NodeProto], outputs: Iterable[str]
-) -> tuple[list[NodeProto], set[str]]:
+    nodes: Sequence[NodeProto], outputs: Iterable[str]
+) -> tuple[tuple[NodeProto, ...], set[str]]:
     """The nodes that ``outputs`` depend on, and the names that they read or are asked for."""
-    names, live = {name for name in outputs if name}, []
-    for node in reversed(list(nodes)):
-        if not names.isdisjoint(node.output):
-            names |= _uses(node)
-            live.append(node)
-    return live[::-1], names
+    return needed_nodes(nodes, filter(None, outputs), _uses, attrgetter("output"))
 
 
 def _uses(node: NodeProto) -> set[str]:
@@ -221,19 +219,13 @@ def entries_of(model: Model) -> int:
 def _check_graph(graph: GraphProto, outer: Sequence[set[str]], depth: int) -> None:
     if depth > MAX_SUBGRAPH_DEPTH:
         raise InvalidModelError(f"graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
-    known: set[str] = set()
-    _check_text(t.name for t in (*graph.initializer, *graph.input, *graph.output))
-    _check_text(t.values.name for t in graph.sparse_initializer)
-    for kind, names in (
-        ("input", [v.name for v in graph.input]),
-        ("output", [v.name for v in graph.output]),
-    ):
+    stored = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    ports = {kind: [v.name for v in getattr(graph, kind)] for kind in ("input", "output")}
+    _check_text(itertools.chain(stored, *ports.values()))
+    for kind, names in ports.items():
         if len(set(names)) < len(names) or "" in names:
             raise InvalidModelError(f"two {kind}s have one name, or one has none")
-        if kind == "input":
-            known.update(names)
-    known.update(t.name for t in graph.initializer)
-    known.update(t.values.name for t in graph.sparse_initializer)
+    known = {*ports["input"], *stored}
     _check_body(graph.node, known, "graph", outer, depth)
     for v in graph.output:
         if v.name not in known and not any(v.name in names for names in outer):

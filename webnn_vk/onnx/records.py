@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .values import Tensor
+
 NEWEST = 10**6
 MICROSOFT = "com.microsoft"
 
@@ -75,7 +77,7 @@ def onnx_operator(
             p.name: scope.get(p.annotation)
             for p in parameters if p.kind is p.KEYWORD_ONLY
         }
-        groups = {name: kind for name, kind in named.items() if is_dataclass(kind)}
+        groups = {n: kind for n, kind in named.items() if is_dataclass(kind) and kind is not Tensor}
         attributes = frozenset(named.keys() - groups.keys()).union(
             f.name for kind in groups.values() for f in fields(kind)
         )

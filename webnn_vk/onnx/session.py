@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, constant_of
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.ml_graph import MLGraph
-from webnn_vk.runtime import CpuDevice
 from webnn_vk.runtime.context_state import context_state
+from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize
 
@@ -28,7 +29,7 @@ from .dynamic import DynamicRun, Trial, may_run, opened, plain
 from .ends import End, of_numbers
 from .errors import UnsupportedModelError
 from .feeds import checked, described
-from .importing import convert_any, output_operands, picked
+from .importing import convert, output_operands, picked
 from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
 from .reading import Port, read_model
 from .types import numpy_type, to_carrier, type_name
@@ -43,17 +44,12 @@ _MAX_TRIALS = 3
 
 @dataclass
 class _Compiled:
-    """A graph for certain shapes, and outputs that were known already; what becomes of both."""
+    """A graph for certain shapes, and outputs that were known already; what makes the model's
+    outputs of both."""
 
     graph: MLGraph | None
-    types: dict[str, str]
     known: dict[str, np.ndarray]
     ends: dict[str, End]
-
-    def given_out(self, name: str, array: np.ndarray) -> Any:
-        """An output as the model has it."""
-        end = self.ends.get(name)
-        return _converted(array, self.types[name]) if end is None else end(array)
 
 
 class Session:
@@ -208,7 +204,7 @@ class Session:
                 for name, d in compiled.graph.inputs.items()
             }
             results |= self._context.compute(compiled.graph, given)
-        return [compiled.given_out(n, results[n]) for n in names]
+        return [compiled.ends[n](results[n]) for n in names]
 
     def run_async(
         self,
@@ -271,7 +267,7 @@ class Session:
             try:
                 # What is empty at first, as a decoder's past, is taken as if it were not.
                 given = {n: tuple(d or 1 for d in x.shape) for n, x in arrays.items()}
-                convert_any(trial, given, None)
+                convert(trial, given, None, ends=True)
             except UnsupportedModelError as error:
                 # Other shapes may do: the graphs say what is wrong with these.
                 self._trials += 1
@@ -334,14 +330,17 @@ class Session:
         given = {
             name: x if name in as_values or not x.size else x.shape for name, x in arrays.items()
         }
-        made = convert_any(conversion, given, list(self._outputs) if names is None else names)
+        wanted = list(self._outputs) if names is None else names
+        made = convert(conversion, given, wanted, ends=True)
         values = {name: of_numbers(value) for name, value in made.items()}
         known = {name: v.array for name, (v, _) in values.items() if v.array is not None}
         live: dict[str, Tensor] = {n: v for n, (v, _) in values.items() if v.array is None}
         graph = builder.build(output_operands(builder, live)).result() if live else None
-        types = {name: self._output_type(name, v) for name, (v, _) in values.items()}
-        ends = {name: end for name, (_, end) in values.items() if end is not None}
-        return _Compiled(graph, types, known, ends)
+        ends = {
+            name: end or partial(_converted, self._output_type(name, v))
+            for name, (v, end) in values.items()
+        }
+        return _Compiled(graph, known, ends)
 
     def _output_type(self, name: str, value: Tensor) -> str:
         declared = self._outputs[name].type
@@ -389,7 +388,7 @@ def _may_bind(array: np.ndarray | None) -> bool:
     return array.dtype.kind in "iub" or array.size <= _MAX_BOUND_FLOATS
 
 
-def _converted(array: np.ndarray, name: str) -> np.ndarray:
+def _converted(name: str, array: np.ndarray) -> np.ndarray:
     kind = numpy_type(name)
     if array.dtype == kind:
         return array

@@ -13,32 +13,21 @@ from webnn_vk.api.builder import MLOperand
 from .errors import NeedsValue
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Tensor:
     """A tensor of the model: known at import (``array``) or computed by the graph.
 
-    ``type`` is its ONNX data type by NumPy's name. ``operand`` is the MLOperand, for a known tensor
-    a constant made on first use. ``sources`` names the model inputs that a computed one's values
-    depend on.
+    ``type`` is its ONNX data type by NumPy's name. ``made`` is the MLOperand, for a known tensor a
+    constant that ``make`` makes on first use. ``sources`` names the model inputs that a computed
+    one's values depend on.
     """
 
-    __slots__ = ("_make", "_operand", "array", "shape", "sources", "type")
-
-    def __init__(
-        self,
-        type: str,
-        shape: tuple[int, ...],
-        *,
-        array: np.ndarray | None = None,
-        operand: MLOperand | None = None,
-        make: Callable[[Tensor], MLOperand] | None = None,
-        sources: frozenset[str] = frozenset(),
-    ) -> None:
-        self.type = type
-        self.shape = shape
-        self.array = array
-        self._operand = operand
-        self._make = make
-        self.sources = sources
+    type: str
+    shape: tuple[int, ...]
+    array: np.ndarray | None = None
+    made: MLOperand | None = None
+    make: Callable[[Tensor], MLOperand] | None = None
+    sources: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> int:
@@ -58,10 +47,10 @@ class Tensor:
     @property
     def operand(self) -> MLOperand:
         """The operand on the builder; Unsupported when WebNN has no such constant."""
-        if self._operand is None:
-            assert self._make is not None
-            self._operand = self._make(self)
-        return self._operand
+        if self.made is None:
+            assert self.make is not None
+            self.made = self.make(self)
+        return self.made
 
     def value(self, what: str) -> np.ndarray:
         """The array, or NeedsValue."""

@@ -112,11 +112,9 @@ def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:
             # Elements in a field of their type; never more than the file has.
             array = _from_fields(tensor, size, what)
         elif packed:
-            copied = TensorProto()
-            copied.data_type = tensor.data_type
-            copied.dims.extend(shape)
-            copied.raw_data = raw.tobytes()
-            array = numpy_helper.to_array(copied)
+            array = numpy_helper.to_array(
+                TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw.tobytes())
+            )
         else:
             array = raw.view(dtype.newbyteorder("<")).reshape(shape)
             if dtype.newbyteorder("<") != dtype:

@@ -19,14 +19,11 @@ from .sampling import Sampler
 #: Recordings with times that are kept for the next run on the same tensors.
 SPARE = 32
 
-now = time.perf_counter
-
 
 @dataclass
 class Run:
     """One run of a graph: the number of its program, the times when the call queued it and when its
-    batch was begun, submitted and done (``time.perf_counter``), and whether its kernels are timed.
-    """
+    batch was begun, submitted and done (``Collector.now``), and whether its kernels are timed."""
 
     program: int
     queued: float
@@ -34,16 +31,6 @@ class Run:
     submitted: float = 0.0
     done: float = 0.0
     measured: bool = True
-
-
-@dataclass
-class _Begun:
-    """A run of a batch that begins: when it was queued, and whether it will be measured."""
-
-    work: RunGraph
-    program: int
-    queued: float
-    measured: bool
 
 
 @dataclass
@@ -118,22 +105,29 @@ class Collector:
         # Free recordings with timestamps, by executable and tensors.
         self._spare: OrderedDict[Any, list[list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
+        #: When collecting began (``time.perf_counter``).
+        self.began = time.perf_counter()
+
+    def now(self) -> float:
+        """The seconds since collecting began."""
+        return time.perf_counter() - self.began
 
     def queued(self, works: Any) -> None:
         if type(works) is tuple:
             for work in works:
                 if type(work) is RunGraph:
-                    self._queued[id(work)] = work, now()
+                    self._queued[id(work)] = work, self.now()
 
     def begin(self, works: Sequence[Any]) -> BatchRecorder | None:
-        begun = now()
+        begun = self.now()
         runs = []
         for work in works:
             if type(work) is RunGraph:
                 _, queued = self._queued.pop(id(work), (None, begun))
                 program = self._number(work.executable)
-                runs.append(_Begun(work, program, queued, self._measures(program)))
-        if self.sampler.every is None and not any(run.measured for run in runs):
+                run = Run(program, queued, begun, measured=self._measures(program))
+                runs.append((work.executable, run))
+        if self.sampler.every is None and not any(run.measured for _, run in runs):
             kinds = tuple(type(work) for work in works if type(work) in (Read, Write))
             if runs or not kinds or not self.sampler.chooses(kinds, 1 + len(kinds)):
                 return None
@@ -197,10 +191,11 @@ class BatchRecorder:
     """See ``runtime.observer.BatchObserver``."""
 
     def __init__(
-        self, collector: Collector, works: Sequence[Any], begun: float, runs: Sequence[_Begun],
-        kinds: Hashable = None,
+        self, collector: Collector, works: Sequence[Any], begun: float,
+        runs: Sequence[tuple[Any, Run]], kinds: Hashable = None,
     ) -> None:
-        """``kinds``: the sampler's key for transfers without a run."""
+        """``runs``: each with its executable. ``kinds``: the sampler's key for transfers without a
+        run."""
         self._collector, self._kinds = collector, kinds
         self._times = BatchTimes(len(works), begun)
         self._processor = time.process_time()
@@ -213,9 +208,8 @@ class BatchRecorder:
 
     def _run(self, executable: Any) -> int:
         """The run that begins: the next work of this executable (work before it has failed)."""
-        for begun in self._begun:
-            if begun.work.executable is executable:
-                run = Run(begun.program, begun.queued, self._times.begun, measured=begun.measured)
+        for begun, run in self._begun:
+            if begun is executable:
                 self._runs.append(self._collector.add(run))
                 return self._runs[-1]
         return -1
@@ -243,12 +237,14 @@ class BatchRecorder:
 
     def host(self, executable: Any, segment: Any, start: float, end: float) -> None:
         run = self._run(executable) if segment is None else self._runs[-1]
-        program = self._collector.runs[run].program
-        segments = self._collector.programs[program].segments
+        collector = self._collector
+        program = collector.runs[run].program
+        segments = collector.programs[program].segments
         number = -1 if segment is None else next(
             n for n, other in enumerate(segments) if other is segment
         )
-        self._collector.hosts.append(HostRun(run, program, number, start, end))
+        start, end = start - collector.began, end - collector.began
+        collector.hosts.append(HostRun(run, program, number, start, end))
         self._times.host += end - start
 
     def transfer(self, work: Any, size: int) -> None:
@@ -276,7 +272,7 @@ class BatchRecorder:
         self._pending.append((recording, DeviceTimes(-1, kinds=kinds, sizes=sizes)))
 
     def submitted(self) -> None:
-        self._times.submitted = now()
+        self._times.submitted = self._collector.now()
 
     def read(self) -> None:
         self._times.waited += self._read()
@@ -300,7 +296,7 @@ class BatchRecorder:
         return seconds
 
     def done(self) -> None:
-        self._times.done = now()
+        self._times.done = self._collector.now()
         self._read()
         collector = self._collector
         for number in self._runs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ class Profile(PublicDir, OneOfAKind):
         self._collector: Collector | None = None
         self._found: Recorded | None = None
         self._report: ProfileReport | None = None
-        self._begin = 0.0
 
     def __enter__(self) -> Profile:
         background.run_on_worker(self._start)
@@ -56,7 +54,6 @@ class Profile(PublicDir, OneOfAKind):
                 self._roofline = measure(device)
             stamp = stamp_seconds(device)
         self._collector = collector = Collector(device, Sampler(self._every, stamp))
-        self._begin = time.perf_counter()
         timeline.observer = device.observer = collector
 
     def __exit__(self, *_: object) -> None:
@@ -70,12 +67,10 @@ class Profile(PublicDir, OneOfAKind):
             context.stream.fence().wait()
         except InvalidStateError:
             pass  # the context was destroyed inside; earlier work is reported
-        end = time.perf_counter()
+        seconds = collector.now()
         context.timeline.observer = context.device.observer = None
         try:
-            self._found = recorded(
-                collector, str(context.info), self._begin, end, self._roofline
-            )
+            self._found = recorded(collector, str(context.info), seconds, self._roofline)
             self._report = report_of(self._found)
         finally:
             collector.close()

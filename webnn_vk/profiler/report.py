@@ -292,27 +292,23 @@ class Recorded:
 
 
 def recorded(
-    collector: Collector, device: str, begin: float, end: float, roofline: Roofline | None
+    collector: Collector, device: str, seconds: float, roofline: Roofline | None
 ) -> Recorded:
-    """The collected data between two times of the host's clock."""
+    """The data collected in some seconds."""
     shift = _shift(collector.batches)
     places = [_places(program) for program in collector.programs]
     found = Recorded(
-        device, end - begin, roofline, collector.timed,
+        device, seconds, roofline, collector.timed,
         [report.lines for report in collector.reports],
         [_memory(program, report)
          for program, report in zip(collector.programs, collector.reports, strict=True)],
-        [Run(r.program, *(t - begin for t in (r.queued, r.begun, r.submitted, r.done)), r.measured)
-         for r in collector.runs],
-        [BatchTimes(b.works, b.begun - begin, b.submitted - begin, b.done - begin, b.host,
-                    b.waited)
-         for b in collector.batches],
-        programs=list(collector.programs), every=collector.sampler.every,
-        counts=list(collector.counts), overhead=collector.sampler.overhead(end - begin),
+        list(collector.runs), list(collector.batches), programs=list(collector.programs),
+        every=collector.sampler.every, counts=list(collector.counts),
+        overhead=collector.sampler.overhead(seconds),
         stamp_seconds=collector.sampler.stamp_seconds,
     )
     for times in (times for batch in collector.batches for times in batch.device):
-        stamps = [t * 1e-9 + shift - begin for t in times.times]
+        stamps = [t * 1e-9 + shift for t in times.times]
         if times.run < 0:
             _add_transfers(found, times, stamps)
             continue
@@ -320,7 +316,7 @@ def recorded(
                                      strict=False):
             found.kernels.append(Slice(times.run, times.program, line, start, max(start, stop)))
     for host in collector.hosts:
-        found.hosts.append(_host_slice(host, places[host.program], begin))
+        found.hosts.append(_host_slice(host, places[host.program]))
     return found
 
 
@@ -340,39 +336,41 @@ def _shift(batches: Sequence[BatchTimes]) -> float:
     )
 
 
+def steps_of(program: Program) -> list[tuple[int, DispatchStep | CopyStep | CpuStep]]:
+    """The number of the segment and the step of each line of a program's report."""
+    return [
+        (number, step) for number, segment in enumerate(program.segments) for step in segment.steps
+        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+    ]
+
+
 def _places(program: Program) -> list[list[int]]:
     """The numbers of the report's lines by segment."""
-    places, line = [], 0
-    for segment in program.segments:
-        count = sum(isinstance(s, (DispatchStep, CopyStep, CpuStep)) for s in segment.steps)
-        places.append(list(range(line, line + count)))
-        line += count
+    places: list[list[int]] = [[] for _ in program.segments]
+    for line, (number, _) in enumerate(steps_of(program)):
+        places[number].append(line)
     return places
 
 
-def _host_slice(host: HostRun, places: Sequence[Sequence[int]], begin: float) -> Slice:
+def _host_slice(host: HostRun, places: Sequence[Sequence[int]]) -> Slice:
     lines = [n for part in places for n in part] if host.segment < 0 else places[host.segment]
     first, last = (lines[0], lines[-1]) if lines else (0, -1)
-    return Slice(host.run, host.program, first, host.start - begin, host.end - begin, last)
+    return Slice(host.run, host.program, first, host.start, host.end, last)
 
 
 def _memory(program: Program, report: Any) -> GraphMemory:
     """The places of intermediate values, from their first to their last use."""
     uses: dict[int, list[int]] = {}
-    line = 0
-    for segment in program.segments:
-        for step in segment.steps:
-            if not isinstance(step, (DispatchStep, CopyStep, CpuStep)):
-                continue
-            if not isinstance(step, CpuStep):
-                for place, _, _ in step.accesses():
-                    uses.setdefault(place.slot, []).append(line)
-            line += 1
+    steps = steps_of(program)
+    for line, (_, step) in enumerate(steps):
+        if not isinstance(step, CpuStep):
+            for place, _, _ in step.accesses():
+                uses.setdefault(place.slot, []).append(line)
     blocks = tuple(
         MemoryBlock(slot.index, slot.offset, slot.size, uses[n][0], uses[n][-1])
         for n, slot in enumerate(program.slots) if slot.kind == "arena" and n in uses
     )
-    return GraphMemory(sum(program.arenas), report.weight_bytes, line, blocks)
+    return GraphMemory(sum(program.arenas), report.weight_bytes, len(steps), blocks)
 
 
 def report_of(found: Recorded) -> ProfileReport:

@@ -17,11 +17,13 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, UnknownError
 from webnn_vk.support.promise import MLPromise
 
-from . import Allocate, Device, Storage, Timeline
-from .storage import DeviceLostError
+from .device import Device, new_storage
+from .storage import DeviceLostError, Storage
+from .timeline import Timeline
+from .work import Allocate
 
 if TYPE_CHECKING:
-    from .tuning import Tuner
+    from .tuning.tuner import Tuner
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,15 @@ class ContextState:
         self.after_pass: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.
         self.lost: MLPromise[MLContextLostInfo] = MLPromise("an MLContextLostInfo")
-        # The reason, once it is lost, and the thread that notifies the lower layers. Each is set in
-        # one step, by the first caller.
+        # The reason, once it is lost: set in one step, by the first caller.
         self._loss: dict[str, tuple[str]] = {}
         # Sets of references, changed by single calls into C: a signal handler may run between any
         # two steps here, and make calls.
         self._members: set[weakref.ref[Any]] = set()
         # Promises of tensors being created and graphs being built: loss rejects them.
         self._pending: set[weakref.ref[MLPromise]] = set()
-        this = weakref.ref(self)
         #: The context's strict order of work.
-        self.stream = timeline.stream(lambda message: _lose(this, message))
-        self.stream.leave_with(self)
+        self.stream = timeline.stream(self.lose)
 
     @property
     def device(self) -> Device:
@@ -116,10 +115,7 @@ class ContextState:
         """Memory of ``size`` bytes, allocated now or, after destroyed memory is freed, by the
         queued work. InvalidStateError if the device is lost."""
         try:
-            return self.device.create_storage(size, exportable=exportable), ()
-        except MemoryError:
-            storage = self.device.promise_storage(size)
-            return storage, (Allocate(storage, exportable),)
+            return new_storage(self.device, size, exportable)
         except DeviceLostError as error:
             self.timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
@@ -134,10 +130,8 @@ class ContextState:
         """Announce the loss of the context, once: its members are destroyed, and pending promises
         reject with InvalidStateError."""
         message = self._loss.setdefault("reason", (message,))[0]
-        told = (message,)
-        if self._loss.setdefault("told", told) is not told:
+        if not self.lost.resolve(MLContextLostInfo(message)):
             return
-        self.lost.resolve(MLContextLostInfo(message))
         for member in self._members.copy():
             if (alive := member()) is not None:
                 alive.destroy()
@@ -168,8 +162,3 @@ def context_state(context: ContextBase) -> ContextState:
     """The state of a context."""
     return context._state
 
-
-def _lose(this: weakref.ref[ContextState], message: str) -> None:
-    state = this()
-    if state is not None:
-        state.lose(message)

@@ -22,7 +22,7 @@ from .device import Batch
 from .engine import NUMPY, HostEngine
 from .host import Arrays
 from .observer import BatchObserver, Observer
-from .storage import Storage, acknowledge, again, poisoned, unfound
+from .storage import Storage, again, poisoned, unfound
 from .throttle import Cost
 from .work import LENT, Allocate, Await, Executable, Order, Read, Refuse, Run, RunGraph, Work, Write
 
@@ -46,16 +46,10 @@ class CpuExecutable:
         #: Whether ``compute`` should bypass the order of work: the engine copies nothing, and a run
         #: may take less time than passing through the timeline's threads.
         self.at_once = engine is not NUMPY
-        self._storages = {
-            number: storage
+        self._constants: list[Storage | np.ndarray] = [
+            constants.read(number) if (storage := constants.storage(number)) is None else storage
             for number in range(len(constants))
-            if (storage := constants.storage(number)) is not None
-        }
-        self._arrays = {
-            number: constants.read(number)
-            for number in range(len(constants))
-            if number not in self._storages
-        }
+        ]
         start = time.perf_counter()
         prepared = engine.prepare(program, constants)
         if engine is not NUMPY:
@@ -100,8 +94,8 @@ class CpuExecutable:
 
     def constant(self, number: int) -> np.ndarray:
         """The bytes of a constant."""
-        storage = self._storages.get(number)
-        return self._arrays[number] if storage is None else storage.backing
+        constant = self._constants[number]
+        return constant.backing if isinstance(constant, Storage) else constant
 
     def set_up(self, order: Order, *after: Work) -> None:
         """See ``work.Executable``."""
@@ -109,14 +103,12 @@ class CpuExecutable:
 
     def setup_error(self) -> Exception | None:
         """See ``work.Executable``."""
-        errors = (storage.error for storage in self._storages.values())
-        return next((error for error in errors if error is not None), None)
+        return poisoned(c for c in self._constants if isinstance(c, Storage))
 
     def contents(self) -> Mapping[int, Storage | np.ndarray]:
         """See ``work.Executable``."""
-        constants = {**self._arrays, **self._storages}
         slots = enumerate(self.program.slots)
-        return {n: constants[slot.index] for n, slot in slots if slot.kind == "constant"}
+        return {n: self._constants[slot.index] for n, slot in slots if slot.kind == "constant"}
 
 
 class CpuDevice:
@@ -149,13 +141,13 @@ class CpuDevice:
         return storage
 
     def promise_storage(self, size: int) -> Storage:
-        storage = Storage(size, None, acknowledge)
+        storage = Storage(size, None)
         self._live.add(weakref.ref(storage, self._live.discard))
         return storage
 
     def import_storage(self, data: np.ndarray) -> Storage:
         # Foreign memory is not counted.
-        return Storage(data.nbytes, data, acknowledge)
+        return Storage(data.nbytes, data)
 
     def memory_in_use(self) -> int:
         alive = [reference() for reference in self._live.copy()]
@@ -187,8 +179,7 @@ class CpuDevice:
             try:
                 self._run(work, batch)
             except Exception as error:
-                batch.failed = True
-                work.fail(error)
+                batch.refuses(work, error)
         if batch.watch is not None:
             batch.watch.submitted()
         return batch
@@ -218,10 +209,7 @@ class CpuDevice:
                 raise InvalidStateError(LENT)
             case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values()) or unfound(outputs.values())
-                if error is not None:
-                    batch.failed = True
-                    work.fail(error)
-                else:
+                if not batch.refuses(work, error):
                     self._dispatch(executable, inputs, outputs, batch.watch)
 
     @staticmethod
@@ -231,6 +219,9 @@ class CpuDevice:
     ) -> None:
         memory = {("input", name): storage.backing for name, storage in inputs.items()}
         memory |= {("output", name): storage.backing for name, storage in outputs.items()}
+        for past, present in executable.program.donated.items():
+            if inputs[past] is outputs[present]:
+                memory["input", past] = inputs[past].backing.copy()
         start = time.perf_counter()
         executable.run(memory)
         if watch is not None:

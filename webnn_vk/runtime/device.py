@@ -16,7 +16,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from .observer import BatchObserver, Observer
 from .storage import Storage
-from .work import Executable, Work
+from .work import Allocate, Executable, Work
 
 
 @dataclass
@@ -31,6 +31,13 @@ class Batch:
     failed: bool = False
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
     watch: BatchObserver | None = None
+
+    def refuses(self, work: Work, error: Exception | None) -> bool:
+        """Whether there is an error; the work fails with it, and does not run."""
+        if error is not None:
+            self.failed = True
+            work.fail(error)
+        return error is not None
 
     def complete(self) -> None:
         """Run the completions; an exception of one fails only its own work. If one of them forks
@@ -113,3 +120,15 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release everything; work in flight ends first."""
+
+
+def new_storage(
+    device: Any, size: int, exportable: bool = False
+) -> tuple[Storage, tuple[Allocate, ...]]:
+    """Memory of ``size`` bytes on a Device, allocated now or, after destroyed memory is freed, by
+    the returned work."""
+    try:
+        return device.create_storage(size, exportable=exportable), ()
+    except MemoryError:
+        storage = device.promise_storage(size)
+        return storage, (Allocate(storage, exportable),)

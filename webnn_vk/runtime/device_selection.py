@@ -19,7 +19,8 @@ from webnn_vk.support import forks
 from webnn_vk.support.errors import NotSupportedError
 from webnn_vk.support.settings import Settings
 
-from . import DriverDevice, find_engine
+from .driver_device import DriverDevice
+from .engines import find_engine
 
 _NONE: Mapping[int, str] = MappingProxyType({})
 #: Devices whose last opening failed, by number, with the reason.

@@ -27,6 +27,7 @@ from webnn_vk.driver import (
 )
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.integers import padded
+from webnn_vk.support.mmap_array import drop_pages
 
 from . import reclaim
 from .device import Batch
@@ -74,8 +75,7 @@ class DriverDevice(DriverMemory):
         except DriverError:
             # The timeline thread retries after earlier work has freed memory.
             return None
-        np.frombuffer(staged.mapped, np.uint8)[: data.nbytes] = data
-        staged.flush()
+        staged.write(data)
         return staged
 
     def find_shaders(self, program: Program) -> None:
@@ -129,8 +129,7 @@ class DriverDevice(DriverMemory):
             except DeviceLost as error:
                 raise DeviceLostError(str(error)) from error
             except Exception as error:
-                batch.failed = True
-                work.fail(error)
+                batch.refuses(work, error)
         run.end()
         if batch.watch is not None:
             batch.watch.submitted()
@@ -230,16 +229,16 @@ class _Run:
             self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
             return
         if work.fresh and storage.backing.mapped is not None:
-            np.frombuffer(storage.backing.mapped, np.uint8)[offset : offset + size] = work.data
-            storage.backing.flush()
+            storage.backing.write(work.data, offset)
+            drop_pages(work.data)
             work.data = None
             return
         for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
             staged = self._stage(len(piece))
-            np.frombuffer(staged.mapped, np.uint8)[: len(piece)] = piece
-            staged.flush()
+            staged.write(piece)
             self._transfer(CopyCommand(staged, 0, storage.backing, offset + start, len(piece)))
+        drop_pages(work.data)
         work.data = None
 
     def _read(self, work: Read) -> None:
@@ -252,8 +251,7 @@ class _Run:
         if work.last and self.device.reads_in_place and backing.mapped is not None:
 
             def collect_in_place() -> None:
-                backing.invalidate()
-                result[:] = np.frombuffer(backing.mapped, np.uint8)[offset : offset + total]
+                result[:] = backing.read()[offset : offset + total]
 
             self._collects.append((work, collect_in_place))
             self._promised.append((work, partial(work.done, result)))
@@ -264,8 +262,7 @@ class _Run:
             self._transfer(CopyCommand(storage.backing, offset + start, staged, 0, size))
 
             def collect(staged: Any = staged, start: int = start, size: int = size) -> None:
-                staged.invalidate()
-                result[start : start + size] = np.frombuffer(staged.mapped, np.uint8)[:size]
+                result[start : start + size] = staged.read()[:size]
 
             self._collects.append((work, collect))
         self._promised.append((work, partial(work.done, result)))
@@ -300,11 +297,15 @@ class _Run:
     # -- graphs --------------------------------------------------------------------------------
     def _dispatch(self, work: RunGraph) -> None:
         error = poisoned(work.inputs.values()) or unfound(work.outputs.values())
-        if error is not None:
-            self.batch.failed = True
-            work.fail(error)
+        if self.batch.refuses(work, error):
             return
         executable: Any = work.executable
+        # Programs read a donated input from the memory of its output.
+        for past, present in executable.program.donated.items():
+            source, target = work.inputs[past], work.outputs[present]
+            if source is not target:
+                copied = padded(source.size)
+                self._transfer(CopyCommand(source.backing, 0, target.backing, 0, copied))
         arrays: Arrays = {}
         find = executable.recordings
         if self.watch is not None:
@@ -323,10 +324,7 @@ class _Run:
             storage.error = None
 
     def _set_up(self, work: SetUp) -> None:
-        error = poisoned([*work.reads, *work.writes])
-        if error is not None:
-            self.batch.failed = True
-            work.fail(error)
+        if self.batch.refuses(work, poisoned([*work.reads, *work.writes])):
             return
         recording = work.record()
         self._flush()
@@ -334,10 +332,7 @@ class _Run:
         self._transient.append(recording)
 
     def _submit_recordings(self, work: Submit) -> None:
-        error = poisoned(work.reads)
-        if error is not None:
-            self.batch.failed = True
-            work.fail(error)
+        if self.batch.refuses(work, poisoned(work.reads)):
             return
         self._flush()
         if work.wait or work.signal:

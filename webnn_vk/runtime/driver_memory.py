@@ -7,7 +7,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
+from weakref import KeyedRef
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from . import reclaim
 from .engine import NUMPY, HostEngine
 from .observer import Observer
 from .packed import PackedForms
-from .storage import DeviceLostError, Storage, StorageFinalizer, acknowledge
+from .storage import DeviceLostError, Storage
 
 
 @contextmanager
@@ -59,17 +60,6 @@ def reads_in_place(profile: DeviceProfile) -> bool:
     )
 
 
-class Remembers(Protocol):
-    """Keeps data that belongs to tensors, by the serial numbers of their storages."""
-
-    def forget(self, serial: int) -> None:
-        """The tensor is gone (the device's ``lock`` is held)."""
-
-    def trim(self) -> None:
-        """Called after a time without calls, or if memory is short: free data that can be
-        recreated."""
-
-
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
 
@@ -89,8 +79,12 @@ class DriverMemory:
         self.observer: Observer | None = None
         self.packed = PackedForms()
         # Weak: a destroyed graph is freed, whatever tensors it ran on.
-        self._executables: set[weakref.ref[Remembers]] = set()
-        self._deferred: deque[StorageFinalizer] = deque()
+        self._executables: set[weakref.ref[Any]] = set()
+        # References to the living storages, with their serial numbers, and to those that are gone:
+        # put there by one call into C, which no signal handler can interrupt as it could a
+        # destructor.
+        self._live: set[KeyedRef[int, Storage]] = set()
+        self._deferred: deque[KeyedRef[int, Storage]] = deque()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
         # Whether work was done, or a tensor was freed, since the last trim.
@@ -109,10 +103,12 @@ class DriverMemory:
 
     def adopt(self, size: int, backing: Any) -> Storage:
         """A storage over an allocation of the driver."""
-        return Storage(size, backing, self._deferred.append)
+        storage = Storage(size, backing)
+        self._live.add(KeyedRef(storage, self._deferred.append, storage.serial))
+        return storage
 
     def promise_storage(self, size: int) -> Storage:
-        return Storage(size, None, self._deferred.append)
+        return self.adopt(size, None)
 
     def import_storage(self, data: np.ndarray) -> Storage:
         self.free_deferred()
@@ -125,7 +121,7 @@ class DriverMemory:
                 f"{self.name} can't use this host memory (a private mapping, np.memmap(mode='c'), "
                 f"suits more drivers than a read-only one): {error}"
             ) from error
-        return Storage(data.nbytes, backing, self._deferred.append)
+        return self.adopt(data.nbytes, backing)
 
     def allocate(self, size: int, exportable: bool = False) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
@@ -140,8 +136,8 @@ class DriverMemory:
         process have freed unused memory."""
         return reclaim.retry_on_oom(lambda: self.driver.allocate(size, **options))
 
-    def add(self, executable: Remembers) -> None:
-        """Tell ``executable`` of freed tensors, for as long as it lives."""
+    def add(self, executable: Any) -> None:
+        """Tell a DriverExecutable of freed tensors, for as long as it lives."""
         self._executables.add(weakref.ref(executable, self._executables.discard))
 
     def free_deferred(self) -> None:
@@ -154,14 +150,14 @@ class DriverMemory:
                 gone = self._deferred.popleft()
             except IndexError:
                 return
-            acknowledge(gone)
+            self._live.discard(gone)
             if executables is None:
                 executables = self._alive()
             with self.lock:
                 for executable in executables:
-                    executable.forget(gone.serial)
+                    executable.forget(gone.key)
 
-    def _alive(self) -> list[Remembers]:
+    def _alive(self) -> list[Any]:
         alive = [reference() for reference in self._executables.copy()]
         return [executable for executable in alive if executable is not None]
 
@@ -176,7 +172,7 @@ class DriverMemory:
             reclaim.trim_heap()
 
     def reclaim(self) -> None:
-        """See ``reclaim.Keeps``."""
+        """Free unused memory and caches. Never raises."""
         for executable in self._alive():
             executable.trim()
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import (
     Constants,
     CopyStep,
@@ -35,6 +36,7 @@ from webnn_vk.driver import (
     Recording,
     TimestampCommand,
 )
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import TEXEL_BYTES, room_for
 
 from . import reclaim
@@ -54,6 +56,21 @@ NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, 
 
 #: The memory of a range: allocation, offset and size in bytes.
 Bind = Callable[[Range], tuple[Any, int, int]]
+
+
+def pipeline_request(
+    spec: KernelSpec, module: bytes, constants: tuple[tuple[int, bytes], ...],
+    profile: DeviceProfile,
+) -> PipelineRequest:
+    """The pipeline of a kernel."""
+    size = spec.subgroup_size(constants)
+    return PipelineRequest(
+        module, spec.binding_count, spec.param_bytes if spec.param_storage == "push" else 0,
+        constants, spec.template,
+        # A device that can't be told the size has no other size, or no such kernel was chosen.
+        size if "subgroup_size_control" in profile.features else 0,
+        texels=spec.texels, full_subgroups=size > 0,
+    )
 
 
 class DriverExecutable:
@@ -112,25 +129,12 @@ class DriverExecutable:
         self.build_seconds[name] = time.perf_counter() - start
 
     def _make_pipelines(self, modules: Mapping[Any, bytes]) -> dict[Any, Any]:
-        requests: dict[Any, PipelineRequest] = {}
-        for step in self.program.dispatches:
-            spec = step.spec
-            subgroup_size = spec.subgroup_size(step.constants)
-            # A device that can't be told the size has no other size, or no such kernel was chosen.
-            required = "subgroup_size_control" in self.device.profile.features
-            requests.setdefault(
-                (spec, step.constants),
-                PipelineRequest(
-                    modules[spec],
-                    spec.binding_count,
-                    spec.param_bytes if spec.param_storage == "push" else 0,
-                    step.constants,
-                    spec.template,
-                    subgroup_size if required else 0,
-                    texels=spec.texels,
-                    full_subgroups=subgroup_size > 0,
-                ),
+        requests: dict[Any, PipelineRequest] = {
+            (step.spec, step.constants): pipeline_request(
+                step.spec, modules[step.spec], step.constants, self.device.profile
             )
+            for step in self.program.dispatches
+        }
         try:
             made = self.device.driver.pipelines(list(requests.values()))
         except NOT_OF_KERNELS:
@@ -186,8 +190,7 @@ class DriverExecutable:
         copied = {part.target for part in self.program.setup} - contents.keys()
         if copied:
             # Constants for the CPU: no dispatch writes to them, whatever else is in that memory.
-            self._host.invalidate()
-            memory = np.frombuffer(self._host.mapped, np.uint8)
+            memory = self._host.read()
             for number in copied:
                 slot = self.program.slots[number]
                 contents[number] = memory[slot.offset : slot.offset + slot.size].copy()
@@ -338,10 +341,7 @@ class DriverExecutable:
     # -- CPU segments --------------------------------------------------------------------------
     def run_host(self, segment: HostSegment, arrays: Arrays) -> None:
         """Compute a CPU segment between two device segments; the device is idle."""
-        shared = None
-        if self._host is not None:
-            self._host.invalidate()
-            shared = np.frombuffer(self._host.mapped, np.uint8)
+        shared = None if self._host is None else self._host.read()
 
         def memory(number: int) -> np.ndarray | None:
             slot = self.program.slots[number]

@@ -92,8 +92,7 @@ def fill(storage: Storage, data: np.ndarray) -> bool:
     elif backing is None or backing.mapped is None:
         return False
     else:
-        np.frombuffer(backing.mapped, np.uint8)[: data.nbytes] = data
-        backing.flush()
+        backing.write(data)
     return True
 
 

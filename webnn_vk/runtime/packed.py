@@ -53,19 +53,6 @@ class PackedForms:
         known = (lambda: identity) if _by_value(identity) else weakref.ref(identity)
         entries[_key(identity), packing] = _Entry(known, weakref.ref(storage))
 
-    @property
-    def storages(self) -> list[Storage]:
-        """Those in use."""
-        with self.lock:
-            entries = [entry for each in self._orders.values() for entry in each.values()]
-        storages = (entry.storage() for entry in entries)
-        return [storage for storage in storages if storage is not None]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all packed forms in use."""
-        return sum(storage.size for storage in self.storages)
-
 
 def _by_value(identity: Any) -> bool:
     return type(identity).__hash__ is not None and type(identity).__eq__ is not object.__eq__

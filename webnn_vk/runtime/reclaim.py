@@ -9,7 +9,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from webnn_vk.driver import OutOfDeviceMemory, OutOfHostMemory
 
@@ -20,19 +20,12 @@ TRIES = 3
 _SHORTAGES = (MemoryError, OutOfDeviceMemory, OutOfHostMemory)
 
 
-class Keeps(Protocol):
-    """A device that may hold unused memory."""
-
-    def reclaim(self) -> None:
-        """Free unused memory and caches. Never raises."""
-
-
 # Changed by single calls into C: a signal handler may come between any two steps.
 _devices: dict[int, weakref.ref[Any]] = {}
 
 
-def register(device: Keeps) -> None:
-    """Include a device, for as long as it lives."""
+def register(device: Any) -> None:
+    """Include a DriverMemory, for as long as it lives. Its ``reclaim`` never raises."""
     key = id(device)
     _devices[key] = weakref.ref(device, lambda gone: _devices.pop(key, None))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -20,31 +19,46 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.event import Event
 
-from .inbox import Message, OwnerFinalizer, Request
 from .schedule import Follow, PlannedBatch, Schedule
 from .stream import Fence, Stream
 from .work import Work
 
 T = TypeVar("T")
 
+#: Types of messages: work or a fence on a stream, or a call for the holder of the scheduler lock.
+Message = tuple[Stream, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
+
 #: Functions to call after an update, without the scheduler lock.
 Effects = list[Callable[[], Any]]
+
+
+class Request:
+    """A call made by the holder of the scheduler lock, for a thread that waits for the answer."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self.answered = Event()
+
+    def __call__(self) -> None:
+        try:
+            self.answer = self._function()
+        except Exception as error:
+            self.error = error
+        self.answered.set()
 
 
 class SchedulerLock:
     """See the module's docstring.
 
-    broken: called, without the lock, when an update failed midway. finalized: called, without the
-    lock, when the owner of a user's place was collected.
+    broken: called, without the lock, when an update failed midway.
     """
 
-    def __init__(
-        self, schedule: Schedule, broken: Callable[[BaseException], None],
-        finalized: Callable[[OwnerFinalizer], None],
-    ) -> None:
+    def __init__(self, schedule: Schedule, broken: Callable[[BaseException], None]) -> None:
         self._broken = broken
-        self._finalized = finalized
         #: Messages from any thread.
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         #: How many updates have failed midway.
@@ -58,7 +72,6 @@ class SchedulerLock:
         # -- state of the lock's holder
         self.schedule = schedule
         self._lost = False
-        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._fences: dict[Stream, deque[Fence]] = {}
 
     # -- on the library's threads ----------------------------------------------------------------
@@ -96,6 +109,11 @@ class SchedulerLock:
             call(effects)
             # Once more: a thread that failed to get the lock relies on the thread that had it.
 
+    def close(self) -> None:
+        """Start no more."""
+        self.closing = True
+        self.inbox.put(nothing)
+
     def next(
         self, seconds: float, quiet: Callable[[], Any]
     ) -> tuple[PlannedBatch | None, Effects]:
@@ -123,33 +141,21 @@ class SchedulerLock:
             finally:
                 self._holder = None
 
-    # -- with the lock, as requests ----------------------------------------------------------------
-    def enter(self, stream: Stream) -> None:
+    # -- with the lock, as messages ----------------------------------------------------------------
+    def enter(self) -> None:
         """One more stream."""
         self.schedule.streams += 1
-        self._streams.add(stream)
 
-    def completed(self, stream: Stream) -> int:
-        """See ``Stream.completed``. Work on a lost device is not over."""
-        return stream.reached if self._lost else self.schedule.completed(stream)
-
-    def lose(self) -> None:
-        """From now on no more work is over."""
-        for stream in self._streams:
-            self.completed(stream)
-        self._lost = True
-
-    def drop(self, reason: str) -> list[Work | Follow]:
+    def drop(self, reason: str, lost: bool) -> list[Work | Follow]:
         """Accept no more work; waiting work is returned, for the caller to fail. Empty the second
-        time."""
+        time. ``lost``: from now on no more work is over."""
+        if lost:
+            self._reach_fences()
+            self._lost = True
         if self.end is not None:
             return []
         self.end = reason
         return self.schedule.drop()
-
-    def close(self) -> None:
-        """Start no more."""
-        self.closing = True
 
     # -- updates -----------------------------------------------------------------------------------
     def _take_in(self, message: Message | None = None) -> Effects:
@@ -172,8 +178,6 @@ class SchedulerLock:
                 else:
                     error = InvalidStateError(self.end)
                     effects += [partial(work.fail, error) for work in what]
-            elif type(message) is OwnerFinalizer:
-                effects.append(partial(self._finalized, message))
             else:
                 message()
             message = None
@@ -183,7 +187,7 @@ class SchedulerLock:
 
     def _reach_fences(self) -> None:
         for stream, fences in list(self._fences.items()):
-            reached = self.completed(stream)
+            reached = self.schedule.completed(stream) if not self._lost else -1
             while fences and fences[0].value <= reached:
                 fences[0].reach()  # it stays there if that fails
                 fences.popleft()
@@ -193,6 +197,10 @@ class SchedulerLock:
                 fences.clear()
             if not fences:
                 del self._fences[stream]
+
+
+def nothing() -> None:
+    """A message that only has the inbox handled."""
 
 
 def call(effects: Effects) -> None:

@@ -54,14 +54,11 @@ def _result(device: DriverMemory, trial: SelfTest) -> np.ndarray:
     out = _storage(device, np.full_like(trial.expected, np.nan))
     recordings: list[Any] = executable.recordings(held, {"out": out})
     device.wait_value(device.driver.submit(recordings))
-    out.backing.invalidate()
-    raw = np.frombuffer(out.backing.mapped, np.uint8)[: trial.expected.nbytes]
+    raw = out.backing.read()[: trial.expected.nbytes]
     return raw.copy().view(trial.expected.dtype).reshape(trial.expected.shape)
 
 
 def _storage(device: DriverMemory, data: np.ndarray) -> Storage:
     storage = device.adopt(data.nbytes, device.find(padded(data.nbytes), host=True, label="trial"))
-    memory = np.frombuffer(storage.backing.mapped, np.uint8)
-    memory[: data.nbytes] = data.reshape(-1).view(np.uint8)
-    storage.backing.flush()
+    storage.backing.write(data.reshape(-1).view(np.uint8))
     return storage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from webnn_vk.compiler.program import Constants, DeviceStep, Program, SetupPart
 from webnn_vk.driver.resources import room_for
 from webnn_vk.support.integers import padded
 
+from .device import new_storage
 from .driver_memory import DriverMemory
 from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
@@ -81,8 +81,8 @@ class Setup:
                     if found is not None:
                         self.storages[slot] = found
                         continue
-                    self.storages[slot], allocation = self._new_storage(
-                        program.constants[number].byte_length
+                    self.storages[slot], allocation = new_storage(
+                        self._device, program.constants[number].byte_length
                     )
                     works += allocation
                     dense.append((constants.identity(number), self.storages[slot]))
@@ -150,7 +150,7 @@ class Setup:
             target = self._program.slots[part.target]
             writes = []
             if target.kind == "packed":
-                storage, works = self._new_storage(target.size)
+                storage, works = new_storage(self._device, target.size)
                 yield from works
                 self.storages[part.target] = storage
                 writes.append(storage)
@@ -174,14 +174,7 @@ class Setup:
 
             yield SetUp(place, reads, writes, failed)
         for storage in passing.storages:
-            yield Run(storage.release, partial(_release, storage))
-
-    def _new_storage(self, size: int) -> tuple[Storage, tuple[Work, ...]]:
-        try:
-            return self._device.create_storage(size), ()
-        except MemoryError:
-            storage = self._device.promise_storage(size)
-            return storage, (Allocate(storage),)
+            yield Run(storage.release, lambda _, storage=storage: storage.release())
 
 
 class _Passing:
@@ -239,6 +232,3 @@ class _Passing:
         self.storages.append(device.promise_storage(size))
         return self.storages[-1]
 
-
-def _release(storage: Storage, error: Exception) -> None:
-    storage.release()

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import KeyedRef
 
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
@@ -33,14 +34,6 @@ class Reservation:
     __slots__ = ("__weakref__",)
 
 
-class _Returned(weakref.ref[Reservation]):
-    """Queued among the returned reservations when one is collected, by one call into C. Unlike a
-    destructor, this can't be interrupted by a signal handler."""
-
-    __slots__ = ("size",)
-    size: int
-
-
 class Staging:
     """The data that waits for one device. ``ended`` says why no more is accepted, or None."""
 
@@ -48,17 +41,16 @@ class Staging:
         self._ended = ended
         # Not for the main thread.
         self._lock = threading.Lock()
-        self._total = 0
-        self._live: set[_Returned] = set()
-        self._returned: deque[_Returned] = deque()
+        # Living reservations, with their sizes, and those of small data: removed by one call into
+        # C, which no signal handler can interrupt as it could a destructor.
+        self._large: set[KeyedRef[int, Reservation]] = set()
         self._small: set[weakref.ref[Reservation]] = set()
         self._waiting: deque[Event] = deque()
 
     @property
     def bytes(self) -> int:
         """Bytes waiting at present."""
-        returned = sum(item.size for item in self._returned.copy())
-        return self._total - returned + len(self._small) * SMALL_BYTES
+        return sum(item.key for item in self._large.copy()) + len(self._small) * SMALL_BYTES
 
     def reserve(self, size: int, what: str) -> Reservation:
         """A reservation for ``size`` bytes. Waits while more than ``STAGING_BYTES`` would be held;
@@ -74,7 +66,7 @@ class Staging:
         None for data that needs no worker (``SMALL_BYTES``)."""
         while True:
             if size <= SMALL_BYTES:
-                held, result = self._take_small(), None
+                held, result = self._take(size), None
             else:
                 held, result = background.run_on_worker(self._take_and, size, function)
             if held is not None:
@@ -101,31 +93,20 @@ class Staging:
             except IndexError:
                 return
 
-    def _take_small(self) -> Reservation | None:
-        if self._small and self.bytes + SMALL_BYTES > STAGING_BYTES:
-            return None
-        held = Reservation()
-        self._small.add(weakref.ref(held, self._small.discard))
-        return held
-
     def _take_and(
         self, size: int, function: Callable[[], T]
     ) -> tuple[Reservation | None, T | None]:
-        held = self._take(size)
+        with self._lock:
+            held = self._take(size)
         return held, None if held is None else function()
 
     def _take(self, size: int) -> Reservation | None:
-        with self._lock:
-            while self._returned:
-                item = self._returned.popleft()
-                self._live.discard(item)
-                self._total -= item.size
-            waiting = self._total + len(self._small) * SMALL_BYTES
-            if waiting and waiting + size > STAGING_BYTES:
-                return None
-            held = Reservation()
-            watch = _Returned(held, self._returned.append)
-            watch.size = size
-            self._live.add(watch)
-            self._total += size
-            return held
+        waiting = self.bytes
+        if waiting and waiting + max(size, SMALL_BYTES) > STAGING_BYTES:
+            return None
+        held = Reservation()
+        if size <= SMALL_BYTES:
+            self._small.add(weakref.ref(held, self._small.discard))
+        else:
+            self._large.add(KeyedRef(held, self._large.discard, size))
+        return held

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from webnn_vk.compiler.kernels import Refused
@@ -44,19 +43,6 @@ class Miscompiles(Exception):
         super().__init__(message)
 
 
-class StorageFinalizer(weakref.ref["Storage"]):
-    """Tells a device, by one call into C, that a storage was collected. A signal handler could
-    interrupt a destructor in Python, and the memory would be lost."""
-
-    __slots__ = ("serial", "size")
-    serial: int
-    size: int
-
-
-#: Kept until they are called: a weak reference that was itself collected is not called.
-_watched: set[StorageFinalizer] = set()
-
-
 class Storage:
     """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in flight
     and graphs that use it hold it, and the memory is freed after the last of them.
@@ -67,25 +53,15 @@ class Storage:
     __slots__ = ("__weakref__", "backing", "error", "serial", "size")
 
     # ``backing`` is None until an ``Allocate`` of the timeline has allocated the memory.
-    def __init__(
-        self, size: int, backing: Any, collected: Callable[[StorageFinalizer], Any]
-    ) -> None:
+    def __init__(self, size: int, backing: Any) -> None:
         self.size = size
         self.backing = backing
         self.serial = next(_serials)
         self.error: Exception | None = None
-        # ``collected`` has to be a C function: an append to a deque.
-        watch = StorageFinalizer(self, collected)
-        watch.serial, watch.size = self.serial, size
-        _watched.add(watch)
 
     def release(self) -> None:
         """Free the memory before the last reference is dropped. No later work may use it."""
         self.backing = None
-
-
-#: The device has handled a finalizer. (A C function, so that a storage may use it directly.)
-acknowledge: Callable[[StorageFinalizer], None] = _watched.discard
 
 
 def poisoned(inputs: Iterable[Storage]) -> Exception | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
@@ -12,25 +12,6 @@ from .device import Device
 from .schedule import Follow, StreamState
 from .storage import again
 from .work import Work
-
-
-class Orders(Protocol):
-    """The timeline's interface for streams and fences; see ``Timeline``."""
-
-    @property
-    def device(self) -> Device: ...
-
-    def put(self, message: tuple[Stream, Any]) -> None: ...
-
-    def catch_up(self) -> None: ...
-
-    def check_fork(self) -> None: ...
-
-    def completed(self, stream: Stream) -> int: ...
-
-    def leave(self, user: int) -> None: ...
-
-    def watch(self, owner: Any, user: int) -> None: ...
 
 
 class Fence:
@@ -94,8 +75,9 @@ class Stream(StreamState):
     only while the host has to work in between.
     """
 
-    def __init__(self, timeline: Orders, user: int) -> None:
+    def __init__(self, timeline: Any, user: int) -> None:
         super().__init__()
+        #: Its Timeline, whose module imports this one.
         self.timeline = timeline
         self._user = user
 
@@ -120,15 +102,6 @@ class Stream(StreamState):
         self.timeline.put((self, fence))
         return fence
 
-    @property
-    def completed(self) -> int:
-        """How many of the queued records are over: the unit of fences' values."""
-        return self.timeline.completed(self)
-
     def leave(self) -> None:
         """Release the timeline: see ``Timeline.leave``. Queued work goes on."""
         self.timeline.leave(self._user)
-
-    def leave_with(self, owner: Any) -> None:
-        """``leave``, in the background, when ``owner`` is collected."""
-        self.timeline.watch(owner, self._user)

@@ -14,8 +14,9 @@ from webnn_vk.support import background
 from webnn_vk.support.errors import DestroyedTensorError, InvalidStateError
 from webnn_vk.support.promise import MLPromise, kind_of
 
-from . import Lend, Read, Return, Storage
 from .context_state import ContextState
+from .storage import Storage
+from .work import Lend, Read, Return
 
 
 class ExternalBinding:

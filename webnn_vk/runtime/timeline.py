@@ -29,10 +29,9 @@ from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
 from .device import Batch, Device
-from .inbox import OwnerFinalizer
 from .observer import Observer
 from .schedule import PlannedBatch, Schedule
-from .scheduler_lock import SchedulerLock, call
+from .scheduler_lock import SchedulerLock, call, nothing
 from .staging import Staging
 from .storage import DeviceLostError
 from .stream import Stream
@@ -62,15 +61,12 @@ class Timeline:
         self._on_lost: dict[int, Callable[[str], None]] = {}
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_Call]] = set()
-        self._finalizers: set[OwnerFinalizer] = set()
         schedule = Schedule(throttle_of(device.profile))
-        self._scheduler = SchedulerLock(schedule, self._break, self._finalized)
+        self._scheduler = SchedulerLock(schedule, self._break)
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._scheduler.end)
         #: Observes the work; None: no observer.
         self.observer: Observer | None = None
-        #: Batches handed to the device so far.
-        self.submits = 0
         # -- the ends
         self._claims: dict[str, object] = {}
         self._closed = Event()
@@ -101,7 +97,6 @@ class Timeline:
                 started.append(thread)
         except BaseException as error:
             self._scheduler.close()
-            self._scheduler.inbox.put(_nothing)
             self._in_flight.put(None)
             for thread in started:
                 thread.join()
@@ -111,10 +106,20 @@ class Timeline:
             raise
 
     # -- users ---------------------------------------------------------------------------------
-    def stream(self, on_lost: Callable[[str], None] = lambda message: None) -> Stream:
-        """A new strict order of work for the caller, who becomes a user."""
-        stream = Stream(self, self.join(on_lost))
-        background.run_on_worker(self._scheduler.ask, partial(self._scheduler.enter, stream))
+    def stream(self, on_lost: Callable[[str], None] | None = None) -> Stream:
+        """A new strict order of work, which is a user. ``on_lost``: a method to call when the
+        device is lost; the stream leaves, in the background, when the method's object is
+        collected."""
+        method = None if on_lost is None else weakref.WeakMethod(on_lost)
+
+        def lost(message: str) -> None:
+            if method is not None and (alive := method()) is not None:
+                alive(message)
+
+        stream = Stream(self, self.join(lost))
+        self._scheduler.inbox.put(self._scheduler.enter)
+        if on_lost is not None:
+            background.when_gone(on_lost.__self__, stream.leave)  # type: ignore[attr-defined]
         return stream
 
     def join(self, on_lost: Callable[[str], None]) -> int:
@@ -129,23 +134,12 @@ class Timeline:
         if self.forked:
             return
         self._on_lost.pop(user, None)
-        if not self._on_lost:
-            self.close()
-
-    def _finalized(self, finalizer: OwnerFinalizer) -> None:
-        self._finalizers.discard(finalizer)
-        background.retry(self.leave, "close", finalizer.user)
+        self.close_unused()
 
     def close_unused(self) -> None:
         """Close it if it is unused."""
         if not self._on_lost:
             self.close()
-
-    def watch(self, owner: Any, user: int) -> None:
-        """``leave`` in the background when ``owner`` is collected."""
-        finalizer = OwnerFinalizer(owner, self._scheduler.inbox.put)
-        finalizer.user = user
-        self._finalizers.add(finalizer)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -187,19 +181,7 @@ class Timeline:
     def catch_up(self) -> None:
         """Wait until all calls so far have their places, which does not involve the device."""
         self.check_fork()
-        background.run_on_worker(self._scheduler.ask, _nothing)
-
-    def completed(self, stream: Stream) -> int:
-        """See ``Stream.completed``."""
-        self.check_fork()
-        completed = partial(self._scheduler.completed, stream)
-        return background.run_on_worker(self._scheduler.ask, completed)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
-        schedule = self._scheduler.schedule
-        return background.run_on_worker(self._scheduler.ask, lambda: schedule.at_rest)
+        background.run_on_worker(self._scheduler.ask, nothing)
 
     def end(self, reason: str) -> None:
         """Accept no more work; waiting work fails with InvalidStateError, running work goes on."""
@@ -221,14 +203,13 @@ class Timeline:
         background.run_on_worker(self._close, seconds)
 
     # -- ends: on the library's threads ----------------------------------------------------------
-    def _end_with(self, reason: str) -> None:
-        for work in self._scheduler.ask(partial(self._scheduler.drop, reason)):
+    def _end_with(self, reason: str, lost: bool = False) -> None:
+        for work in self._scheduler.ask(partial(self._scheduler.drop, reason, lost)):
             work.fail(InvalidStateError(reason))
         self.staging.wake()
 
     def _lose(self, message: str) -> None:
-        self._scheduler.ask(self._scheduler.lose)
-        self._end_with(f"the context is lost: {message}")
+        self._end_with(f"the context is lost: {message}", lost=True)
         if not self._claim("loss"):
             return
         for on_lost in list(self._on_lost.values()):
@@ -245,7 +226,7 @@ class Timeline:
             self._closed.wait(left())
             return
 
-        self._scheduler.ask(self._scheduler.close)
+        self._scheduler.close()
         starting, finishing = self._threads
         starting.join(left())
         for thread in self._hosts.copy():
@@ -336,15 +317,11 @@ class Timeline:
         del works
         if batch.value is None:
             span.end()
-        self._scheduler.inbox.put(partial(self._started, planned, batch.value is not None))
+        if planned.stream is not None:
+            self._scheduler.inbox.put(partial(self._scheduler.schedule.host_done, planned))
         self._in_flight.put((batch, planned, span))
         del batch
         self._scheduler.process()
-
-    def _started(self, planned: PlannedBatch, submitted: bool) -> None:
-        self.submits += submitted
-        if planned.stream is not None:
-            self._scheduler.schedule.host_done(planned)
 
     def _finish_batches(self) -> None:
         # A callback may have forked: in the child this thread has nothing more to do.
@@ -406,10 +383,6 @@ class Timeline:
         over = Event()
         self._in_flight.put(over)
         over.wait()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _close_all(seconds: float) -> None:

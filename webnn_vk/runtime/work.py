@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,26 @@ def _as(kind: type[DOMException], error: Exception) -> Exception:
         error = error.with_traceback(None)
     wrapped.__cause__ = error
     return wrapped
+
+
+def _fail(
+    error: Exception, writes: Iterable[Storage], failed: Callable[[Exception], Any] | None = None
+) -> None:
+    """The memory that work should have written gets the error, and the function to call, if any."""
+    error = _as(OperationError, error)
+    for storage in writes:
+        storage.error = error
+    if failed is not None:
+        failed(error)
+
+
+class _Silent:
+    """Work that only orders: the work behind it fails by itself."""
+
+    __slots__ = ()
+
+    def fail(self, error: Exception) -> None:
+        pass
 
 
 @dataclass(slots=True)
@@ -66,7 +86,7 @@ class Write:
     held: Reservation | None = None
 
     def fail(self, error: Exception) -> None:
-        self.storage.error = _as(OperationError, error)
+        _fail(error, (self.storage,))
 
 
 @dataclass(slots=True)
@@ -124,9 +144,7 @@ class RunGraph:
     outputs: Mapping[str, Storage]
 
     def fail(self, error: Exception) -> None:
-        error = _as(OperationError, error)
-        for storage in self.outputs.values():
-            storage.error = error
+        _fail(error, self.outputs.values())
 
 
 @dataclass(slots=True)
@@ -159,22 +177,15 @@ class Submit:
     by_holder: bool = False
 
     def fail(self, error: Exception) -> None:
-        error = _as(OperationError, error)
-        for storage in self.writes:
-            storage.error = error
-        if self.failed is not None:
-            self.failed(error)
+        _fail(error, self.writes, self.failed)
 
 
 @dataclass(slots=True)
-class Await:
+class Await(_Silent):
     """Continue when ``wait`` returns: this is how the host orders one timeline after another.
     Earlier work has reached the device by then."""
 
     wait: Callable[[], Any]
-
-    def fail(self, error: Exception) -> None:
-        pass  # the work behind it fails by itself
 
 
 class Order(Protocol):
@@ -195,31 +206,22 @@ class SetUp:
     failed: Callable[[Exception], Any]
 
     def fail(self, error: Exception) -> None:
-        error = _as(OperationError, error)
-        for storage in self.writes:
-            storage.error = error
-        self.failed(error)
+        _fail(error, self.writes, self.failed)
 
 
 @dataclass(slots=True)
-class Lend:
+class Lend(_Silent):
     """From here until ``Return`` the stream may not use ``storage``. A call that found the storage
     free, but queues its work after this record, fails."""
 
     storage: Storage
 
-    def fail(self, error: Exception) -> None:
-        pass  # the stream takes no more work
-
 
 @dataclass(slots=True)
-class Return:
+class Return(_Silent):
     """``storage`` is the stream's again."""
 
     storage: Storage
-
-    def fail(self, error: Exception) -> None:
-        pass  # the stream takes no more work
 
 
 @dataclass(slots=True)
@@ -230,12 +232,8 @@ class Refuse:
     failed: Callable[[Exception], Any] | None
 
     def fail(self, error: Exception) -> None:
-        error = _as(OperationError, error)
-        for storage in self.storages:
-            storage.error = error
-        if self.failed is not None:
-            self.failed(error)
-        elif not self.storages:
+        _fail(error, self.storages, self.failed)
+        if self.failed is None and not self.storages:
             _log.error("nothing was written: %s", error)
 
 

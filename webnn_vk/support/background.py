@@ -128,52 +128,39 @@ def no_threads(error: Exception) -> OperationError:
     )
 
 
-class _Worker:
-    """A thread that takes one job after the other."""
+def _work(first: list[_Job]) -> None:
+    """What a worker thread does: one job after the other."""
+    thread = threading.current_thread()
+    job: _Job | None = first.pop()
+    while job is not None:
+        thread.name = f"webnn_vk-{job.name}"
+        job.run()
+        # Not kept until the next one comes.
+        job = None
+        thread.name = "webnn_vk-worker"
+        job = _next()
 
-    def __init__(self, first: _Job) -> None:
-        self.jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._first: _Job | None = first
-        self.thread = _Thread(target=self._work, name="webnn_vk-worker", daemon=True)
-        _workers.add(self)
+
+def _next() -> _Job | None:
+    """The next job of a worker that has none; None: it ends."""
+    if len(_idle) >= _MAX_IDLE:
+        return None
+    _idle.append(None)
+    while True:
         try:
-            self.thread.start()
-        except BaseException:
-            _workers.discard(self)
-            raise
-
-    def _work(self) -> None:
-        job, self._first = self._first, None
+            return _jobs.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            pass
         try:
-            while job is not None:
-                self.thread.name = f"webnn_vk-{job.name}"
-                job.run()
-                # Not kept until the next one comes.
-                job = None
-                self.thread.name = "webnn_vk-worker"
-                job = self._next()
-        finally:
-            _workers.discard(self)
-
-    def _next(self) -> _Job | None:
-        if len(_idle) >= _MAX_IDLE:
-            return None
-        _idle.append(self)
-        while True:
+            _idle.pop()
+        except IndexError:
+            # A caller has counted on this worker and was interrupted, or is about to put a job.
             try:
-                return self.jobs.get(timeout=_IDLE_SECONDS)
+                return _jobs.get(timeout=_IDLE_SECONDS)
             except Empty:
-                pass
-            try:
-                _idle.remove(self)
-            except ValueError:
-                # Someone has taken this worker and was interrupted, or is about to give it a job.
-                try:
-                    return self.jobs.get(timeout=_IDLE_SECONDS)
-                except Empty:
-                    _idle.append(self)
-            else:
-                return None
+                _idle.append(None)
+        else:
+            return None
 
 
 # What is to be called once an object is gone. The reference comes to the server by one call into C,
@@ -190,19 +177,20 @@ def _serve() -> None:
             item = _put_off.popleft()
         if isinstance(item, KeyedRef):
             _watched.pop(id(item))
-            item = _lasting(item.key, "end")
-        try:
-            _Worker(item)
-        except Exception as error:
-            item.refuse(no_threads(error))
+            retry(item.key, "end")
+        else:
+            try:
+                _Thread(target=_work, args=([item],), name="webnn_vk-worker", daemon=True).start()
+            except Exception as error:
+                item.refuse(no_threads(error))
         del item
 
 
 def _reset() -> None:
     """Nothing is running: at import, and in the child of a fork, where no thread is left."""
-    global _running, _workers, _idle, _starts, _server, _watched, _put_off, _ended
+    global _running, _jobs, _idle, _starts, _server, _watched, _put_off, _ended
     _running = set()
-    _workers = set()
+    _jobs = SimpleQueue()
     _idle = []
     _starts = SimpleQueue()
     _server = []
@@ -212,8 +200,10 @@ def _reset() -> None:
 
 
 _running: set[_Job]
-_workers: set[_Worker]
-_idle: list[_Worker]
+# Jobs for idle workers.
+_jobs: SimpleQueue[_Job]
+# An entry for each idle worker that no job is meant for yet.
+_idle: list[None]
 _starts: SimpleQueue[_Job | _Last]
 _server: list[int]
 # By its id: an array has no hash, so that a reference to it has none.
@@ -227,7 +217,7 @@ forks.register(lambda clean: _reset())
 def _hand_over(job: _Job) -> None:
     """Give a job to a worker that has none, or to a new one."""
     try:
-        worker = _idle.pop()
+        _idle.pop()
     except IndexError:
         try:
             _start_server()
@@ -236,7 +226,7 @@ def _hand_over(job: _Job) -> None:
         else:
             _starts.put(job)
     else:
-        worker.jobs.put(job)
+        _jobs.put(job)
 
 
 def _start_server() -> None:
@@ -346,8 +336,7 @@ def _exit() -> None:
 
 
 def _busy() -> bool:
-    workers = _workers.copy()
-    return bool(_running or not _starts.empty() or not all(w.jobs.empty() for w in workers))
+    return bool(_running or not _starts.empty() or not _jobs.empty())
 
 
 atexit.register(_exit)

@@ -27,6 +27,7 @@ VARIABLES = {
     "WEBNN_VK_TUNE": "1: measure kernels when graphs are built; 0: use nothing that was measured",
     "WEBNN_VK_VERIFY_PASSES": "1: graphs are verified after every pass, and GLSL must compile",
     "WEBNN_VK_PACK": "the file with precompiled shaders",
+    "WEBNN_VK_CHIPS": "the folder with the drivers of chips that are not in the machine",
     "WEBNN_VK_DUMP_SPIRV": "a folder for every SPIR-V module that becomes a pipeline",
 }
 
@@ -81,15 +82,18 @@ def given_folder(value: str | os.PathLike[str]) -> Path | None:
     try:
         return Path(value).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{str(value)!r} is no folder: {error}") from None
+        raise ValueError(f"{str(value)!r} is not a folder: {error}") from None
 
 
 def cache_folder() -> Path | None:
     """``WEBNN_VK_CACHE``, or the user's folder for caches; None for off, and for a user without a
     home."""
     value = text("WEBNN_VK_CACHE")
-    if value:
-        return given_folder(value)
+    return given_folder(value) if value else user_cache_folder()
+
+
+def user_cache_folder() -> Path | None:
+    """The user's folder for caches; None for a user without a home."""
     # It imports a part for this system when it is asked.
     with forks.undisturbed():
         import platformdirs

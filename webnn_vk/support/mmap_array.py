@@ -1,4 +1,4 @@
-"""Memory in pages of its own, for large arrays that go one by one while others come."""
+"""Arrays in pages of their own, which go one by one while others come, and in mapped files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -39,9 +40,46 @@ def own_copy(given: np.ndarray) -> np.ndarray:
     return copy
 
 
+class _FileMap(mmap.mmap):
+    """A read-only map of a file. Its pages can be dropped at any time: they are read again."""
+
+
 def mapped_file(path: Path) -> np.ndarray:
     """A file's bytes, read-only, mapped into memory."""
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    return np.frombuffer(mapped, np.uint8)
+        return mapped(file)
+
+
+def mapped(file: BinaryIO) -> np.ndarray:
+    """The bytes of an open file, read-only, mapped into memory. The file may be closed then."""
+    size = os.fstat(file.fileno()).st_size
+    return np.frombuffer(
+        _FileMap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8
+    )
+
+
+def owner_of(array: np.ndarray) -> object:
+    """The object that owns an array's memory: a map, a buffer, or None where NumPy does."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base.obj if isinstance(base, memoryview) else base
+
+
+def drop_pages(array: np.ndarray) -> None:
+    """Take the pages of an array of a mapped file out of this process's resident memory, as its
+    bytes won't be read soon. The array stays valid; its neighbours' bytes in the same pages too.
+    Other arrays are left alone."""
+    pages = owner_of(array)
+    if not isinstance(pages, _FileMap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    if not array.size or not array.flags.forc:
+        return
+    start = _address(array) - _address(np.frombuffer(pages, np.uint8))
+    page = start // mmap.PAGESIZE * mmap.PAGESIZE
+    pages.madvise(mmap.MADV_DONTNEED, page, start + array.nbytes - page)
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

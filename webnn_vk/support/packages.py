@@ -14,11 +14,12 @@ FEATURES = {
     "weights": ("webnn", ("safetensors",)),
     "pictures": ("pictures", ("fast_sugiyama",)),
     "wgpu": ("wgpu", ("wgpu",)),
+    "generation": ("generate", ("safetensors", "tokenizers")),
     "search": ("demo", ("safetensors", "tokenizers")),
     "reading": ("demo", ("onnx", "ml_dtypes", "PIL")),
     "charts": ("bench", ("matplotlib",)),
     "site": ("docs", ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python",
-                      "onnx", "ml_dtypes", "safetensors")),
+                      "onnx", "ml_dtypes", "safetensors", "tokenizers")),
 }
 #: Packages of another name than their modules'.
 _PACKAGES = {

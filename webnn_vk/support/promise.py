@@ -302,22 +302,19 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         # Held for moments, unless an interrupt in them has left it locked: then without.
         if self._condition.acquire(blocking=False):
             self._state = "FINISHED"
-            waiters = list(self._waiters)
+            some = bool(self._waiters)
             self._condition.release()
-            if not waiters:
+            if not some:
                 return
-        else:
-            waiters = None
         # Their locks are Python's, which an interrupt can leave locked: not on this thread.
-        background.retry(self._tell, "tell", waiters)
+        background.retry(self._tell, "tell")
 
-    def _tell(self, waiters: list[Any] | None) -> None:
-        if waiters is None:
-            locked = self._condition.acquire(timeout=1.0)
-            self._state = "FINISHED"
-            waiters = list(self._waiters)
-            if locked:
-                self._condition.release()
+    def _tell(self) -> None:
+        locked = self._condition.acquire(timeout=1.0)
+        self._state = "FINISHED"
+        waiters = list(self._waiters)
+        if locked:
+            self._condition.release()
         for waiter in waiters:
             if self._outcome["settled"][1] is None:
                 waiter.add_result(self)

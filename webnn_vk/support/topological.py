@@ -1,9 +1,30 @@
-"""Topological order of steps that run on two sides, a device and the CPU."""
+"""Nodes in topological order: which are needed, and the order of steps that run on two sides, a
+device and the CPU."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+_Node = TypeVar("_Node")
+_Result = TypeVar("_Result")
+
+
+def needed_nodes(
+    nodes: Sequence[_Node],
+    results: Iterable[_Result],
+    reads: Callable[[_Node], Iterable[_Result]],
+    writes: Callable[[_Node], Iterable[_Result]],
+) -> tuple[tuple[_Node, ...], set[_Result]]:
+    """The nodes that ``results`` depend on, in their order, and all results that are needed."""
+    needed = set(results)
+    kept = []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(writes(node)):
+            needed.update(reads(node))
+            kept.append(node)
+    return tuple(reversed(kept)), needed
 
 
 def alternating_runs(

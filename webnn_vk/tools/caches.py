@@ -9,7 +9,12 @@ from pathlib import Path
 from webnn_vk import __version__
 from webnn_vk.codegen.store import cache_state, damaged_entries
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
-from webnn_vk.runtime.tuning import FOLDER, damaged_schedules, remembered_files, schedule_files
+from webnn_vk.runtime.tuning.store import (
+    FOLDER,
+    damaged_schedules,
+    remembered_files,
+    schedule_files,
+)
 from webnn_vk.support.errors import DOMException, NotSupportedError, sanitize
 from webnn_vk.support.settings import Settings
 

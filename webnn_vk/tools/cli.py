@@ -284,6 +284,41 @@ def export(
     do(_options(model, device, json, shape, input, outputs=outputs), target, opset)
 
 
+@app.command(epilog='Example: webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?"')
+def generate(
+    folder: Annotated[str, typer.Argument(
+        metavar="FOLDER", show_default=False, help="A Hugging Face folder of a decoder model.")],
+    prompt: Annotated[str, typer.Argument(
+        metavar="PROMPT", show_default=False, help="The text to continue, or a message.")],
+    max_new_tokens: Annotated[int, option(
+        "--max-new-tokens", min=1, metavar="N", help="The most tokens to write; else 200.")] = 200,
+    chat: Annotated[bool | None, option(
+        "--chat/--no-chat", help="Whether PROMPT is a message.")] = None,
+    temperature: Annotated[float | None, option(
+        "--temperature", metavar="X", help="0: the most probable token.")] = None,
+    top_k: Annotated[int | None, option(
+        "--top-k", metavar="K", help="Only the K most probable tokens.")] = None,
+    top_p: Annotated[float | None, option(
+        "--top-p", metavar="P", help="Only the most probable, up to this sum.")] = None,
+    seed: Annotated[int | None, option("--seed", metavar="N", help="Of random choices.")] = None,
+    stop: Annotated[list[str] | None, option(
+        "--stop", metavar="TEXT", help="A text that ends the result.")] = None,
+    dtype: Annotated[Literal["float32", "float16", "int8"] | None, option(
+        "--dtype", help="Of the weights; else float32.")] = None,
+    context_length: Annotated[int | None, option(
+        "--context-length", min=1, metavar="N", help="The most tokens at all.")] = None,
+    device: Device = None, json: Json = False,
+) -> None:
+    """Write the text that follows a prompt, by a decoder model."""
+    from .generate import generate as do
+
+    do(folder, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
+       context_length=context_length, as_json=json, sampling={
+           "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
+           "stop": stop or (),
+       })
+
+
 # -- about this machine ---------------------------------------------------------------------------
 @app.command(epilog="Example: webnn-vk info --device 0")
 def info(device: Device = None, json: Json = False) -> None:

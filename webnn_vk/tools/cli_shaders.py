@@ -16,7 +16,8 @@ shader_app = typer.Typer(
 
 
 Chip = Annotated[str | None, option(
-    "--chip", metavar="NAVI21", help="Compile for this AMD chip; needs no GPU.")]
+    "--chip", metavar="NAME", help="Compile for this chip, such as navi31, dg2, adreno750 or "
+                                   "mali-g610; needs no GPU.")]
 Form = Annotated[Literal["spec", "glsl", "spirv", "isa"], typer.Option(
     "--form", help="What to print.")]
 
@@ -52,6 +53,37 @@ def shader_show(
     from .shaders import show
 
     show(of_model(options_of(model, device, json, shape, input)), device, chip, step, form, json)
+
+
+@shader_app.command(
+    "stats", epilog="Example: webnn-vk shader stats model.onnx --chip adreno750,mali-g610,dg2",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def shader_stats(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(
+        metavar="MODEL", autocompletion=complete_models, show_default=False,
+        help="A model, or a shader: a .comp.j2, .spv or .comp file.")],
+    chip: Annotated[str, typer.Option(
+        "--chip", metavar="NAME,NAME", show_default=False, help="The chips, or all.")],
+    shape: Shape = None, input: Input = None, json: Json = False,
+) -> None:
+    """Show spills, registers, occupancy and estimated cycles on chips that are not in the machine.
+
+    Takes the options of shader inspect for a shader. scripts/install-chips installs the compilers.
+    """
+    from webnn_vk.codegen.isa.chips import CHIPS
+
+    from .chips import stats, stats_of_own
+    from .kernels import of_model
+
+    chips = list(CHIPS) if chip == "all" else [name for name in chip.split(",") if name]
+    if model.endswith((".j2", ".spv", ".comp", ".glsl")):
+        stats_of_own([model, *context.args], chips, json)
+    elif context.args:
+        raise typer.BadParameter(f"{context.args[0]} is only for shaders")
+    else:
+        stats(of_model(options_of(model, None, json, shape, input)), chips, json)
 
 
 @shader_app.command("operator", epilog="Example: webnn-vk shader operator relu --shape input=512 "

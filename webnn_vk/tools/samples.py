@@ -145,6 +145,13 @@ _CASES: dict[str, Sequence[Case]] = {
     "attention": [
         _case((2, 8, n), (2, 8, n), (2, 8, n), mask, seen, causal=causal)
         for n in (8, 7) for mask in (None, (8, 8)) for seen in (None, (8, 8)) for causal in _FLAGS
+    ] + [
+        _case((2, 8, n), (2, 8, n), (2, 8, n), None, None, (1,), causal=causal)
+        for n in (8, 7) for causal in _FLAGS
+    ],
+    "lstm_recurrence": [_case((2, 2, 1, 32), (1, 8, 32))],
+    "gru_recurrence": [
+        _case((2, 2, 1, 24), (1, 8, 24), reset_after=after) for after in _FLAGS
     ],
     "integer_matmul": [
         _case((8, k), (8, 16), (8,), zeros) for k in (16, 12, 15) for zeros in (None, (8,))
@@ -224,9 +231,16 @@ def _turned(node: KernelNode) -> Iterator[KernelNode]:
         yield replace(node, operands=operands)
 
 
-#: Products of other views of the operands, by operator and shape of the first one.
+def _updating(node: KernelNode) -> Iterator[KernelNode]:
+    """The scatter into a donated input."""
+    yield replace(node, in_place=frozenset((0,)))
+
+
+#: Nodes that differ from what the builder makes, by operator and shape of the first operand.
 _OTHERS: Mapping[tuple[str, Any], Callable[[KernelNode], Iterator[KernelNode]]] = {
     ("gemm", (8, 256)): _moved, ("gemm", (256, 8)): _moved, ("matmul", (2, 7, 8)): _turned,
+    ("scatter_nd", (4, 3)): _updating, ("scatter_nd", (4, 16)): _updating,
+    ("scatter_elements", (4, 3)): _updating,
 }
 
 

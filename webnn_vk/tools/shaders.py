@@ -31,7 +31,7 @@ def list_kernels(source: Source, device: str | None, chip: str | None, as_json: 
     if chip is not None:
         from . import chips
 
-        chips.show_all(chips.kernels(source, chip), chip, as_json)
+        chips.show_all(chips.kernels(chips.graph_of(source), chip), chip, as_json)
         return
     found = kernels(source, device)
     if as_json:
@@ -57,7 +57,7 @@ def show(
     else:
         from . import chips
 
-        found = chips.kernels(source, chip)
+        found = chips.kernels(chips.graph_of(source), chip)
     if number >= len(found):
         raise ToolError(f"--step {number}: the model has {len(found)} kernels, from 0 on")
     kernel = found[number]

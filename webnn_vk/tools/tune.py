@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from webnn_vk.runtime.context_state import context_state
-from webnn_vk.runtime.tuning import Outcome, Plan
+from webnn_vk.runtime.tuning.tuner import Outcome, Plan
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import duration
 

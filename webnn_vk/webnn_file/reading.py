@@ -7,6 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,26 +103,21 @@ def _read(path: Path) -> str:
         raise GraphFileError("the text is not valid UTF-8", line) from None
 
 
+@dataclass
 class _Building:
     """A document's values as operands of a builder."""
 
-    def __init__(
-        self,
-        document: Document,
-        builder: MLGraphBuilder,
-        archive: Callable[[], files.Archive],
-        dimensions: dict[str, int],
-    ) -> None:
-        self._document = document
-        self._builder = builder
-        self._open = archive
-        self._archive: files.Archive | None = None
-        self._dimensions = dimensions
-        self._values: dict[str, MLOperand] = {}
-        self._filled = 0
+    document: Document
+    builder: MLGraphBuilder
+    open_archive: Callable[[], files.Archive]
+    dimensions: dict[str, int]
+    archive: files.Archive | None = None
+    values: dict[str, MLOperand] = field(default_factory=dict)
+    #: The bytes of the constants of @scalar.
+    filled: int = 0
 
     def outputs(self, given: Mapping[str, MLOperand]) -> dict[str, MLOperand]:
-        document = self._document
+        document = self.document
         names = {self._title("input", d.name) for d in document.inputs}
         unknown = [sanitize(str(name)) for name in given if name not in names]
         if unknown:
@@ -138,44 +134,44 @@ class _Building:
 
     def _results(self) -> dict[str, MLOperand]:
         made: dict[str, MLOperand] = {}
-        if not self._document.outputs:
+        if not self.document.outputs:
             raise GraphFileError("the graph has no output")
-        for line, name in self._document.outputs:
+        for line, name in self.document.outputs:
             operand = self._value(line, name)
             title = self._title("output", name)
             if title in made:
                 raise GraphFileError(f"output {sanitize(title)!r} is there already", line)
             # The builder has no inputs and constants as outputs.
-            made[title] = operand if is_computed(operand) else self._builder.identity(operand)
+            made[title] = operand if is_computed(operand) else self.builder.identity(operand)
         return made
 
     # -- names -----------------------------------------------------------------------------------
     def _title(self, kind: str, name: str) -> str:
-        return self._document.titles.get((kind, name), name)
+        return self.document.titles.get((kind, name), name)
 
     def _define(self, line: int, name: str, operand: MLOperand) -> None:
-        if name in self._values:
+        if name in self.values:
             raise GraphFileError(f"{sanitize(name)} is there already", line)
-        self._values[name] = operand
+        self.values[name] = operand
 
     def _value(self, line: int, name: Any) -> MLOperand:
         if not isinstance(name, str):
             raise GraphFileError(f"the name of an operand is expected, not {_shown(name)}", line)
-        if name not in self._values:
+        if name not in self.values:
             raise GraphFileError(f"{sanitize(name)[:80]} is not defined before", line)
-        return self._values[name]
+        return self.values[name]
 
     # -- inputs and constants --------------------------------------------------------------------
     def _check_dimensions(self) -> None:
         largest: dict[str, int] = {}
-        for declared in self._document.inputs:
+        for declared in self.document.inputs:
             for d in declared.shape:
                 if isinstance(d, Dynamic):
                     if largest.setdefault(d.name, d.largest) != d.largest:
                         raise GraphFileError(
                             f"dimension {sanitize(d.name)!r} has two largest sizes", declared.line
                         )
-        unknown = [n for n in self._dimensions if n not in largest]
+        unknown = [n for n in self.dimensions if n not in largest]
         if unknown:
             has = listed(repr(sanitize(n)) for n in largest) or "none"
             raise ValueError(
@@ -189,12 +185,12 @@ class _Building:
 
     def _size(self, line: int, dimension: Dynamic) -> int:
         name = sanitize(dimension.name)
-        if dimension.name not in self._dimensions:
+        if dimension.name not in self.dimensions:
             raise GraphFileError(
                 f"dimension {name!r} is dynamic, up to {dimension.largest}; give its size: "
                 f"dimensions={{{name!r}: …}}", line
             )
-        size = self._dimensions[dimension.name]
+        size = self.dimensions[dimension.name]
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
             raise TypeError(f"dimension {name!r}: an integer is expected")
         if not 1 <= size <= dimension.largest:
@@ -215,7 +211,7 @@ class _Building:
         title = self._title("input", declared.name)
         if title not in given:
             descriptor = self._descriptor(declared)
-            return self._call(declared.line, lambda: self._builder.input(title, descriptor))
+            return self._call(declared.line, lambda: self.builder.input(title, descriptor))
         operand = given[title]
         what = f"input {sanitize(title)!r}"
         if not isinstance(operand, MLOperand):
@@ -247,16 +243,16 @@ class _Building:
             array = self._full(declared, descriptor)
         else:
             try:
-                if self._archive is None:
-                    self._archive = self._open()
-                array = self._archive.view(declared.value, descriptor)
+                if self.archive is None:
+                    self.archive = self.open_archive()
+                array = self.archive.view(declared.value, descriptor)
             except GraphFileError as error:
                 raise GraphFileError(f"{what}: {error}", declared.line) from None
-        return self._call(declared.line, lambda: constant_of(self._builder, array))
+        return self._call(declared.line, lambda: constant_of(self.builder, array))
 
     def _full(self, declared: Declared, descriptor: MLOperandDescriptor) -> np.ndarray:
-        self._filled += descriptor.byte_length
-        if self._filled > MAX_FILLED_BYTES:
+        self.filled += descriptor.byte_length
+        if self.filled > MAX_FILLED_BYTES:
             raise GraphFileError(
                 f"constants of @scalar with more than {MAX_FILLED_BYTES >> 20} MiB together",
                 declared.line,
@@ -291,7 +287,7 @@ class _Building:
         if operator.name == "split" and isinstance(splits, int) and splits != len(results):
             # Before so many operands are made.
             raise GraphFileError(f"split has {splits} results, not {len(results)}", line)
-        method = getattr(self._builder, operator.name)
+        method = getattr(self.builder, operator.name)
         made = self._call(line, lambda: method(**given))
         made = made if isinstance(made, list) else [made]
         if len(made) != len(results):

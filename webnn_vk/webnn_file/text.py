@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.token_reader import TokenReader
 
 from .errors import GraphFileError
 from .names import FOUR_BITS, LONG_TYPES, SHORT_TYPES, listed
@@ -110,14 +111,14 @@ def parse(text: str) -> Document:
     return _Reader(text).document()
 
 
-class _Reader:
+class _Reader(TokenReader):
+    BLANK, WORD, MOST = _BLANK, _IDENTIFIER, MAX_ITEMS
+
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
+        super().__init__(text)
         self.count = 0
         # Lines are counted up to here.
         self._counted, self._line = 0, 1
-        self.skip()
 
     # -- places and errors ---------------------------------------------------------------------
     @property
@@ -134,39 +135,6 @@ class _Reader:
         return self.fail(f"{what} is expected, not {sanitize(found) or 'the end of the line'!r}")
 
     # -- tokens --------------------------------------------------------------------------------
-    def skip(self) -> None:
-        self.at = _BLANK.match(self.text, self.at).end()
-
-    def follows(self, token: str) -> bool:
-        return self.text.startswith(token, self.at)
-
-    def accept(self, token: str) -> bool:
-        if not self.follows(token):
-            return False
-        self.at += len(token)
-        self.skip()
-        return True
-
-    def expect(self, token: str) -> None:
-        if not self.accept(token):
-            raise self.expected(repr(token))
-
-    def match(self, pattern: re.Pattern[str], what: str) -> str:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            raise self.expected(what)
-        self.at = found.end()
-        self.skip()
-        return found.group()
-
-    def word(self, word: str) -> bool:
-        """Whether the whole ``word`` follows, which is read then."""
-        found = _IDENTIFIER.match(self.text, self.at)
-        return found is not None and found.group() == word and self.accept(word)
-
-    def identifier(self, what: str) -> str:
-        return self.match(_IDENTIFIER, what)
-
     def string(self, what: str) -> str:
         if not self.follows('"'):
             raise self.expected(f"{what} in quotes")
@@ -194,21 +162,10 @@ class _Reader:
             raise self.fail(f"{text[:40]} is too large for a double", line)
         return number
 
-    def items(self, closing: str, item: Callable[[], Any], most: int = MAX_ITEMS) -> list[Any]:
-        """Items with commas between them, up to and with ``closing``."""
-        found: list[Any] = []
-        while not self.accept(closing):
-            if found:
-                self.expect(",")
-            if len(found) == most:
-                raise self.fail(f"more than {most} items in one list")
-            found.append(item())
-        return found
-
     # -- the document --------------------------------------------------------------------------
     def document(self) -> Document:
         document = Document(titles=self._titles())
-        if not self.word("webnn_graph"):
+        if not self.keyword("webnn_graph"):
             raise self.expected("'webnn_graph'")
         document.name = self.string("the graph's name")
         line = self.line
@@ -223,7 +180,7 @@ class _Reader:
             "outputs": self._outputs,
         }
         while not self.accept("}"):
-            name = next((n for n in blocks if self.word(n)), None)
+            name = next((n for n in blocks if self.keyword(n)), None)
             if name is None:
                 raise self.expected(f"one of {listed(blocks)} or '}}'")
             self.expect("{")
@@ -256,7 +213,7 @@ class _Reader:
     def _declared(self, what: str) -> tuple[int, str, str, tuple[int | Dynamic, ...]]:
         """Line, name, data type and shape of an input or a constant."""
         line = self.line
-        name = self.identifier(what)
+        name = self.match(_IDENTIFIER, what)
         self.expect(":")
         return line, name, *self._type()
 
@@ -315,7 +272,7 @@ class _Reader:
         return LONG_TYPES[short], tuple(self.items("]", self._dimension, MAX_DIMENSIONS))
 
     def _dimension(self) -> int | Dynamic:
-        if not self.word("dyn"):
+        if not self.keyword("dyn"):
             return self.integer("a dimension")
         self.expect("(")
         name = self.string("a dimension's name")
@@ -326,7 +283,7 @@ class _Reader:
 
     def _outputs(self, document: Document) -> None:
         line = self.line
-        document.outputs.append((line, self.identifier("an output's name")))
+        document.outputs.append((line, self.match(_IDENTIFIER, "an output's name")))
         if not self.accept(",") and not self.accept(";") and not self.follows("}"):
             # The semicolon may be left out; then a name, or the end of the block, has to follow.
             if _IDENTIFIER.match(self.text, self.at) is None:
@@ -335,13 +292,13 @@ class _Reader:
     def _node(self, document: Document) -> None:
         line = self.line
         if self.accept("["):
-            results = tuple(self.items("]", lambda: self.identifier("a result's name")))
+            results = tuple(self.items("]", lambda: self.match(_IDENTIFIER, "a result's name")))
             if not results:
                 raise self.fail("a node without results", line)
         else:
-            results = (self.identifier("a result's name or '['"),)
+            results = (self.match(_IDENTIFIER, "a result's name or '['"),)
         self.expect("=")
-        name = self.identifier("an operator or an operand")
+        name = self.match(_IDENTIFIER, "an operator or an operand")
         if not self.accept("("):
             self.expect(";")
             document.nodes.append(Statement(line, results, "", ((line, Reference(name)),)))
@@ -376,11 +333,11 @@ class _Reader:
         name = _IDENTIFIER.match(self.text, self.at)
         if name is None:
             return self.number()
-        word = self.identifier("a value")
+        word = self.match(_IDENTIFIER, "a value")
         literals = {"true": True, "false": False, "null": None}
         return literals[word] if word in literals else Reference(word)
 
     def _entry(self, depth: int) -> tuple[str, Any]:
-        key = self.string("a key") if self.follows('"') else self.identifier("a key")
+        key = self.string("a key") if self.follows('"') else self.match(_IDENTIFIER, "a key")
         self.expect(":")
         return key, self._value(depth)

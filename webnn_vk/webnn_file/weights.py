@@ -121,10 +121,30 @@ class Archive:
             )
         stored = self._data[entry.start : entry.end]
         if brain:
-            array = (stored.view("<u2").astype(np.uint32) << 16).view(np.float32)
+            array = _widened(stored.view("<u2"))
         else:
             array = stored.view(descriptor.numpy_dtype)
         array = array.reshape(descriptor.shape)
+        array.setflags(write=False)
+        return array
+
+    def names(self) -> list[str]:
+        """The names of all tensors."""
+        return list(self._entries)
+
+    def floats(self, name: str) -> np.ndarray:
+        """A tensor of floats, read-only, where it lies in the file; BF16 is widened to float32."""
+        entry = self._entries[name]
+        kinds = {"F32": "<f4", "F16": "<f2", _BRAIN: "<u2"}
+        if entry.data_type not in kinds:
+            raise GraphFileError(
+                f"tensor {sanitize(name)!r} of {self._name} is {entry.data_type}; one of "
+                f"{', '.join(kinds)} is expected"
+            )
+        array = self._data[entry.start : entry.end].view(kinds[entry.data_type])
+        if entry.data_type == _BRAIN:
+            array = _widened(array)
+        array = array.reshape(entry.shape)
         array.setflags(write=False)
         return array
 
@@ -136,6 +156,11 @@ class Archive:
             what = f"has {len(like)} that resemble it" if like else "has none like it"
             raise GraphFileError(f"{self._name} has no tensor {sanitize(name)!r}; it {what}")
         return self._entries[like[0]]
+
+
+def _widened(brain: np.ndarray) -> np.ndarray:
+    """BF16 numbers, given by their bits, as float32."""
+    return (brain.astype(np.uint32) << 16).view(np.float32)
 
 
 def _normal(name: str) -> str:

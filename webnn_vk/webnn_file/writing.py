@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,14 @@ def document(
     return _Writer(graph, elements).document(name)
 
 
+@dataclass
 class _Writer:
-    def __init__(
-        self, graph: Graph, elements: Callable[[Value], np.ndarray | None]
-    ) -> None:
-        self.graph = graph
-        self.elements = elements
-        self.identifiers = Identifiers()
-        self.names: dict[Value, str] = {}
-        self.notes: list[str] = []
-        self.arrays: dict[str, np.ndarray] = {}
+    graph: Graph
+    elements: Callable[[Value], np.ndarray | None]
+    identifiers: Identifiers = field(default_factory=Identifiers)
+    names: dict[Value, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def document(self, name: str) -> tuple[str, dict[str, np.ndarray]]:
         graph = self.graph

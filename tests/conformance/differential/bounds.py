@@ -22,7 +22,8 @@ _ULPS = {
     "log": 8, "elu": 18, "gelu": 18, "hard_sigmoid": 2, "hard_swish": 4, "leaky_relu": 1,
     "linear": 2, "prelu": 1, "sigmoid": 34, "softplus": 18, "softsign": 3, "tanh": 16, "cast": 1,
     "dequantize_linear": 1, "quantize_linear": 1, "batch_normalization": 6, "gru": 6,
-    "gru_cell": 6, "lstm": 10, "lstm_cell": 6, "layer_normalization": 14,
+    "gru_cell": 6, "lstm": 10, "lstm_cell": 6, "gru_recurrence": 6, "lstm_recurrence": 10,
+    "layer_normalization": 14,
     "instance_normalization": 14, "softmax": 6, "resample2d": 1, "matmul": 2, "gemm": 4,
     "conv2d": 2, "conv_transpose2d": 2, "average_pool2d": 2, "l2_pool2d": 2, "cumulative_sum": 1,
     "quantized_conv2d": 2, "quantized_matmul": 2, "rms_normalization": 14, "attention": 8,
@@ -35,7 +36,9 @@ _ULPS = {
 _ABSOLUTE = {"sin": 2.0**-20, "cos": 2.0**-20, "tan": 2.0**-18, "erf": 2.0**-20}
 # Changing the inputs of a saturated gate doesn't show how its own rounding moves 1 − z: the bound
 # is relative to the states.
-_OF_LARGEST = dict.fromkeys(("gru", "gru_cell", "lstm", "lstm_cell"), 2.0**-18)
+_OF_LARGEST = dict.fromkeys(
+    ("gru", "gru_cell", "gru_recurrence", "lstm", "lstm_cell", "lstm_recurrence"), 2.0**-18
+)
 _SUMMING = frozenset(
     name for name in _ULPS if name.startswith(("reduce", "gru", "lstm", "conv", "cumulative"))
 ) | {

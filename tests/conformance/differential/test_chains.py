@@ -75,13 +75,12 @@ def test_chains_as_the_reference(
 
     check()
     assert count["examples"] >= EXAMPLES
-    # Hypothesis may draw a data type rarely: more graphs until each occurred often enough.
+    # Hypothesis may draw some rarely: more graphs until each occurred often enough.
     more = chance("chains")
-    while any(count[data_type] <= EXAMPLES // 20 for data_type in ALL_TYPES):
+    while any(count[kind] <= EXAMPLES // 20 for kind in (*ALL_TYPES, "not finite")):
         compare(make(more.choice))
     # Otherwise there was nothing to compare.
     assert count["fused"] > EXAMPLES // 3 and count["stored on the way"] > EXAMPLES // 10
-    assert count["not finite"] > EXAMPLES // 20
 
 
 @pytest.mark.device

@@ -14,8 +14,12 @@ EXAMPLES = 16
 
 def known(example, got, expected):
     """The differences that docs/cpu-engine.md documents."""
-    (array,), (wanted,) = got, expected
+    array, wanted = got[0], expected[0]
     match example.operator:
+        case "lstm" | "lstm_cell" | "gru" | "gru_cell":  # sigmoids have an absolute error
+            names = example.arguments["activations"] or ["sigmoid"]
+            grown = max(np.abs(a).max() for a in expected) > 100
+            return grown and {"relu", "sigmoid"} <= {*names}
         case "max_pool2d":  # NaN doesn't compare as a number
             return np.array_equal(array[~np.isnan(wanted)], wanted[~np.isnan(wanted)])
         case "arg_max" | "arg_min":  # NaN is passed over

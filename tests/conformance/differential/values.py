@@ -17,7 +17,8 @@ _INDICES = ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatt
 # other operators it depends on the order of sums, or on whether a product with a padding zero is
 # computed.
 _ORDERED = frozenset(
-    "conv2d conv_transpose2d matmul gemm gru gru_cell lstm lstm_cell batch_normalization "
+    "conv2d conv_transpose2d matmul gemm gru gru_cell gru_recurrence lstm lstm_cell "
+    "lstm_recurrence batch_normalization "
     "instance_normalization layer_normalization softmax resample2d reduce_product "
     "average_pool2d l2_pool2d reduce_mean reduce_l1 reduce_l2 reduce_log_sum reduce_log_sum_exp "
     "reduce_sum reduce_sum_square cumulative_sum attention quantized_matmul "

@@ -1,7 +1,9 @@
-"""A sample with every data type of every operator runs on SwiftShader, as on lavapipe.
+"""A sample with every data type of every operator runs on SwiftShader and on the lavapipe of a
+newer Mesa, as on this machine's lavapipe.
 
-SwiftShader has no native 8-, 16- or 64-bit types, aligns bindings to 256 bytes, has subgroups of 4
-invocations, and its compiler shares no code with Mesa's.
+The newer one has Vulkan 1.4, cooperative matrices and integer dot products. SwiftShader has no
+native 8-, 16- or 64-bit types, aligns bindings to 256 bytes, has subgroups of 4 invocations, and
+its compiler shares no code with Mesa's.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.wpt import suite
-from tests.support import judges, selection, summary
+from tests.support import judges, newer_mesa, selection, summary
 from tests.support.paths import ROOT
 
 # It is a Vulkan driver, though not the one that the other tests use.
@@ -29,20 +32,43 @@ MANIFESTS = (
 LIMIT, END = 300, 900
 
 
-@pytest.fixture(scope="module")
-def driver():
+Command = Callable[..., tuple[list[str], dict[str, str]]]
+
+
+def swiftshader() -> Command:
     for path in MANIFESTS:
         if path.is_file():
-            return path
+            drivers = {"VK_ICD_FILENAMES": str(path), "VK_DRIVER_FILES": str(path)}
+            return lambda folder, *arguments: (
+                [sys.executable, *arguments], {**os.environ, **drivers}
+            )
     judges.missing("SwiftShader is not installed (Debian: apt install chromium)")
 
 
-def run_child(driver: Path, folder: Path, *arguments: str, **environment: str) -> dict:
+def newer_lavapipe() -> Command:
+    if reason := newer_mesa.missing():
+        judges.skip(reason)
+    return newer_mesa.command
+
+
+#: What the name of each driver's device contains.
+DRIVERS = {"SwiftShader": swiftshader, "LLVM 19": newer_lavapipe}
+
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> tuple[str, Command]:
+    return request.param, DRIVERS[request.param]()
+
+
+def run_child(
+    driver: tuple[str, Command], folder: Path, *arguments: str, **environment: str
+) -> dict:
     result = folder / "result.json"
-    drivers = {"VK_ICD_FILENAMES": str(driver), "VK_DRIVER_FILES": str(driver)}
+    words, variables = driver[1](
+        folder, "-m", "tests.conformance.swiftshader.child", str(result), *arguments
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.swiftshader.child", str(result), *arguments],
-        cwd=ROOT, env={**os.environ, **drivers, **environment}, capture_output=True, text=True,
+        words, cwd=ROOT, env={**variables, **environment}, capture_output=True, text=True,
         timeout=END,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
@@ -61,7 +87,7 @@ def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
         f"{found['types']} data types, {found['cpu_steps']} steps on the CPU; "
         f"{found['seconds']:.0f} s ({found['cpu_seconds']:.0f} s of CPU)",
     )
-    assert "SwiftShader" in found["device"]
+    assert driver[0] in found["device"]
     assert not found["failures"], f"seed {seed}:\n" + "\n".join(found["failures"])
     assert found["cpu_steps"] == 0
     assert found["validating"] == (os.environ["WEBNN_VK_VALIDATE"] == "1")
@@ -75,8 +101,8 @@ def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
 def test_the_suite_is_there(driver):
     if not suite.PRESENT:
         judges.skip(
-            "the web-platform-tests are not beside this checkout (../shared/wpt): SwiftShader ran "
-            "random examples only"
+            "the web-platform-tests are not beside this checkout (../shared/wpt): "
+            f"{driver[0]} ran random examples only"
         )
 
 

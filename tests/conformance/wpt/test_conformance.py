@@ -16,7 +16,8 @@ from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from webnn_vk.codegen.spirv import info
 from webnn_vk.runtime.context_state import context_state
-from webnn_vk.runtime.tuning import Plan, tuner
+from webnn_vk.runtime.tuning import tuner
+from webnn_vk.runtime.tuning.tuner import Plan
 
 ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
 needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)

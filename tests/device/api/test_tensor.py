@@ -11,7 +11,7 @@ from tests.support.calls import F4, built, floats, tensor
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from webnn_vk import InvalidStateError, MLGraphBuilder, MLTensorDescriptor
-from webnn_vk.runtime import Run
+from webnn_vk.runtime.work import Run
 from webnn_vk.support import background
 
 

@@ -25,8 +25,8 @@ from webnn_vk import InvalidStateError, OperationError
 from webnn_vk.driver.resources import room_for
 from webnn_vk.gpu import GPUBufferUsage
 from webnn_vk.gpu.adapter import GPUDevice
-from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.device_selection import open_device
+from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.reclaim import TRIES
 
 

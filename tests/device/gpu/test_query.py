@@ -16,8 +16,8 @@ from webnn_vk.driver import DeviceLost, DriverProxy, OutOfDeviceMemory, ResolveC
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.gpu import GPUAdapter, GPUBufferUsage, GPUDevice, nanoseconds
 from webnn_vk.gpu.recorded import step_of
-from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.device_selection import open_device
+from webnn_vk.runtime.driver_device import DriverDevice
 
 RESOLVE = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC
 FEATURE = "timestamp-query"

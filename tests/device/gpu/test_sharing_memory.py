@@ -45,6 +45,15 @@ def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> 
     assert copied  # reading does copy: the counter works
 
 
+def _used(pair: Any) -> tuple[int, int]:
+    context, device = pair
+    gc.collect()  # what that drops goes after the work on both timelines
+    context.fence().wait(60)
+    device.queue.on_submitted_work_done().result(60)
+    context.fence().wait(60)
+    return context._state.device.memory_in_use(), device._state.device.memory_in_use()
+
+
 @pytest.mark.parametrize("cycles", [1000])
 def test_nothing_leaks(pair: Any, cycles: int) -> None:
     context, device = pair
@@ -56,8 +65,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
         buffer.destroy()
 
     cycle()
-    context.fence().wait(60)
-    before = context._state.device.memory_in_use(), device._state.device.memory_in_use()
+    before = _used(pair)
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(cycles):
         cycle()
@@ -70,11 +78,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
             thing.destroy()
         del tensor, buffer, orders
         thing = None
-    gc.collect()
-    context.fence().wait(60)
-    device.queue.on_submitted_work_done().result(60)
-    context.fence().wait(60)
-    assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
+    assert _used(pair) == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert np.array_equal(context.read_tensor(keep).result(60), values)
 
@@ -83,13 +87,7 @@ def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
     """Though the objects still exist; an exported buffer keeps its memory, but not longer."""
     context, device = pair
 
-    def used() -> tuple[int, int]:
-        context.fence().wait(60)
-        device.queue.on_submitted_work_done().result(60)
-        gc.collect()
-        return context._state.device.memory_in_use(), device._state.device.memory_in_use()
-
-    before, values = used(), numbers("float32")
+    before, values = _used(pair), numbers("float32")
     back, out, dropped = (exportable(pair, "float32") for _ in range(3))
     context.export_to_gpu(back).destroy()
     context.export_to_gpu(dropped)
@@ -106,4 +104,4 @@ def test_what_is_destroyed_keeps_no_memory(pair: Any) -> None:
     last = context.export_to_gpu(exportable(pair, "float32"))
     gc.collect()
     last.destroy()
-    assert used() == before
+    assert _used(pair) == before

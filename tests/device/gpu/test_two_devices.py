@@ -23,8 +23,10 @@ from webnn_vk.driver import OutOfDeviceMemory
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.gpu.flags import SUPPORTED_USAGE
-from webnn_vk.runtime import Await, DriverDevice, Timeline
 from webnn_vk.runtime.device_selection import open_device
+from webnn_vk.runtime.driver_device import DriverDevice
+from webnn_vk.runtime.timeline import Timeline
+from webnn_vk.runtime.work import Await
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1000], "readable": True, "writable": True}
 ONES = np.ones(1000, np.float32)

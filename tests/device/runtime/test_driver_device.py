@@ -1,5 +1,7 @@
 """Batches on a Vulkan device: which jobs a failure affects."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
-from webnn_vk.runtime import Read, Run, RunGraph, Write, driver_device
+from webnn_vk.runtime import driver_device
 from webnn_vk.runtime.reclaim import TRIES
 from webnn_vk.runtime.throttle import Cost
+from webnn_vk.runtime.work import Read, Run, RunGraph, Write
 
 
 @pytest.fixture
@@ -105,7 +108,7 @@ class Recorded:
     """An executable without steps that counts its runs."""
 
     def __init__(self):
-        self.cost = Cost()
+        self.cost, self.program = Cost(), SimpleNamespace(donated={})
         self.runs = 0
 
     def recordings(self, inputs, outputs):
@@ -126,7 +129,7 @@ def test_what_failed_inputs_make_has_their_error(faulty):
 
 
 def test_an_allocation_on_the_timeline(faulty):
-    from webnn_vk.runtime import Allocate
+    from webnn_vk.runtime.work import Allocate
 
     device, driver = faulty
     storage, result = device.promise_storage(100), []

@@ -13,6 +13,7 @@ from tests.support.contexts import open_context, open_over, returns_to
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.loading import load, set_up, stage_constants
+from tests.support.packed import bytes_of, storages
 from tests.support.packing import Transposed, show
 from tests.support.saving import save_program
 from webnn_vk import OperationError
@@ -21,8 +22,9 @@ from webnn_vk.compiler.kernels.dispatch import Packed
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.serial import load as read_back
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
-from webnn_vk.runtime import Await, Run, Write, setup
+from webnn_vk.runtime import setup
 from webnn_vk.runtime.reclaim import TRIES
+from webnn_vk.runtime.work import Await, Run, Write
 from webnn_vk.support import background
 
 X = {"x": np.zeros(1, np.float32)}
@@ -79,7 +81,7 @@ def test_packed_and_plain_readers_of_one_constant(context):
     assert (report.weight_bytes, report.packed_bytes) == (960 * 4, 960 * 3)
     assert len(report.setup) == 3 and {line.kernel for line in report.setup} == {"copy"}
     assert "once, at load" in str(report)
-    assert context._state.device.packed.bytes == 960 * 3
+    assert bytes_of(context._state.device.packed) == 960 * 3
 
 
 def test_originals_pass_through_in_groups_and_are_gone_after(context, monkeypatch):
@@ -171,10 +173,10 @@ def test_two_graphs_share_one_packed_form(context):
         return load(context, shown(context, [Packed(value, Transposed(repeat))]))
 
     first = graph()
-    (storage,) = device.packed.storages
+    (storage,) = storages(device.packed)
     second, other = graph(), graph(2)
-    assert len(device.packed.storages) == 2
-    assert device.packed.storages[0] is storage
+    assert len(storages(device.packed)) == 2
+    assert storages(device.packed)[0] is storage
     wanted = np.arange(48, dtype=np.float32).reshape(6, 8).T.reshape(-1)
     for made in (first, second):
         np.testing.assert_array_equal(run(context, made)["packed0"], wanted)
@@ -189,7 +191,7 @@ def test_two_graphs_share_one_packed_form(context):
     context.fence().wait()
     del first, second
     gc.collect()
-    assert storage() is None and device.packed.bytes == 2 * 48 * 4
+    assert storage() is None and bytes_of(device.packed) == 2 * 48 * 4
     third = graph()
     np.testing.assert_array_equal(run(context, third)["packed0"], wanted)
 
@@ -200,7 +202,7 @@ def test_a_saved_program_is_packed_again_and_shared(context, tmp_path):
     save_program(*assemble(lowered, context._state.device.profile), tmp_path)
     saved = [read_back(tmp_path) for _ in range(2)]
     graphs = [set_up(context, each.program, each.constants) for each in saved]
-    assert len(context._state.device.packed.storages) == 1
+    assert len(storages(context._state.device.packed)) == 1
     for graph in graphs:
         got = run(context, graph)["packed0"]
         np.testing.assert_array_equal(got, np.tile(value.data.T.reshape(-1), 2))
@@ -220,7 +222,7 @@ def test_equal_content_is_not_shared_and_other_shapes_neither(context):
         )
         for tensor, shape in [(tensors[0], (6, 8)), (tensors[1], (6, 8)), (tensors[0], (4, 12))]
     ]
-    assert len(context._state.device.packed.storages) == 3
+    assert len(storages(context._state.device.packed)) == 3
     got = run(context, graphs[2])["packed0"]
     np.testing.assert_array_equal(got, data.reshape(4, 12).T.reshape(-1))
 

@@ -15,6 +15,7 @@ import pytest
 import webnn_vk
 from tests.support.command_line import affine
 from tests.support.drivers import require_vulkan
+from tests.support.text_models import text_folder
 from tests.unit.tools.test_cli import COMMANDS
 from webnn_vk.codegen.describe import table
 from webnn_vk.codegen.spec import KernelSpec
@@ -44,8 +45,10 @@ LINES = {
     "cache verify": "cache verify",
     "cache clear": "cache clear",
     "demo": "demo headache --device cpu",
+    "generate": f"generate decoder hello --max-new-tokens 2 --temperature 0 {ON}",
     "shader list": f"shader list model.onnx {SHAPE} {ON}",
     "shader show": f"shader show model.onnx {SHAPE} {ON}",
+    "shader stats": f"shader stats model.onnx {SHAPE} --chip NAVI21",
     "shader operator": f"shader operator relu --shape input=8 {ON}",
     "shader describe": "shader describe scatter_clear",
     "shader compile": "shader compile scatter_clear --buffer slots:uint32:w:4 --param count",
@@ -67,6 +70,8 @@ def ready(tmp_path, monkeypatch):
         if words.startswith("shader inspect"):
             compiled = LINES["shader compile"].split()
             assert cli.main([*compiled, "-o", "clear.spv"]) == 0
+        if words.startswith("generate"):
+            text_folder(tmp_path / "decoder")
         return words.split()
 
     return prepared

@@ -15,7 +15,7 @@ from webnn_vk.api.graph_source import with_weights
 from webnn_vk.compiler.program import DispatchStep, Program, Target, compile_program
 
 #: The device that it is compiled for.
-PROFILE = "amd_rdna3"
+PROFILE = "amd_navi31"
 _ROW, _LEFT, _BAR, _LONGEST = 20, 26, 190, 200
 #: The stage before the passes of each list: a form of the graph, and the function that makes it.
 _FORMS = (

@@ -27,6 +27,7 @@ CAPTIONS = {
     "profiler": "profiles, pictures of graphs",
     "api": "navigator, context, builder, tensor, graph; interop/",
     "onnx": "ONNX models in and out",
+    "generate": "decoder models that write text",
     "webnn_file": "graphs as text files",
     "examples": "programs that use public names only",
     "tools": "command line, doctor, demo, shader archive of the wheel",

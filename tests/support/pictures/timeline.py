@@ -6,9 +6,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tests.support.pictures import drawing
-from webnn_vk.runtime import Run, RunGraph
 from webnn_vk.runtime.schedule import PlannedBatch, Schedule, StreamState
 from webnn_vk.runtime.throttle import Cost, throttle_of
+from webnn_vk.runtime.work import Run, RunGraph
 
 #: The caller of each call, in the order of the calls; the third needs the CPU inside its graph.
 CALLS = (

@@ -49,6 +49,7 @@ LONG_ONES = {
     "python -m bench interop": r"export_to_gpu",
     "python -m bench cold --model MobileNetV2": r"empty caches, clock(.*\n)+load_graph, processor",
     "python -m bench memory": r"MB +× weights",
+    "python -m bench recurrent --device vulkan --runs 7": r"lstm 224 × 128, batch 1, forward +\d",
 }
 #: Commands on a model, a template and a shader of the reader's own: small ones are made here.
 SHADERS = {
@@ -80,8 +81,12 @@ SHADERS = {
 #: Commands that other tests run: those of the README, page by page, and those that take hours or
 #: need a network.
 ELSEWHERE = {
+    'webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?" --max-new-tokens 100',
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
+    # tests/system/isa/test_chips.py, where the chips' drivers are
+    "webnn-vk shader stats model.onnx --chip adreno750,mali-g610,dg2,ampere,navi31,m1",
+    "webnn-vk shader stats my.comp.j2 --buffer y:float32:rw --param count --chip all",
     "scripts/install-kompute", "webnn-vk graph model.onnx --svg fuse.svg --pass fuse",
     "WEBNN_VK_DRIVER=kompute python -m tests.conformance.wpt.conformance --variant inputs",
 }

@@ -56,13 +56,17 @@ def lower(what, value):
 
 @pytest.fixture(scope="session")
 def pack(vulkan: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Precompiled shaders of the children's graph, unfused."""
+    """Precompiled shaders of the children's graph, unfused, as planned without a cache, which may
+    tell how fast the processor gathers."""
     if find_compiler() is None:
         pytest.skip("no GLSL compiler to make a pack with")
     names: dict[str, Any] = {}
     exec(COMMON, names)
     path = tmp_path_factory.mktemp("pack") / "pack.bin"
-    with open_context(skip_passes=("fuse",)) as context:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEBNN_VK_CACHE", "off")
+        context = open_context(skip_passes=("fuse",))
+    with context:
         program = names["build"](context).result(120)._executable.program
         build_pack(program.kernels, path)
     return path

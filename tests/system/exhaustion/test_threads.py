@@ -41,8 +41,8 @@ def no_workers():
     """None is waiting for a job."""
     background._IDLE_SECONDS = 0.0
     end = time.monotonic() + 20
-    while background._workers:
-        assert time.monotonic() < end, background._workers
+    while any(type(thread) is background._Thread for thread in threading.enumerate()):
+        assert time.monotonic() < end, threads()
         time.sleep(0.005)
 
 def rest(seconds=20):

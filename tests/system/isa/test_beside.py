@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.isa import beside, graphs, workloads
-from webnn_vk.codegen.isa import CHIPS, chip_profile
+from webnn_vk.codegen.isa import FAMILIES, chip_profile
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -104,7 +104,7 @@ PEERS = {
 }
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", FAMILIES)
 def test_rows_and_chains_are_level_with_the_peers(chip, radv, tmp_path):
     for name in PEERS:
         folder = tmp_path / "nobody" / name

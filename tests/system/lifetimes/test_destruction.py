@@ -152,7 +152,7 @@ def test_a_callback_that_exits_doesn_t_end_the_timeline(context):
 
 
 def _hold(gate):
-    from webnn_vk.runtime import Await
+    from webnn_vk.runtime.work import Await
 
     return Await(lambda: gate.wait(30))
 

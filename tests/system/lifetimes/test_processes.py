@@ -76,7 +76,7 @@ def test_a_forked_child_is_refused_everything(device):
         graph = adder(context)
         x, y, z = (make_tensor(context).result() for _ in range(3))
         fence = context.fence()
-        context._state.stream.enqueue(__import__("webnn_vk.runtime").runtime.Await(
+        context._state.stream.enqueue(__import__("webnn_vk.runtime.work").runtime.work.Await(
             lambda: time.sleep(0.5)))
         pending = context.read_tensor(x)
         child = os.fork()

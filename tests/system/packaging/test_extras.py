@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.drivers import require_vulkan
+from tests.support.text_models import text_folder
 from tests.unit.support.test_packages import EXTRAS
 from webnn_vk.support import packages
 
@@ -57,6 +58,12 @@ from webnn_vk.codegen import compiler, store
 assert compiler.find_compiler().version.startswith("glslang ")
 assert compiler.find_supporting(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
 """
+GENERATION = """
+from webnn_vk import ml
+from webnn_vk.generate import Model
+model = Model.load("decoder", ml.create_context(accelerated=False).result())
+assert len(model.generate_tokens(model.tokenizer.encode("hello"), 3)) == 3
+"""
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
 #: tests.
@@ -66,10 +73,12 @@ DOES = {
     "cpu": ("", ("-c", ENGINE + RUNS)),
     "pictures": ("", ("-c", PICTURE)),
     "compiler": ("", ("-c", COMPILERS)),
+    "generate": ("", ("-c", GENERATION)),
     "wgpu": ("", ("-c", "import wgpu; assert wgpu.gpu.enumerate_adapters_sync")),
     "bench": ("clone", ("-c", CHARTS)),
     "docs": ("clone", ("-m", "mkdocs", "build", "-q", "-d", "site")),
-    "all": ("", ("-c", ONNX + RUNS + WEIGHTS + RUNS + ENGINE + RUNS + PICTURE + COMPILERS)),
+    "all": ("", ("-c", ONNX + RUNS + WEIGHTS + RUNS + ENGINE + RUNS + PICTURE + COMPILERS
+                    + GENERATION)),
 }
 
 
@@ -82,6 +91,7 @@ def test_every_extra_is_tried():
 def test_extra(extra, environment, clone, tmp_path):
     if extra == "wgpu":
         require_vulkan()
+    text_folder(tmp_path / "decoder")
     folder, arguments = DOES[extra]
     python = environment(extra)
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

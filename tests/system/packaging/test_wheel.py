@@ -78,7 +78,7 @@ def test_templates_are_inside(wheel_files):
 
 
 def test_types_are_inside(wheel_files):
-    stubs = {"py.typed", "__init__.pyi", "typing.py", "gpu/__init__.pyi"}
+    stubs = {"py.typed", "__init__.pyi", "typing.pyi", "gpu/__init__.pyi"}
     stubs |= {f"api/{name}.pyi" for name in ("builder", "context", "tensor")}
     assert {f"webnn_vk/{name}" for name in stubs} <= set(wheel_files)
 

@@ -8,8 +8,8 @@ import threading
 import types
 from typing import Any
 
-from webnn_vk.driver.vulkan.memory import Allocation, Range
-from webnn_vk.runtime import Storage
+from webnn_vk.driver.vulkan.memory import Range, VulkanAllocation
+from webnn_vk.runtime.storage import Storage
 
 #: Levels of referrers, and how many referrers of each object.
 DEPTH, BREADTH = 7, 4
@@ -61,6 +61,6 @@ def _text(thing: Any) -> str:
         return f"{type(thing).__name__} of {sys.getsizeof(thing)} bytes"
     if isinstance(thing, Storage):
         return f"Storage {thing.serial} of {thing.size} bytes, error {thing.error!r}"
-    if isinstance(thing, Allocation):
+    if isinstance(thing, VulkanAllocation):
         return repr(thing)
     return f"{type(thing).__qualname__} {repr(thing)[:120]}"

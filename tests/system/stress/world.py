@@ -18,8 +18,8 @@ from webnn_vk import DOMException, InvalidStateError, NotSupportedError, Setting
 from webnn_vk.driver import DriverError, OutOfDeviceMemory
 from webnn_vk.gpu import request_adapter
 from webnn_vk.gpu.adapter import GPUDevice
-from webnn_vk.runtime import DriverDevice
 from webnn_vk.runtime.device_selection import open_device as open_found
+from webnn_vk.runtime.driver_device import DriverDevice
 
 #: Seconds after which unfinished work counts as hanging.
 PATIENCE = 60.0

@@ -189,8 +189,8 @@ def test_of_two_threads_that_build_one_is_refused(cpu_context, monkeypatch):
     outputs = {"y": builder.relu(builder.input("a", F22))}
     graph_of, inside = builder._graph, threading.Barrier(2)
 
-    def slow(outputs):
-        made = graph_of(outputs)
+    def slow(*given):
+        made = graph_of(*given)
         with contextlib.suppress(threading.BrokenBarrierError):
             inside.wait(0.5)  # both threads reach this point, unless one keeps the other out
         return made

@@ -13,7 +13,7 @@ from webnn_vk.compiler.program import DispatchStep, Target, compile_program
 
 def dispatches(graph):
     """What a GPU would run."""
-    program, _ = compile_program(graph, Target(stored_profile("amd_rdna3")))
+    program, _ = compile_program(graph, Target(stored_profile("amd_navi31")))
     return [
         (step.spec, step.constants, step.groups)
         for step in program.device_steps if isinstance(step, DispatchStep)

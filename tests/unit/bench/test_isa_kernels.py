@@ -9,19 +9,19 @@ from webnn_vk.tools.shader_archive import catalogue
 
 
 def test_constants_come_from_plans():
-    profile = stored_profile("amd_rdna3")
+    profile = stored_profile("amd_navi31").masked(["cooperative_matrix"])
     planned = plans(profile)
-    kernels = of_pack(profile.features, planned)
+    kernels = of_pack(profile, planned)
     assert {k.spec for k in kernels} == set(catalogue(profile.features))
     assert {k.constants for k in kernels} <= {k.constants for k in planned}
     assert len(kernels) == len({(k.spec, k.constants) for k in kernels})
     without = [k for k in planned if k.spec.template != "softmax.comp.j2"]
     with pytest.raises(NoPlan, match="softmax"):
-        of_pack(profile.features, without)
+        of_pack(profile, without)
 
 
 def test_names_say_types_options_and_constants():
-    planned = plans(stored_profile("amd_rdna3").masked(["cooperative_matrix"]))
+    planned = plans(stored_profile("amd_navi31").masked(["cooperative_matrix"]))
     names = {kernel.name for kernel in planned}
     assert "matmul_tiled | f16x8 f16x8 f16x4 | a_vector b_vector out_vector | LX=16 LY=16 TM=4 " \
         "TN=4 BK=16" in names

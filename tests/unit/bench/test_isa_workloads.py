@@ -40,7 +40,7 @@ def test_dispatches_share_the_multiply_adds_of_a_workload():
     others share the rest in proportion to their operations."""
     graph = graphs.described(WORKLOADS["conv3x3_56x56_64_64"])
     products = layers(graph)
-    program, _ = compile_program(graph, Target(stored_profile("amd_rdna3")))
+    program, _ = compile_program(graph, Target(stored_profile("amd_navi31")))
     dispatches = steps(program)
     assert [step.kernel for step in dispatches] == [
         "winograd_input", "winograd_product", "winograd_output"

@@ -9,7 +9,7 @@ from bench import __main__ as command_line
 
 @pytest.mark.parametrize(("words", "message"), [
     ("nothing", "invalid choice: 'nothing'"),
-    ("models --json a.json", "--json is for cold, drivers, isa, peers, scaling, not for models"),
+    ("models --json a.json", "is for chips, cold, drivers, isa, peers, scaling, not for models"),
     ("cold --sweep tokens", "--sweep is for scaling, not for cold"),
     ("scaling --json nowhere/a.json", "there is no folder nowhere"),
     ("scaling --size 0", "'0' is no whole number from 1 on"),
@@ -29,5 +29,5 @@ def test_help_has_a_line_for_each(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         command_line.main()
     said = capsys.readouterr().out.splitlines()
-    assert all(f"    {name:<8}  {text}" in said for name, text in command_line.WHAT.items())
+    assert all(f"    {name:<9}  {text}" in said for name, text in command_line.WHAT.items())
     assert command_line.READ_BY.keys() <= vars(command_line._parser().parse_args([])).keys()

@@ -31,6 +31,16 @@ def test_a_developer_s_settings_do_not_decide(developers):
     assert found["PATH"] == os.environ["PATH"]
 
 
+def test_a_measured_process_finds_bytecode(developers, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    code = "import webnn_vk.api.builder"
+    done = subprocess.run([sys.executable, "-v", "-c", code], capture_output=True, text=True,
+                          check=True, cwd=ROOT, env=environment())
+    assert "PYTHONDONTWRITEBYTECODE" not in environment()
+    modules = [line for line in done.stderr.splitlines() if "webnn_vk/api/builder" in line]
+    assert any("matches" in line for line in modules), modules
+
+
 @pytest.mark.parametrize("start", [
     lambda: cold._measured("MobileNetV2", "again", "cpu", "/nowhere"),
     lambda: startup.main("cpu", 0),

@@ -22,7 +22,7 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.tools import shader_archive
 from webnn_vk.tools.shader_archive import catalogue
 
-NVIDIA = stored_profile("nvidia_h200")
+NVIDIA = stored_profile("nvidia_ampere")
 
 
 def _products(data_type: str) -> list[KernelSpec]:

@@ -30,7 +30,9 @@ _TOP = (
 #: Per file: calls whose operands don't look like integers -> why no NaN is lost there.
 EXPLAINED = {
     "attention.comp.j2": {
-        "min(m_tile + BM + P.ahead, P.keys)": _SIZES,
+        "min(m_tile + BM + ahead, keys)": _SIZES,
+        "min(load_length(0u), P.keys)": _SIZES,
+        "min(P.rows, keys)": _SIZES,
         "max(now, tops[(y0 + i) * LX + l])": "keys in order: integers",
         "min(BN, end - t0)": _SIZES,
         "min(v_at[e] + c, last)": "positions",
@@ -51,6 +53,7 @@ EXPLAINED = {
         "max(max(largest.x, largest.y), max(largest.z, largest.w))": _TOP,
         "min(BN, end - t0)": _SIZES,
     },
+    "recurrence.comp.j2": {"min(S, VECTORS - from_k)": _SIZES},
     "conv.comp.j2": {"min(P.SH, P.OH)": _SIZES, "min(P.SW, P.OW)": _SIZES},
     "lib/exp_nonpositive.glsl.j2": {
         "max(x, -104.0)": "compared with x behind it: of a NaN comes 0. Those who call it have "

@@ -3,19 +3,19 @@ import json
 import pytest
 
 from tests.support.profiles import NAMES, stored_profile
+from tests.support.profiles.of_chips import SOURCES
 from webnn_vk.driver.device_profile import FEATURES, MASK_GROUPS, NEEDED, DeviceProfile
 
 PROFILES = {name: stored_profile(name) for name in NAMES}
-NVIDIA, LLVMPIPE = PROFILES["nvidia_h200"], PROFILES["llvmpipe"]
+NVIDIA, LLVMPIPE = PROFILES["nvidia_ampere"], PROFILES["llvmpipe"]
 
 
 def test_stored_profiles() -> None:
-    assert set(PROFILES) == {"adreno_minimum", "amd_rdna3", "intel_arc", "llvmpipe",
-                             "nvidia_h200"}
+    assert {*SOURCES} == PROFILES.keys() - {"adreno_minimum", "llvmpipe"}
     assert [name for name, profile in PROFILES.items() if profile.is_software] == ["llvmpipe"]
     for name, profile in PROFILES.items():
-        # A snapshot and an invented profile must be distinguishable.
-        assert profile.note.startswith("snapshot" if name == "llvmpipe" else "hand-made")
+        source = {"llvmpipe": "snapshot", "adreno_minimum": "hand-made"}.get(name, "opened without")
+        assert source in profile.note
         assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
         assert profile.compiles_by_size == (name == "llvmpipe")
         assert bool(profile.cooperative_matrices) == ("cooperative_matrix" in profile.features)
@@ -96,16 +96,16 @@ def test_max_tensor_byte_length() -> None:
     # Bounded by the heap on llvmpipe, by the allocation elsewhere; never by one binding.
     assert LLVMPIPE.max_tensor_byte_length == 2**31
     assert LLVMPIPE.max_tensor_byte_length > LLVMPIPE.max_storage_buffer_range
-    assert NVIDIA.max_tensor_byte_length == 0xFFE00000
+    assert NVIDIA.max_tensor_byte_length == 2**31
     assert PROFILES["adreno_minimum"].max_tensor_byte_length == 2**30
     assert LLVMPIPE.replace(memory_heaps=((1000, True),)).max_tensor_byte_length == 768
     assert LLVMPIPE.replace(max_buffer_size=4096).max_tensor_byte_length == 4096
-    wide = NVIDIA.replace(max_memory_allocation_size=2**40)
+    wide = NVIDIA.replace(max_memory_allocation_size=2**40, max_buffer_size=2**40)
     assert wide.max_tensor_byte_length == 2**32 - 256
 
 
 def test_local_heap_size() -> None:
-    assert NVIDIA.local_heap_size == 141 * 2**30
+    assert NVIDIA.local_heap_size == 24 * 2**30
     assert NVIDIA.replace(memory_heaps=((5, False), (7, False))).local_heap_size == 7
     none = NVIDIA.replace(memory_heaps=(), memory_types=())
     assert (none.local_heap_size, none.max_tensor_byte_length) == (0, 0)

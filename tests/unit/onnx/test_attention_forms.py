@@ -82,7 +82,7 @@ def imported(context, operator: str, inputs: list, attributes: dict) -> Graph:
 def test_attention_operators(case, cpu_context):
     operator, inputs, attributes, expected = CASES[case]
     graph = imported(cpu_context, operator, inputs, attributes)
-    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    compilation = Compilation(stored_profile("nvidia_ampere"), verify=True)
     plain = run_passes([DEAD_CODE, FOLD], graph, compilation, clean=remove_dead_code)
     fused = run_passes([FUSE_ATTENTION], plain, compilation, clean=remove_dead_code)
     names = [n.operator.name for n in fused.nodes]
@@ -109,7 +109,7 @@ def test_attention_operators(case, cpu_context):
 def test_exports_with_masks_of_truth_values(exporter, mask, kind, heads, cpu_context):
     builder = MLGraphBuilder(cpu_context)
     graph = builder._graph(build_operands(exported(exporter, mask, kind, heads), builder))
-    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    compilation = Compilation(stored_profile("nvidia_ampere"), verify=True)
     plain = run_passes([DEAD_CODE, FOLD], graph, compilation, clean=remove_dead_code)
     fused = run_passes([FUSE_ATTENTION], plain, compilation, clean=remove_dead_code)
     names = [n.operator.name for n in fused.nodes]
@@ -139,7 +139,7 @@ def test_what_else_reads_the_weights_keeps_them(cpu_context):
     proto.graph.output.append(info("weights", [2, 8, 3, 5]))
     builder = MLGraphBuilder(cpu_context)
     graph = builder._graph(build_operands(proto, builder))
-    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    compilation = Compilation(stored_profile("nvidia_ampere"), verify=True)
     assert run_passes([FUSE_ATTENTION], graph, compilation, clean=remove_dead_code) is graph
 
 
@@ -155,6 +155,6 @@ def test_what_only_looks_like_it_is_left(change, cpu_context):
         nothing.op_type = "IsInf"
     builder = MLGraphBuilder(cpu_context)
     graph = builder._graph(build_operands(proto, builder))
-    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    compilation = Compilation(stored_profile("nvidia_ampere"), verify=True)
     done = run_passes([FUSE_ATTENTION], graph, compilation, clean=remove_dead_code)
     assert "attention" not in {n.operator.name for n in done.nodes}

@@ -6,8 +6,8 @@ from tests.support.graphs import graph_input, graph_of
 from webnn_vk import OperationError, UnknownError
 from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.runtime import Allocate, Read, Run, RunGraph, Write
 from webnn_vk.runtime.cpu import CpuDevice
+from webnn_vk.runtime.work import Allocate, Read, Run, RunGraph, Write
 
 
 def run(device, *works):

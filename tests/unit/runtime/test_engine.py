@@ -12,7 +12,8 @@ pytest.importorskip("onnxruntime")
 import webnn_vk
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
-from webnn_vk.runtime import engines, find_engine
+from webnn_vk.runtime import engines
+from webnn_vk.runtime.engines import find_engine
 
 
 def built(context, describe, **inputs):

@@ -4,10 +4,11 @@ import gc
 
 import numpy as np
 
+from tests.support.packed import bytes_of
 from webnn_vk import OperationError
 from webnn_vk.compiler.program.constants import FileRange, MappedFile
-from webnn_vk.runtime import Storage
 from webnn_vk.runtime.packed import PackedForms
+from webnn_vk.runtime.storage import Storage
 
 
 class Order:
@@ -18,7 +19,7 @@ ORDER = Order()
 
 
 def storage(size=16):
-    return Storage(size, None, lambda gone: None)
+    return Storage(size, None)
 
 
 def test_forms_are_found_by_identity_and_packing():
@@ -28,7 +29,7 @@ def test_forms_are_found_by_identity_and_packing():
     forms.add(ORDER, array, "b", second)
     assert forms.find(ORDER, array, "a") is first and forms.find(ORDER, array, "b") is second
     assert forms.find(ORDER, array, "c") is None and forms.find(ORDER, np.zeros(4), "a") is None
-    assert forms.bytes == 48
+    assert bytes_of(forms) == 48
     # Nothing orders work that is queued elsewhere.
     assert forms.find(Order(), array, "a") is None
 
@@ -56,7 +57,7 @@ def test_forms_go_with_their_last_user_and_failed_ones_are_not_offered():
     assert forms.find(ORDER, array, "a") is kept
     del kept
     gc.collect()
-    assert forms.find(ORDER, array, "a") is None and forms.bytes == 0
+    assert forms.find(ORDER, array, "a") is None and bytes_of(forms) == 0
 
 
 def test_a_number_used_again_is_not_the_same_constant():

@@ -2,21 +2,21 @@
 
 from types import SimpleNamespace
 
-from webnn_vk.runtime import (
+from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, Schedule, StreamState
+from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, throttle_of
+from webnn_vk.runtime.work import (
     Allocate,
     Await,
     Lend,
     Read,
+    Refuse,
     Return,
     Run,
     RunGraph,
-    Storage,
     Submit,
     Write,
 )
-from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, Schedule, StreamState
-from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, throttle_of
-from webnn_vk.runtime.work import Refuse
 from webnn_vk.support.errors import OperationError
 
 
@@ -287,7 +287,7 @@ def test_what_is_dropped_is_never_over():
 
 def test_what_is_lent_is_its_holder_s_alone():
     schedule, (a, b) = streams(2)
-    lent, other = (Storage(4, None, [].append) for _ in range(2))
+    lent, other = (Storage(4, None) for _ in range(2))
     errors = []
     before, after = Write(lent, None), Write(lent, None)
     works = {

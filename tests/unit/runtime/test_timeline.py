@@ -3,17 +3,19 @@
 import gc
 import threading
 import time
+import weakref
 from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from webnn_vk.runtime import Allocate, Await, Read, Run, RunGraph, Storage, Timeline, Write
 from webnn_vk.runtime.device import Batch
 from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
-from webnn_vk.runtime.storage import DeviceLostError
+from webnn_vk.runtime.storage import DeviceLostError, Storage
 from webnn_vk.runtime.throttle import BATCH_SECONDS, Cost
+from webnn_vk.runtime.timeline import Timeline
+from webnn_vk.runtime.work import Allocate, Await, Read, Run, RunGraph, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
 
 
@@ -29,10 +31,12 @@ class FakeDevice:
         self.gate.set()
         self.fail_with = None
         self.closed = False
-        self.deferred = deque()
+        self.living, self.deferred = set(), deque()
 
     def create_storage(self, size):
-        return Storage(size, np.zeros(size, np.uint8), self.deferred.append)
+        storage = Storage(size, np.zeros(size, np.uint8))
+        self.living.add(weakref.ref(storage, self.deferred.append))
+        return storage
 
     def execute(self, works):
         if self.fail_with is not None:
@@ -245,7 +249,7 @@ def test_memory_is_held_until_the_last_use(device, stream):
     device.gate.set()
     stream.enqueue(Run(done.set, failed))
     assert done.wait(10)
-    while not stream.timeline.idle:
+    while not stream.timeline._scheduler.schedule.at_rest:
         pass
     gc.collect()
     assert len(device.deferred) == 1
@@ -267,7 +271,7 @@ def test_fences_are_numbered_by_what_was_queued(device, stream):
     assert (first.value, second.value) == (3, 4)
     assert not first.done and not first.wait(0)
     device.gate.set()
-    assert second.wait(10) and first.done and stream.completed == 4
+    assert second.wait(10) and first.done and stream.reached == 4
 
 
 def test_a_fence_whose_work_is_dropped_raises(device, stream):
@@ -286,7 +290,7 @@ def test_a_fence_whose_work_is_dropped_raises(device, stream):
         with pytest.raises(InvalidStateError, match="it ended"):
             fence.wait(10)
         assert not fence.done
-    assert stream.completed == MAX_IN_FLIGHT
+    assert stream.reached == MAX_IN_FLIGHT
 
 
 def test_a_completion_that_fails_fails_its_work_alone(device, stream):

@@ -1,13 +1,21 @@
 """Arrays in separate pages: contents, layout, and how their memory is freed."""
 
 import gc
+import sys
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from webnn_vk.support import mmap_array
-from webnn_vk.support.mmap_array import PAGED_BYTES, own_copy, own_pages
+from webnn_vk.support.mmap_array import (
+    PAGED_BYTES,
+    drop_pages,
+    mapped_file,
+    own_copy,
+    own_pages,
+)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 5), (PAGED_BYTES // 4,), (64, 3, 700)])
@@ -52,3 +60,39 @@ def test_pages_go_with_the_last_view(monkeypatch):
 def test_no_memory_is_memory_error():
     with pytest.raises(MemoryError, match="no memory for an array"):
         own_pages((1 << 60,), np.dtype(np.uint8))
+
+
+def resident(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_a_file_are_dropped(tmp_path):
+    """The bytes stay readable, of the array and of its neighbours, and the memory goes."""
+    size = 24 << 20
+    elements = np.random.default_rng(1).integers(0, 256, size, np.uint8)
+    (tmp_path / "file").write_bytes(elements.tobytes())
+    array = mapped_file(tmp_path / "file")
+    before = resident("RssFile")
+    np.testing.assert_array_equal(array, elements)
+    read = resident("RssFile")
+    assert read > before + 0.9 * size
+    part = array[5000 : size - 5000].view(np.uint16).reshape(2, -1).T
+    drop_pages(part)
+    assert resident("RssFile") < read - 0.9 * size
+    np.testing.assert_array_equal(array, elements)
+
+
+def test_other_arrays_are_left_alone(tmp_path):
+    """Anonymous memory, a map that is written to, an empty file, elements that are not together."""
+    (tmp_path / "file").write_bytes(bytes(range(256)) * 1024)
+    (tmp_path / "empty").touch()
+    written = np.memmap(tmp_path / "file", np.uint8, "c")
+    written[:] = 7
+    ours = own_copy(written)
+    for array in (written, ours, ours[10:], np.ones(5), mapped_file(tmp_path / "file")[::3]):
+        expected = array.copy()
+        drop_pages(array)
+        np.testing.assert_array_equal(array, expected)
+    drop_pages(mapped_file(tmp_path / "empty"))

@@ -93,9 +93,9 @@ def test_words_for_yes(word):
         ("SKIP_PASSES", "fuze", "WEBNN_VK_SKIP_PASSES: no pass is called 'fuze'; did"),
         ("MASK", "float61", "WEBNN_VK_MASK: unknown device feature 'float61' to mask; did"),
         ("MASK", "int8,timeline_semaphore", "WEBNN_VK_MASK: 'timeline_semaphore' can't be masked"),
-        ("CACHE", "~nobody-of-this-name/x", "WEBNN_VK_CACHE: '~nobody-of-this-name/x' is no fol"),
-        ("CACHE", __file__, "WEBNN_VK_CACHE: '.*' is no folder"),
-        ("DUMP", __file__, "WEBNN_VK_DUMP: '.*' is no folder"),
+        ("CACHE", "~nobody-of-this-name/x", "WEBNN_VK_CACHE: '~nobody-of-this-name/x' is not a"),
+        ("CACHE", __file__, "WEBNN_VK_CACHE: '.*' is not a folder"),
+        ("DUMP", __file__, "WEBNN_VK_DUMP: '.*' is not a folder"),
     ],
 )
 def test_nonsense_in_a_variable_is_named_at_once(monkeypatch, variable, value, message):
@@ -113,7 +113,7 @@ def test_nonsense_in_a_variable_is_named_at_once(monkeypatch, variable, value, m
         ({"mask": ["float61"]}, "^mask: unknown device feature"),
         ({"mask": ["timeline_semaphore"]}, "^mask: 'timeline_semaphore' can't be masked"),
         ({"skip_passes": ["fuze"]}, "^skip_passes: no pass"),
-        ({"cache": __file__}, "^cache: '.*' is no folder"),
+        ({"cache": __file__}, "^cache: '.*' is not a folder"),
     ],
 )
 def test_nonsense_in_settings_is_named_at_once(settings, message):
@@ -139,7 +139,7 @@ def test_folders_of_the_user(monkeypatch, tmp_path):
     assert default_cache_dir() == tmp_path / "x"
     assert Settings(cache="./off").cache == Path("off")
     assert Settings(cache=Path("off")).cache == Path("off")
-    with pytest.raises(ValueError, match="^cache: '~nobody-of-this-name' is no folder"):
+    with pytest.raises(ValueError, match="^cache: '~nobody-of-this-name' is not a folder"):
         Settings(cache="~nobody-of-this-name")
     with pytest.raises(TypeError, match="^cache: a folder is expected, not 7"):
         Settings(cache=7)

@@ -85,6 +85,8 @@ WRONG_USE = [
     ("run MODEL --shape x=1,0", "'x=1,0' is not NAME=1,3,48,192"),
     ("run MODEL --mean red", "--mean: 'red' is not a number"),
     ("run MODEL --fast", "No such option.*--fast"),
+    ("generate FOLDER", "Missing argument 'PROMPT'"),
+    ("generate FOLDER x --max-new-tokens 0", "'--max-new-tokens'"),
     ("bench MODEL --runs 0", "'--runs'"),
     ("tune MODEL --rounds 0", "'--rounds'"),
     ("tune MODEL --candidates 1", "'--candidates'"),
@@ -126,6 +128,8 @@ def test_wrong_use(command, tmp_path, words, message):
 
 
 FAILURES = [
+    ("generate nowhere x --device cpu", "nowhere is not a folder"),
+    ("generate folder.onnx x --device cpu", "config.json can't be read"),
     ("run nowhere.onnx", "no such file: nowhere.onnx"),
     ("run folder.onnx", "it is a folder: folder.onnx"),
     ("run empty.onnx --device cpu", "it holds no graph"),
@@ -152,6 +156,8 @@ FAILURES = [
     ("graph model.onnx --device cpu --svg full.svg", "cannot write full.svg: No space left"),
     ("export model.onnx full.onnx --device cpu", "cannot write full.onnx: No space left"),
     ("shader list model.onnx --chip VOODOO", "VOODOO can't be compiled for: |RADV"),
+    ("shader stats model.onnx --chip dg3", "no chip is called dg3|dg3"),
+    ("shader stats nowhere.onnx --chip dg2", "no such file: nowhere.onnx"),
     ("shader operator matmul --shape a=2,3 --shape b=4,5 --chip NAVI21", "matmul: a is float32"),
     ("run model.txt", "a model is a .onnx or .webnn file, or cache:KEY"),
     ("run broken.onnx --device cpu", "broken.onnx: "),
@@ -190,6 +196,8 @@ FAILURES = [
     ("shader show model.onnx --device cpu", "the CPU device has no kernels"),
     ("shader show model.onnx --form isa --device cpu", "needs a --chip"),
     ("shader operator conv3d --chip NAVI21", "no operator is called conv3d; did you mean conv2d"),
+    ("shader stats model.onnx --chip dg3", "no chip is called dg3|dg3"),
+    ("shader stats nowhere.onnx --chip dg2", "no such file: nowhere.onnx"),
     ("shader operator matmul --shape a=2,3 --constant c", "--constant c: no --shape names it"),
     ("shader inspect nothing", "no template 'nothing"),
     ("shader inspect nothing.spv", "nothing.spv: there is no such file"),

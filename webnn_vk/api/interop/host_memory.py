@@ -10,7 +10,8 @@ import numpy as np
 from webnn_vk.compiler.types.buffers import as_bytes
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.runtime import Device, Storage
+from webnn_vk.runtime.device import Device
+from webnn_vk.runtime.storage import Storage
 
 #: Kernels load vectors of four 32-bit elements.
 VECTOR_BYTES = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,8 @@ class Graph:
     nodes: tuple[Node, ...]
     #: Names of the builder's inputs that no output depends on, for messages.
     unused: frozenset[str] = frozenset()
+    #: Inputs whose tensors may also be given for an output: input → output.
+    donated: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[Value, Node]:

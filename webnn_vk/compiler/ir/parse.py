@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from webnn_vk.support.token_reader import TokenReader
 
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
@@ -67,52 +69,21 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     return Graph(reader.inputs, reader.outputs, tuple(reader.nodes))
 
 
-class _Line:
+class _Line(TokenReader):
     """One line, and the position read up to."""
 
+    BLANK, WORD = _SPACE, _WORD
+
     def __init__(self, text: str, number: int) -> None:
-        self.text = text
+        super().__init__(text)
         self.number = number
-        self.at = 0
-        self.skip()
 
     def fail(self, message: str, at: int | None = None) -> GraphTextError:
         return GraphTextError(message, self.number, (self.at if at is None else at) + 1)
 
-    def skip(self) -> None:
-        self.at = _SPACE.match(self.text, self.at).end()
-
     @property
     def ended(self) -> bool:
         return self.at == len(self.text) or self.text[self.at] == "#"
-
-    def follows(self, text: str) -> bool:
-        return self.text.startswith(text, self.at)
-
-    def accept(self, text: str) -> bool:
-        """Read ``text`` if it follows; returns whether it does."""
-        if not self.follows(text):
-            return False
-        self.at += len(text)
-        self.skip()
-        return True
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.fail(f"{text!r} is expected")
-
-    def match(self, pattern: re.Pattern[str], what: str) -> str:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            raise self.fail(f"{what} is expected")
-        self.at = found.end()
-        self.skip()
-        return found.group()
-
-    def keyword(self, word: str) -> bool:
-        """Read the whole ``word`` if it follows; returns whether it does."""
-        found = _WORD.match(self.text, self.at)
-        return found is not None and found.group() == word and self.accept(word)
 
     def string(self, what: str) -> str:
         at = self.at
@@ -128,18 +99,6 @@ class _Line:
 
     def name(self, what: str) -> str:
         return self.string(what) if self.follows('"') else self.match(PLAIN_NAME, what)
-
-    def items(self, closing: str, read: Callable[[], Any], trailing: bool = False) -> list[Any]:
-        """What ``read`` reads, separated by commas, up to ``closing``, the last one with a comma
-        after it if ``trailing``."""
-        items: list[Any] = []
-        while not self.accept(closing):
-            if items:
-                self.expect(",")
-                if trailing and self.accept(closing):
-                    break
-            items.append(read())
-        return items
 
     def end(self) -> None:
         if not self.ended:

@@ -16,11 +16,11 @@ from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
 from .families import family_of, solver_of
 from .family import FAMILIES
-from .lower import KERNEL_PASSES, kernel_nodes, lower_graph
+from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
-from .plan import KernelTarget, Plan, all_modules, packed, packing_of, plan
+from .plan import KernelTarget, Plan, all_modules, dispatches_by, forms, packing_of, plan
 from .schedule import Schedule
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "KERNEL_PASSES",
     "MATRIX2_FEATURES",
     "MATRIX_FEATURES",
+    "PACK",
     "Alias",
     "Binding",
     "DeviceWork",
@@ -45,10 +46,11 @@ __all__ = [
     "Scratch",
     "Unsupported",
     "all_modules",
+    "dispatches_by",
     "family_of",
+    "forms",
     "kernel_nodes",
     "lower_graph",
-    "packed",
     "packing_called",
     "packing_of",
     "plan",

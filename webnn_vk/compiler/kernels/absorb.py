@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from webnn_vk.support.topological import needed_nodes
+
 from ..ir import Node, Value
 from ..ops.lowering import Move, View
 from ..types.access import Access, compose, inverse
@@ -26,15 +28,8 @@ def absorb(graph: KernelGraph, limit: float = math.inf) -> KernelGraph:
 
 def remove_dead(graph: KernelGraph) -> KernelGraph:
     """The graph without nodes whose results are unused."""
-    live = set(graph.outputs.values())
-    kept = []
-    for node in reversed(graph.nodes):
-        if not live.isdisjoint(writes(node)):
-            live.update(reads(node))
-            kept.append(node)
-    if len(kept) == len(graph.nodes):
-        return graph
-    return replace(graph, nodes=tuple(reversed(kept)))
+    kept, _ = needed_nodes(graph.nodes, graph.outputs.values(), reads, writes)
+    return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=kept)
 
 
 def _origin(node: KernelNode | Node) -> Mapping[Value, Access]:

@@ -20,6 +20,7 @@ from ..types.data_types import DATA_TYPES
 from .dispatch import Dispatch, Unsupported
 from .epilogue import Epilogue, build
 from .family import Family
+from .heuristics import device_class
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .product import BATCH_RANK
@@ -27,6 +28,7 @@ from .rows import check_iterations
 from .schedule import Schedule
 
 _OPTIONAL = ("mask", "seen")
+_SCALARS = (*_OPTIONAL, "length")
 #: Invocations along the keys and along the queries of a workgroup, queries of an invocation.
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
@@ -42,7 +44,8 @@ _CONSTANTS = {
 @dataclass(frozen=True)
 class AttentionProblem:
     """``rows`` queries, ``keys`` keys of ``depth`` elements and values of ``width``, ``batches``
-    times. ``vector``: whether the operands can be read 4 elements at a time."""
+    times. ``vector``: whether the operands can be read 4 elements at a time. ``bounded``: an
+    operand says how many keys are valid."""
 
     rows: int
     keys: int
@@ -52,6 +55,7 @@ class AttentionProblem:
     vector: bool
     causal: bool
     data_type: str
+    bounded: bool = False
 
 
 class AttentionFamily(Family):
@@ -65,6 +69,8 @@ class AttentionFamily(Family):
         access = node.operands[operand]
         if min(access.strides, default=0) < 0:
             return False
+        if operand == "length":
+            return access.is_dense and access.offset == 0
         return operand in _OPTIONAL or access.shape[-1] == 1 or access.strides[-1] == 1
 
     def stores(self, node: KernelNode) -> bool:
@@ -85,7 +91,8 @@ class AttentionFamily(Family):
             for a in _main(node)
         )
         return AttentionProblem(
-            rows, keys, depth, width, batches, plain, node.arguments["causal"], query.data_type
+            rows, keys, depth, width, batches, plain, node.arguments["causal"], query.data_type,
+            "length" in node.operands,
         )
 
     def candidates(
@@ -119,7 +126,7 @@ class AttentionFamily(Family):
         present = [name for name in _OPTIONAL if name in node.operands]
         operands = [
             *(bound(name, node.operands[name], profile)
-              for name in ("query", "key", "value", *present)),
+              for name in ("query", "key", "value", *present, *(["length"] * p.bounded))),
             bound("out", node.output, profile, "w"),
         ]
         buffers = tuple(o.buffer for o in operands)
@@ -136,7 +143,8 @@ class AttentionFamily(Family):
             dispatch(
                 node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
                 constants, profile, kernel=schedule.kernel,
-                variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}",
+                variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}"
+                f"{' of a length' * p.bounded}",
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
             )
         ]
@@ -157,8 +165,10 @@ def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> in
 
 def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
     """Schedules with tiles in shared memory."""
-    schedules = []
-    for lanes, high, tall, steps in _SHARED_TILES if problem.vector else ():
+    if not problem.vector or problem.bounded:
+        return []
+    schedules, most = [], device_class(profile).shared_memory(profile)
+    for lanes, high, tall, steps in _SHARED_TILES:
         # Powers of 2 divide the number of invocations.
         wide = 1 << (ceil_divide(problem.width, 4 * lanes) - 1).bit_length()
         rows = high * tall
@@ -168,7 +178,7 @@ def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
         if (
             values
             and lanes * high <= profile.max_workgroup_invocations
-            and tiled_bytes(lanes, rows, wide, steps, values) <= profile.max_shared_memory
+            and tiled_bytes(lanes, rows, wide, steps, values) <= most
             and wide <= _SHARED_COLUMNS
         ):
             numbers = (
@@ -230,7 +240,7 @@ def _params(
             params[f"{name}_column"] = strides[-1]
     if "seen" in present:
         params["unseen"] = node.arguments["unseen"]
-    if p.causal:
+    if p.causal and not p.bounded:
         params["ahead"] = p.keys - p.rows
     return params
 
@@ -243,22 +253,25 @@ def _spec(
     out_vector = vector and DATA_TYPES[buffers[-1].data_type].size <= 4
     buffers = tuple(
         Buffer(b.name, b.data_type, b.access, 4, b.portions)
-        if vector and b.name not in _OPTIONAL and (b.name != "out" or out_vector) else b
+        if vector and b.name not in _SCALARS and (b.name != "out" or out_vector) else b
         for b in buffers
     )
     params = [Param(name) for name in ("rows", "keys", "depth", "width", "batches")]
     params += [Param("scale", "float"), Param("batch_sizes", count=2)]
     for name in names:
+        if name == "length":
+            continue
         params += [Param(f"{name}_base"), Param(f"{name}_row"), Param(f"{name}_batch", count=3)]
         if name in _OPTIONAL:
             params.append(Param(f"{name}_column"))
     if "seen" in names:
         params.append(Param("unseen", "float"))
-    if causal:
+    if causal and "length" not in names:
         params.append(Param("ahead"))
     options = (
         *([("vector", vector)] if kernel == "attention" else []), ("out_vector", out_vector),
         ("causal", causal), ("masked", "mask" in names), ("choosing", "seen" in names),
+        *([("bounded", "length" in names)] if kernel == "attention" else []),
     )
     return epilogue.spec(
         kernel, buffers, params, features, _CONSTANTS[kernel], options, converts=True

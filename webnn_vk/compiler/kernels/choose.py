@@ -8,7 +8,7 @@ from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
-from .cost import estimate
+from .cost import estimate, registers
 from .dispatch import Unsupported
 from .heuristics import device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
@@ -30,8 +30,21 @@ def choose(
         return measured
     if len(candidates) == 1:
         return candidates[0]
-    chosen: Schedule = getattr(rules_for(profile), family)(candidates, problem)
+    needed = [_registers(c, problem, profile) for c in candidates]
+    most = max(device_class(profile).cost.registers, min(needed))
+    fitting = [c for c, count in zip(candidates, needed, strict=True) if count <= most]
+    chosen: Schedule = getattr(rules_for(profile), family)(fitting, problem)
     return chosen
+
+
+def _registers(schedule: Schedule, problem: Any, profile: DeviceProfile) -> int:
+    """The registers that an invocation's values take. Compilers spill what doesn't fit to memory,
+    and some take a minute for it (`bench chips`). A subgroup wider than the narrowest that the
+    device has leaves each invocation so much less."""
+    wide = 1
+    if schedule.kernel == "subgroups" and schedule["lanes"] <= profile.max_subgroup_size:
+        wide = max(1, schedule["lanes"] // profile.min_subgroup_size)
+    return wide * registers(problem, schedule)
 
 
 def ranked(

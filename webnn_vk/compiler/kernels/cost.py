@@ -8,7 +8,7 @@ of them. Its unit is the unit of the parameters: nanoseconds where they were mea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Any
 
@@ -73,6 +73,13 @@ def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float 
     return sum(_time(work, schedule.load, device) for work in describe(problem, schedule))
 
 
+def registers(problem: Any, schedule: Schedule) -> int:
+    """The values that an invocation keeps, in the dispatch that keeps most; 0 where the model
+    doesn't know the kernel."""
+    describe = _DESCRIBE.get(schedule.kernel)
+    return max(work.registers for work in describe(problem, schedule)) if describe else 0
+
+
 def _time(work: Work, load: str, device: CostParameters) -> float:
     one = (
         work.multiply_adds * device.multiply_add
@@ -105,7 +112,7 @@ def _shared_tile(s: Schedule, groups: int, k: int) -> Work:
     loaded = k * (s["LY"] * tm + s["LX"] * tn) / lanes
     return Work(
         groups, lanes, k * tm * tn, loaded, tm * tn, shared=k * (tm + tn) + loaded,
-        barriers=2 * steps, registers=tm * tn + tm + tn,
+        barriers=2 * steps, registers=tm * tn + tm + tn + ceil_divide(s["BK"] * loaded, k),
     )
 
 
@@ -128,13 +135,16 @@ def _matmul_tiled(p: Any, s: Schedule) -> list[Work]:
 
 
 def _matvec(p: Any, s: Schedule) -> list[Work]:
-    """Four rows an invocation; those beside it share their inner dimension."""
+    """TM rows an invocation; those beside it share their inner dimension. Their sums are added up
+    by halves, or at once where there are as many outputs as sums of each."""
+    tm = s["TM"]
     along, beside = (s["LX"], s["LY"]) if p.a_transposed else (s["LY"], s["LX"])
     steps = ceil_divide(p.k, beside)
-    groups = p.batches * ceil_divide(p.m, 4 * along)
-    shared = 4 * log2(beside) if beside > 1 else 0
-    return [Work(groups, along * beside, 4 * steps, 5 * steps, 4, shared=shared,
-                 barriers=shared / 4, registers=9)]
+    groups = p.batches * ceil_divide(p.m, tm * along)
+    rounds = 0.0 if beside == 1 else 1 if beside <= tm else log2(beside)
+    shared = 2 * tm if rounds == 1 else tm * (1 + 3 * rounds)
+    return [Work(groups, along * beside, tm * steps, (tm + 1) * steps, tm,
+                 shared=shared if rounds else 0, barriers=rounds, registers=2 * tm + 1)]
 
 
 # -- convolutions ---------------------------------------------------------------------------------
@@ -171,13 +181,15 @@ def _conv_wide(g: Any, s: Schedule) -> list[Work]:
     vectors = _by_fours(g)
     return [Work(
         groups, s["LX"], k * tc * tp, k * (tc + tp * vectors), tc * tp,
-        0 if vectors else k * tp, registers=tc * tp + tc + tp,
+        # The filter is the same for all invocations of a workgroup: it takes scalar registers.
+        0 if vectors else k * tp, registers=tc * tp + tp,
     )]
 
 
 def _conv_tiled(g: Any, s: Schedule) -> list[Work]:
     extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
-    return [_shared_tile(s, g.G * _tiles(s, *extents), _taps(g))]
+    work = _shared_tile(s, g.G * _tiles(s, *extents), _taps(g))
+    return [replace(work, registers=work.registers + 2)]  # the positions of a tap and of a pixel
 
 
 def _conv_depthwise(g: Any, s: Schedule) -> list[Work]:
@@ -240,7 +252,21 @@ def _attention(p: Any, s: Schedule) -> list[Work]:
     each = 4 * steps * (p.depth + p.width)
     return [Work(
         groups, lanes * high, tall * each, each + tall * p.depth, tall * p.width / lanes,
-        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4),
+        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4) + 9,
+    )]
+
+
+def _attention_tiled(p: Any, s: Schedule) -> list[Work]:
+    """The same, with tiles of queries, keys and values in shared memory."""
+    tall, lanes = s["TM"], s["LX"] * s["LY"]
+    groups = p.batches * ceil_divide(p.rows, s["LY"] * tall)
+    steps = ceil_divide(p.keys, 4 * s["LX"])
+    each = 4 * steps * (p.depth + p.width)
+    loaded = p.keys * (p.depth + p.width) / lanes
+    return [Work(
+        groups, lanes, tall * each, loaded + tall * p.depth / s["LX"], tall * p.width / s["LX"],
+        shared=(1 + tall / 4) * each + loaded, barriers=2 * steps * ceil_divide(p.depth, s["DC"]),
+        registers=tall * (4 * s["TE"] + 4) + 4 + tall + 4 * ceil_divide(s["VC"], s["LX"]),
     )]
 
 
@@ -294,6 +320,7 @@ _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Work]]] = {
     "winograd": _winograd,
     "winograd_tiled": _winograd_tiled,
     "attention": _attention,
+    "attention_tiled": _attention_tiled,
     "group": _rows,
     "invocation": _rows,
     "subgroups": _subgroups,

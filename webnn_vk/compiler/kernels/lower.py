@@ -16,17 +16,21 @@ from ..ops.lowering import View
 from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
+from .donation import reads_as_it_writes, update_in_place
 from .fusion import fuse
 from .in_place import lie_in_place
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
-from .plan import KernelTarget, Plan, packed, plan
+from .plan import KernelTarget, Plan, plan
 
 
 def _target(compilation: Compilation) -> KernelTarget:
     profile = compilation.profile
     assert profile is not None, "the CPU device has no kernels"
-    return KernelTarget(profile, compilation.tuned, compilation.available, compilation.refused)
+    return KernelTarget(
+        profile, compilation.tuned, compilation.available, compilation.refused,
+        packs=PACK.name not in compilation.skip,
+    )
 
 
 def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
@@ -37,25 +41,18 @@ def _absorb(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     return absorb(graph, _target(compilation).profile.max_storage_buffer_range)
 
 
-def _pack(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    target = _target(compilation)
-    return replace(graph, nodes=tuple(
-        packed(node, target)
-        if isinstance(node, KernelNode) and graph.unfused.isdisjoint(node.sources) else node
-        for node in graph.nodes
-    ))
-
-
 def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     return lie_in_place(graph, _target(compilation).profile)
 
 
 FUSE = Pass("fuse", _fuse)
 ABSORB = Pass("absorb", _absorb)
-PACK = Pass("pack", _pack)
 IN_PLACE = Pass("in_place", _in_place)
+DONATE = Pass("donate", lambda graph, compilation: update_in_place(graph, compilation.donated))
+#: No pass over the graph: the planner packs weights for the schedule that it chooses.
+PACK = Pass("pack", lambda graph, compilation: graph)
 #: From placed nodes to kernels.
-KERNEL_PASSES = (FUSE, ABSORB, PACK, IN_PLACE)
+KERNEL_PASSES = (FUSE, ABSORB, IN_PLACE, DONATE)
 
 
 @dataclass
@@ -77,10 +74,8 @@ def lower_graph(graph: Graph, compilation: Compilation) -> LoweredGraph:
 
 
 def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
-    """The kernels of a graph of placed nodes, before their constants are packed: any schedule can
-    still be chosen for each."""
-    unpacked = replace(compilation, skip=compilation.skip | {PACK.name})
-    kernel_graph, _ = _planned(graph, unpacked)
+    """The kernels of a graph of placed nodes."""
+    kernel_graph, _ = _planned(graph, compilation)
     return [node for node in kernel_graph.nodes if isinstance(node, KernelNode)]
 
 
@@ -161,13 +156,17 @@ def _lowered(graph: KernelGraph, attempt: _Attempt, compilation: Compilation) ->
             dispatches = attempt.plans[node].dispatches
             # A movement whose elements are all in place is no work.
             if dispatches:
-                works.append(DeviceWork(node.titles, dispatches, _reason(node, attempt.refused)))
+                works.append(DeviceWork(
+                    node.titles, dispatches, _reason(node, attempt.refused),
+                    reads_as_it_writes(node),
+                ))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
         else:
             works.append(Alias(node.output, node.inputs[0]))
     return LoweredGraph(
-        graph.inputs, graph.outputs, tuple(works), compilation.notes.of("fold")
+        graph.inputs, graph.outputs, tuple(works), compilation.notes.of("fold"),
+        compilation.donated,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir import Node, Value
 from .dispatch import Dispatch
@@ -18,6 +18,8 @@ class DeviceWork:
     titles: tuple[str, ...]
     dispatches: tuple[Dispatch, ...]
     reason: str = ""
+    #: Each element that is written is read by the same invocation only, before.
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,5 @@ class LoweredGraph:
     outputs: Mapping[str, Value]
     works: tuple[DeviceWork | HostWork | Alias, ...]
     folded: tuple[str, ...] = ()
+    #: Inputs whose memory an output takes over: input → output.
+    donated: Mapping[str, str] = field(default_factory=dict)

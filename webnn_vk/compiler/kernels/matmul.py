@@ -98,10 +98,9 @@ class Matmul(Family):
         if p.panel:
             return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
         if p.n == 1 and (p.ldb == 1 or p.b_transposed):
-            small = (8, 1) if p.a_transposed else (1, 8)
             return [
-                Schedule("matvec", (("LX", x), ("LY", y)), load)
-                for load in _loads(p, profile) for x, y in (small, (32, 4))
+                Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
+                for load in _loads(p, profile) for x, y, tm in _shares(p)
             ]
         return self._tilings(p, profile)
 
@@ -201,6 +200,17 @@ def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
     """How the device can read a and b, the plainest way first."""
     texels = p.data_type == "float32" and has_texels(profile)
     return ("storage", "texel") if texels else ("storage",)
+
+
+def _shares(p: Product) -> tuple[tuple[int, int, int], ...]:
+    """Workgroups of a matrix times a vector, and an invocation's outputs. Eight invocations beside
+    each other read neighbours in memory: of eight long rows whose distance is a power of two, each
+    would drive the others out of the cache."""
+    if p.a_transposed:
+        return (8, 1, 4), (32, 4, 4)
+    if p.k < 32:
+        return (1, 8, 4), (32, 4, 4)
+    return (8, 1, 4), (8, 1, 16), (32, 4, 4)
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:

@@ -1,9 +1,9 @@
 """The planner: how a device computes a kernel node.
 
 ``plan`` is a pure function of the node and the target. It takes the best candidate that is legal
-and whose modules can be had (``choose``), and makes its dispatches. A module that the
-GLSL compiler or the driver refuses is added to the target's ``refused``; then the graph is planned
-again.
+and whose modules can be had (``choose``), packs constant weights for it, and makes its dispatches.
+A module that the GLSL compiler or the driver refuses is added to the target's ``refused``; then the
+graph is planned again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import coopmat, coopmat2
-from .choose import choose, ranked
+from .choose import ranked
 from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
 from .families import family_of, solver_of
 from .node import KernelNode
 from .packing import is_weight
 from .schedule import Schedule, Tuned
 
-#: How many schedules are tried where modules are refused.
-MOST_SCHEDULES = 4
+#: How many schedules are tried where modules are refused or can't be had.
+MOST_SCHEDULES = 6
 #: Kernels without which a node is planned where their modules can't be had: a compiler that doesn't
 #: know cooperative matrices compiles the others. Where another module can't be had, the nodes that
 #: are fused in it are planned one by one.
@@ -38,12 +38,14 @@ class KernelTarget:
 
     available: whether a module is in the shader archive or the cache, or can be compiled.
     refused: modules that the GLSL compiler refuses and pipelines that the driver refuses, and why.
+    packs: whether constant weights are packed.
     """
 
     profile: DeviceProfile
     tuned: Tuned = field(default_factory=dict)
     available: Callable[[KernelSpec], bool] = lambda spec: True
     refused: Refused = field(default_factory=dict)
+    packs: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,39 +59,56 @@ class Plan:
 
 
 def plan(node: KernelNode, target: KernelTarget) -> Plan:
-    """How the target computes a node: by the best candidate whose modules can be had. Unsupported
-    where there is none or where the best exceeds the device's limits, with the reason;
-    KernelRefused where the compiler or the driver refused the schedules that were tried."""
+    """How the target computes a node: by the best candidate whose modules can be had, its constant
+    weights packed for it if possible. Unsupported where there is none or where the best exceeds the
+    device's limits, with the reason; KernelRefused where the compiler or the driver refused those
+    that were tried."""
     solver, problem = solver_of(node)
     profile = target.profile
     candidates = solver.candidates(problem, profile)
     order = ranked(solver.name, candidates, problem, profile, target.tuned)
-    refusals: list[str] = []
-    missing: str | None = None
-    chosen: Schedule | None = None
-    while len(refusals) < MOST_SCHEDULES and (schedule := next(order, None)) is not None:
-        try:
-            dispatches = solver.lowered(node, problem, schedule, profile)
-        except Unsupported:
-            if chosen is None:
-                raise
-            continue
-        chosen = schedule
-        needed = (*dispatches, *packing_of(dispatches, profile))
-        refusal = next(filter(None, (d.refusal(target.refused) for d in needed)), None)
-        if refusal is not None:
-            refusals.append(refusal)
-            continue
-        missing = next((d.kernel for d in needed if not target.available(d.spec)), None)
-        if missing is None:
-            return Plan(schedule, tuple(dispatches), next(iter(refusals), ""))
-        if schedule.kernel not in _MATRICES:
+    failures: list[Unsupported] = []
+    for _ in range(MOST_SCHEDULES):
+        if (schedule := next(order, None)) is None:
             break
-        candidates = [c for c in candidates if c.kernel != schedule.kernel]
-        order = ranked(solver.name, candidates, problem, profile, target.tuned)
-    if refusals:
-        raise KernelRefused(refusals[0])
-    raise Unsupported(f"no shader for {missing} in the pack and no GLSL compiler")
+        for form in forms(node, schedule, target):
+            try:
+                return Plan(schedule, dispatches_by(form, schedule, target), _refusal(failures))
+            except Unsupported as error:
+                failures.append(error)
+        if isinstance(failures[-1], _Missing) and schedule.kernel in _MATRICES:
+            candidates = [c for c in candidates if c.kernel != schedule.kernel]
+            order = ranked(solver.name, candidates, problem, profile, target.tuned)
+        elif isinstance(failures[-1], _Missing) or all(type(e) is Unsupported for e in failures):
+            break
+    if refusal := _refusal(failures):
+        raise KernelRefused(refusal)
+    raise failures[-1]
+
+
+def _refusal(failures: Iterable[Unsupported]) -> str:
+    """What the compiler or the driver said first, if it refused something."""
+    return next((str(e) for e in failures if isinstance(e, KernelRefused)), "")
+
+
+class _Missing(Unsupported):
+    """A module can't be had."""
+
+
+def dispatches_by(
+    node: KernelNode, schedule: Schedule, target: KernelTarget
+) -> tuple[Dispatch, ...]:
+    """The dispatches of a node by a schedule. KernelRefused if the compiler or the driver refused
+    one of them or one that packs constants for them; Unsupported if one can't be had or exceeds the
+    device's limits."""
+    solver, problem = solver_of(node)
+    dispatches = solver.lowered(node, problem, schedule, target.profile)
+    for dispatch in (*dispatches, *packing_of(dispatches, target.profile)):
+        if (refusal := dispatch.refusal(target.refused)) is not None:
+            raise KernelRefused(refusal)
+        if not target.available(dispatch.spec):
+            raise _Missing(f"no shader for {dispatch.kernel} in the pack and no GLSL compiler")
+    return tuple(dispatches)
 
 
 def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec]:
@@ -106,16 +125,17 @@ def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec
             yield from (d.spec for d in (*dispatches, *packing_of(dispatches, profile)))
 
 
-def packed(node: KernelNode, target: KernelTarget) -> KernelNode:
-    """The node with its constant weights packed as the schedule that is chosen for it reads them
-    best; the node as it is where packing gains nothing."""
-    family = family_of(node)
-    if not family.weights or not is_weight(node.operands[family.weights]):
-        return node
-    solver, problem = solver_of(node)
-    candidates = solver.candidates(problem, target.profile)
-    schedule = choose(solver.name, candidates, problem, target.profile, target.tuned)
-    return family.pack(node, problem, schedule, target.profile)
+def forms(node: KernelNode, schedule: Schedule, target: KernelTarget) -> Iterator[KernelNode]:
+    """The node with its constant weights packed as the schedule reads them best, where that gains
+    something and the schedule can compute it; and the node as it is."""
+    family, profile = family_of(node), target.profile
+    if target.packs and family.weights and is_weight(node.operands[family.weights]):
+        packed = family.pack(node, family.problem(node), schedule, profile)
+        if packed is not node:
+            solver, problem = solver_of(packed)
+            if schedule in solver.candidates(problem, profile):
+                yield packed
+    yield node
 
 
 def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:

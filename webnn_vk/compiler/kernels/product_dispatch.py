@@ -25,7 +25,7 @@ _BLOCKS = (Param("block_bits"),)
 _CONSTANTS = {
     "matmul": (Constant("TM"), Constant("TN")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
-    "matvec": (),
+    "matvec": (Constant("TM"),),
 }
 
 
@@ -63,7 +63,7 @@ def tile_bytes(
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
-        return 4 * schedule["LX" if p.a_transposed else "LY"], 1
+        return schedule["TM"] * schedule["LX" if p.a_transposed else "LY"], 1
     if schedule.kernel in (coopmat.KERNEL, coopmat2.KERNEL):
         return schedule["BM"], schedule["BN"]
     return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]

@@ -1,8 +1,12 @@
 """scatter_elements and scatter_nd, deterministic: of several updates of one place the last wins.
 
-Three steps: zero one word per place; every update claims its place with an atomic maximum; every
-element of the output is then written exactly once, from the update that holds its place or from
-the input. So no two invocations ever write one element, and nothing copies the input first.
+Into a donated input (``donation``) the updates are written in place, and nothing else: each
+invocation first looks whether a later update has the same place.
+
+Otherwise there are three steps: zero one word per place; every update claims its place with an
+atomic maximum; every element of the output is then written exactly once, from the update that holds
+its place or from the input. So no two invocations ever write one element, and nothing copies the
+input first.
 """
 
 from __future__ import annotations
@@ -21,6 +25,9 @@ from .gather import place_numbers, place_params
 from .node import KernelNode
 from .parts import bind_range, ranges
 from .schedule import Schedule
+
+#: Updates that are compared with each other when they are written in place.
+_MOST_IN_PLACE = 4096
 
 
 def clear_spec() -> KernelSpec:
@@ -60,6 +67,20 @@ def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
     )
 
 
+def update_spec(width: int, form: str, index_type: str, features: frozenset[str]) -> KernelSpec:
+    """The kernel that writes updates, in elements ``width`` bytes wide, in place."""
+    return KernelSpec(
+        "scatter_update.comp.j2",
+        (
+            Buffer("indices", "uint32"), raw_copy.buffer("updates", width),
+            raw_copy.buffer("dst", width, "w"),
+        ),
+        (*map(Param, ("count", "extent", "updates", "run")), *place_params(form)),
+        options=(("form", form), ("index_type", index_type)),
+        features=raw_copy.storage_features(width, features),
+    )
+
+
 @dataclass(frozen=True)
 class Scattering:
     """``count`` elements of ``width`` bytes, of which each place has ``run``."""
@@ -75,7 +96,7 @@ class ScatterFamily(Family):
     """See the module's docstring."""
 
     name = "scatter"
-    templates = ("scatter_claim", "scatter_clear", "scatter_select")
+    templates = ("scatter_claim", "scatter_clear", "scatter_select", "scatter_update")
 
     def problem(self, node: KernelNode) -> Scattering:
         form, target = node.lowering.form, node.output
@@ -96,6 +117,8 @@ class ScatterFamily(Family):
     ) -> list[Dispatch]:
         """Clear, claim and select; again for each range of the output above the binding limit."""
         p = problem
+        if node.in_place and (update := _update(node, p, profile)) is not None:
+            return [update]
         # Ranges are bounded so that the words of their places, cut ones included, fit a binding
         # too.
         per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
@@ -108,6 +131,26 @@ class ScatterFamily(Family):
             dispatches += _claims(node, p.form, slots, place, profile)
             dispatches += _selects(node, p.width, p.run, slots, out, profile)
         return dispatches
+
+
+def _update(node: KernelNode, p: Scattering, profile: DeviceProfile) -> Dispatch | None:
+    """The updates written in place; None if they are too many to be compared with each other, or
+    if a tensor exceeds a binding."""
+    indices, updates = (node.operands[name].value for name in ("indices", "updates"))
+    numbers = place_numbers(node, p.form, raw_copy.item_size(updates))
+    count = updates.descriptor.size * raw_copy.item_size(updates) // p.width
+    if count // p.run > _MOST_IN_PLACE:
+        return None
+    bound = (indices, updates, node.output.value)
+    if any(v.descriptor.byte_length > profile.max_storage_buffer_range for v in bound):
+        return None
+    return raw_copy.by_element(
+        update_spec(p.width, p.form, p.index_type, profile.features), tuple(map(Binding, bound)),
+        {**numbers, "count": count, "extent": p.run, "updates": count // p.run},
+        workgroup(profile), profile, kernel="scatter",
+        variant=f"update {p.form} {p.index_type} {8 * p.width} bit",
+        bytes=2 * count * p.width + indices.descriptor.byte_length,
+    )
 
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:

@@ -22,6 +22,7 @@ MAX_ATTENTION_RANK = 5
     value=Like("query"),
     mask=Like("query", (0, MAX_ATTENTION_RANK)),
     seen=Limits(("uint8",), (0, MAX_ATTENTION_RANK)),
+    length=Limits(("uint32",), (0, 1)),
     output=Like("query"),
 )
 def attention(
@@ -32,6 +33,7 @@ def attention(
     *,
     mask: Operand = None,
     seen: Operand = None,
+    length: Operand = None,
     scale: Double = 1.0,
     unseen: Number = -math.inf,
     causal: Bool = False,
@@ -42,6 +44,9 @@ def attention(
     dimensions broadcast, ``mask`` and ``seen`` to the scores [.., S, T]. With ``causal`` query s
     ignores keys beyond s + T − S (but if a value there is not finite, the result may not be
     finite).
+
+    ``length``, one number, is how many keys and values are valid; the others are not read. With
+    ``causal`` query s then ignores keys beyond s + max(length − S, 0).
     """
     check.same_type(query=query, key=key, value=value, mask=mask)
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2])
@@ -55,6 +60,7 @@ def attention(
     assert batch is not None
     check.broadcasts_to("mask", mask, (*batch, rows, keys))
     check.broadcasts_to("seen", seen, (*batch, rows, keys))
+    check.that(length is None or length.size == 1, f"length is {length}; one number is expected")
     check.that(
         not causal or rows <= keys, f"{rows} causal queries of {keys} keys: some would see nothing"
     )
@@ -69,6 +75,7 @@ def _(
     value: np.ndarray,
     mask: np.ndarray | None,
     seen: np.ndarray | None,
+    length: np.ndarray | None,
     scale: float,
     unseen: float,
     causal: bool,
@@ -80,8 +87,17 @@ def _(
         scores = scores + mask
     if seen is not None:
         scores = np.where(seen != 0, scores, unseen)
+    rows, keys = scores.shape[-2:]
+    ahead = keys - rows
+    if length is not None:
+        valid = min(int(length.reshape(())), keys)
+        ahead = max(valid - rows, 0)
+        # Elements beyond the valid ones may be NaN.
+        scores, value = scores[..., :valid], value[..., :valid, :]
+        if valid == 0:
+            return np.full(out.shape, math.nan)
     if causal:
-        scores = np.where(_triangle(*scores.shape[-2:]), scores, -math.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], ahead, dtype=bool), scores, -math.inf)
     weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     weights /= np.sum(weights, axis=-1, keepdims=True)
     return np.matmul(weights, value.astype(np.float64))
@@ -103,10 +119,28 @@ def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
         scores = emit.add(scores, mask)
     if seen is not None:
         scores = emit.where(seen, scores, emit.constant(arguments["unseen"], kind))
-    if arguments["causal"]:
+    if operands["length"] is not None:
+        scores, value = _shortened(emit, scores, value, operands["length"], arguments["causal"])
+    elif arguments["causal"]:
         triangle = emit.constant(_triangle(*scores.shape[-2:]), "uint8")
         scores = emit.where(triangle, scores, emit.constant(-math.inf, kind))
     return emit.matmul(emit.softmax(scores, len(scores.shape) - 1), value)
+
+
+def _shortened(emit: Any, scores: Any, value: Any, length: Any, causal: bool) -> Any:
+    """The scores with −∞ for keys that are not valid or not seen, and the values with 0 for them.
+    """
+    rows, keys = scores.shape[-2:]
+    columns = emit.constant(np.arange(keys), "uint32")
+    valid = emit.lesser(columns, emit.reshape(length, (1,)))
+    zero = emit.constant(0, value.data_type)
+    value = emit.where(emit.reshape(valid, (keys, 1)), value, zero)
+    if causal:
+        count = emit.constant(rows, "uint32")
+        ahead = emit.sub(emit.max(emit.reshape(length, (1,)), count), count)
+        last = emit.add(emit.constant(np.arange(rows).reshape(rows, 1), "uint32"), ahead)
+        valid = emit.logical_and(valid, emit.lesser_or_equal(columns, last))
+    return emit.where(valid, scores, emit.constant(-math.inf, scores.data_type)), value
 
 
 attention.lowers_to(Attention(_decompose))

@@ -120,6 +120,16 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """The recurrent part of an "lstm" or a "gru", all steps (`ops/recurrence.py`). ``decompose``,
+    as in `Decompose`, unrolls the steps, for devices whose limits forbid the kernel."""
+
+    cell: str
+    decompose: Callable[..., Any]
+    family: ClassVar[str] = "recurrence"
+
+
+@dataclass(frozen=True)
 class Convolution:
     """A convolution of two spatial dimensions; ``transposed`` as conv_transpose2d."""
 
@@ -188,6 +198,6 @@ class Scatter:
 #: Lowerings computed by a kernel family; ``family`` is its name.
 Kernel = (
     Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
-    | Gather | Scatter | Attention | IntegerProduct
+    | Gather | Scatter | Attention | IntegerProduct | Recurrence
 )
 Lowering = Kernel | View | Decompose

@@ -1,7 +1,7 @@
 """Recurrent networks: gru, gru_cell, lstm and lstm_cell.
 
-On a device they are decomposed (see ``recurrent_decomposition``); the references here follow the
-equations step by step.
+On a device they are decomposed into a product for the inputs of all steps and a recurrence (see
+``recurrent_decomposition``, ``recurrence``); the references follow the equations step by step.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
-from .arguments import U32, Bool, Enum, Operand, SequenceOf
+from .arguments import U32, Bool, Operand
 from .record import Check, Inferred, Like, Limits, Operator, operator
+from .recurrence import (
+    Activations,
+    Direction,
+    GruLayout,
+    LstmLayout,
+    all_steps,
+    gru_step,
+    lstm_step,
+)
 from .recurrent_decomposition import GruSteps, LstmSteps, one_step, sequence
-
-Activations = SequenceOf(Enum("relu", "sigmoid", "tanh"))
-Direction = Enum("forward", "backward", "both")
-GruLayout = Enum("zrn", "rzn")
-LstmLayout = Enum("iofg", "ifgo")
 
 
 def _rows(rank: int, *names: str) -> dict[str, Like]:
@@ -230,19 +234,13 @@ def lstm_cell(
 
 # -- lowerings
 
-gru.lowers_to(sequence(GruSteps, "initial_hidden_state"))
+gru.lowers_to(sequence("gru", 3))
 gru_cell.lowers_to(one_step(GruSteps, "hidden_state"))
-lstm.lowers_to(sequence(LstmSteps, "initial_hidden_state", "initial_cell_state"))
+lstm.lowers_to(sequence("lstm", 4))
 lstm_cell.lowers_to(one_step(LstmSteps, "hidden_state", "cell_state"))
 
 
 # -- references: the equations, step by step
-
-_ACTIVATE = {
-    "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "tanh": np.tanh,
-}
 
 
 def _biases(gates: int, size: int, *biases: np.ndarray | None) -> list[np.ndarray]:
@@ -255,23 +253,11 @@ def _(
     out, input, weight, recurrent_weight, hidden_state, hidden_size, bias, recurrent_bias,
     reset_after, layout, activations,
 ):
-    gate_function, new_function = (_ACTIVATE[a] for a in activations)
     bias, recurrent_bias = _biases(3, hidden_size, bias, recurrent_bias)
-    part = {g: slice(i * hidden_size, (i + 1) * hidden_size) for i, g in enumerate(layout)}
-
-    def of_input(gate: str) -> np.ndarray:
-        return input @ weight[part[gate]].T + bias[part[gate]]
-
-    def of_state(gate: str, state: np.ndarray) -> np.ndarray:
-        return state @ recurrent_weight[part[gate]].T + recurrent_bias[part[gate]]
-
-    z = gate_function(of_input("z") + of_state("z", hidden_state))
-    r = gate_function(of_input("r") + of_state("r", hidden_state))
-    if reset_after:
-        n = new_function(of_input("n") + r * of_state("n", hidden_state))
-    else:
-        n = new_function(of_input("n") + of_state("n", r * hidden_state))
-    return [z * hidden_state + (1 - z) * n]
+    return gru_step(
+        input @ weight.T + bias, hidden_state, recurrent_weight.T, recurrent_bias, reset_after,
+        layout, activations,
+    )
 
 
 @lstm_cell.reference
@@ -279,16 +265,9 @@ def _(
     out, input, weight, recurrent_weight, hidden_state, cell_state, hidden_size, bias,
     recurrent_bias, peephole_weight, layout, activations,
 ):
-    gate_function, cell_function, output_function = (_ACTIVATE[a] for a in activations)
     bias, recurrent_bias = _biases(4, hidden_size, bias, recurrent_bias)
     sums = input @ weight.T + bias + (hidden_state @ recurrent_weight.T + recurrent_bias)
-    gates = dict(zip(layout, np.split(sums, 4, axis=1), strict=True))
-    if peephole_weight is not None:
-        for gate, of_cell in zip("iof", np.split(peephole_weight, 3), strict=True):
-            gates[gate] = gates[gate] + cell_state * of_cell
-    i, o, f = (gate_function(gates[gate]) for gate in "iof")
-    cell = f * cell_state + i * cell_function(gates["g"])
-    return [o * output_function(cell), cell]
+    return lstm_step(sums, cell_state, peephole_weight, layout, activations)
 
 
 def _sequence_of(cell: Operator, *states: str) -> Callable[..., list[np.ndarray]]:
@@ -299,27 +278,21 @@ def _sequence_of(cell: Operator, *states: str) -> Callable[..., list[np.ndarray]
         out: Any, input: np.ndarray, steps: int, hidden_size: int, direction: str,
         return_sequence: bool, **given: Any,
     ) -> list[np.ndarray]:
-        directions = 2 if direction == "both" else 1
-        shape = (directions, input.shape[1], hidden_size)
-        initial = {name: given.pop(f"initial_{name}") for name in states}
-        finals = {
-            name: np.zeros(shape, np.float32) if s is None else s.copy()
-            for name, s in initial.items()
-        }
+        initial = [given.pop(f"initial_{name}") for name in states]
         weights = {p.name: given.pop(p.name) for p in cell.operands if p.name in given}
-        sequence = np.empty((steps, *shape), np.float32)
-        for index in range(directions):
+
+        def step(index: int, now: np.ndarray, *before: np.ndarray) -> list[np.ndarray]:
             own = {name: None if w is None else w[index] for name, w in weights.items()}
-            backward = index == 1 or direction == "backward"
-            for step in reversed(range(steps)) if backward else range(steps):
-                now = cell.compute(
-                    None, input=input[step], hidden_size=hidden_size, **own, **given,
-                    **{name: state[index] for name, state in finals.items()},
-                )
-                for state, value in zip(finals.values(), now, strict=True):
-                    state[index] = value
-                sequence[step, index] = now[0]
-        return [*finals.values(), sequence] if return_sequence else [*finals.values()]
+            return cell.compute(
+                None, input=now, hidden_size=hidden_size, **own, **given,
+                **dict(zip(states, before, strict=True)),
+            )
+
+        directions = 2 if direction == "both" else 1
+        inputs = np.broadcast_to(
+            input[:, :, np.newaxis], (*input.shape[:2], directions, input.shape[2])
+        )
+        return all_steps(step, inputs, initial, hidden_size, direction, return_sequence)
 
     return compute
 

@@ -1,12 +1,14 @@
 """Decomposition of recurrent networks (gru, gru_cell, lstm and lstm_cell) into other operators.
 
-One product projects the inputs of all steps, then each step is one product with the recurrent
-weights and a few element-wise operators. float16 networks are computed in float32 and rounded once
-at the end, as the references do.
+One product projects the inputs of all steps. The steps are a recurrence (`recurrence.py`), which
+has a kernel. Where a device can't run it, each step is one product with the recurrent weights and a
+few element-wise operators, as are gru_cell and lstm_cell. float16 networks are computed in float32
+and rounded once at the end, as the references do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ class Steps:
         self.bias = operands["bias"]
         self.recurrent_bias = operands["recurrent_bias"]
         self.activations = arguments["activations"]
+        #: Makes the units of a state 0 that do not count.
+        self.kept: Callable[[Any], Any] = lambda state: state
 
     def activate(self, index: int, x: Any) -> Any:
         return getattr(self.emit, self.activations[index])(x)
@@ -81,7 +85,7 @@ class GruSteps(Steps):
         if self.reset_after:
             new = emit.add(new, emit.mul(reset, new_product))
         else:
-            new = self.product(emit.mul(reset, hidden), self.new_weight, new)
+            new = self.product(self.kept(emit.mul(reset, hidden)), self.new_weight, new)
         new = self.activate(1, new)
         complement = emit.sub(self.one, update)
         return [emit.add(emit.mul(update, hidden), emit.mul(new, complement))]
@@ -134,9 +138,82 @@ def one_step(kind: type[Steps], *states: str) -> Decompose:
     return Decompose(expand)
 
 
-def sequence(kind: type[Steps], *states: str) -> Decompose:
+#: Units of a recurrence are computed in vectors of so many.
+_VECTOR = 4
+
+
+def sequence(cell: str, gates: int) -> Decompose:
+    """One product with the inputs of all steps, for all directions, and a recurrence."""
+
     @_in_float32
     def expand(emit: Any, operands: dict[str, Any], arguments: dict[str, Any]) -> tuple:
+        steps, batch, inputs = operands["input"].shape
+        size, directions = arguments["hidden_size"], operands["weight"].shape[0]
+        wide = size + -size % _VECTOR
+        width = gates * wide
+
+        def units(name: str, rows: int, *shape: int) -> Any:
+            """An operand [directions, rows · size, …] in this shape, its units made up to whole
+            vectors."""
+            value = operands.get(name)
+            if value is None:
+                return None
+            if wide > size:
+                trailing = value.descriptor.size // (directions * rows * size)
+                value = emit.reshape(value, [directions, rows, size, trailing])
+                value = emit.pad(value, [0] * 4, [0, 0, wide - size, 0])
+            return emit.reshape(value, shape) if value.shape != shape else value
+
+        weight = units("weight", gates, directions * width, inputs)
+        bias, of_state = (
+            units(name, gates, directions, width) for name in ("bias", "recurrent_bias")
+        )
+        given = {}
+        if arguments.get("reset_after"):
+            # The recurrent bias of the new gate is inside the reset.
+            given["recurrent_bias"] = of_state
+        elif bias is None or of_state is None:
+            bias = of_state if bias is None else bias
+        else:
+            bias = emit.add(bias, of_state)
+        if "peephole_weight" in operands:
+            given["peephole_weight"] = units("peephole_weight", 3, directions, 3 * wide)
+        for name in ("initial_hidden_state", "initial_cell_state"):
+            if name in operands:
+                given[name] = units(name, batch, directions, batch, wide)
+        recurrent = units("recurrent_weight", gates, directions, width, size)
+        if wide > size:
+            recurrent = emit.pad(recurrent, [0] * 3, [0, 0, wide - size])
+        projected = emit.gemm(
+            emit.reshape(operands["input"], [steps * batch, inputs]), weight,
+            c=bias and emit.reshape(bias, [directions * width]), b_transpose=True,
+        )
+        results = getattr(emit, f"{cell}_recurrence")(
+            emit.reshape(projected, [steps, batch, directions, width]),
+            emit.transpose(recurrent, permutation=[0, 2, 1]), units=size, **given,
+            **{name: value for name, value in arguments.items()
+               if name not in ("steps", "hidden_size")},
+        )
+        results = results if isinstance(results, list) else [results]
+        if wide > size:
+            results = [
+                emit.slice(value, [0] * len(value.shape), [*value.shape[:-1], size])
+                for value in results
+            ]
+        return tuple(results)
+
+    return Decompose(expand)
+
+
+# -- recurrences
+
+
+def unrolled(kind: type[Steps], *states: str) -> Callable[..., tuple]:
+    """The decomposition of a recurrence: every step by operators of the specification."""
+
+    def expand(
+        emit: Any, operands: dict[str, Any], arguments: dict[str, Any], outputs: Any
+    ) -> tuple:
         direction = arguments["direction"]
         finals, sequences = [], []
         for index in range(2 if direction == "both" else 1):
@@ -149,7 +226,7 @@ def sequence(kind: type[Steps], *states: str) -> Decompose:
             results.append(_concat(emit, sequences, 1))
         return tuple(results)
 
-    return Decompose(expand)
+    return expand
 
 
 def _run(
@@ -158,8 +235,9 @@ def _run(
 ) -> tuple[list[Any], Any]:
     """One direction: its final states [1, batch, size] and all its hidden states
     [steps, 1, batch, size] (None unless wanted)."""
-    steps, batch, inputs = operands["input"].shape
-    size = arguments["hidden_size"]
+    projected = operands["projected"]
+    steps, batch, directions, width = projected.shape
+    size = width // kind.gates
 
     def part(value: Any) -> Any:
         """The direction's part of an operand [directions, …]."""
@@ -170,24 +248,33 @@ def _run(
             value = emit.slice(value, [index, *[0] * len(shape)], [1, *shape])
         return emit.reshape(value, shape)
 
+    names = ("weight", "bias", "recurrent_bias", "peephole_weight")
     cell = kind(
         emit,
-        {name: part(v) for name, v in operands.items() if name != "input" and name not in states},
-        arguments,
+        {name: part(operands.get(name)) for name in names} | {
+            "recurrent_weight": emit.transpose(part(operands["recurrent_weight"]))
+        },
+        arguments | {"hidden_size": size},
     )
+    units = arguments["units"]
+
+    def kept(value: Any) -> Any:
+        """A state in which the units that do not count are 0."""
+        if units == size:
+            return value
+        return emit.pad(emit.slice(value, [0, 0], [batch, units]), [0, 0], [0, size - units])
+
+    cell.kept = kept
     state = [
         emit.constant(np.zeros((batch, size), np.float32))
         if operands[name] is None
-        else part(operands[name])
+        else kept(part(operands[name]))
         for name in states
     ]
-    flat = emit.reshape(operands["input"], [steps * batch, inputs])
-    projected = cell.project(flat)
-    width = cell.gates * size
     hidden_states = []
     for step in reversed(range(steps)) if backward else range(steps):
-        now = emit.slice(projected, [step * batch, 0], [batch, width]) if steps > 1 else projected
-        state = cell.step(now, state)
+        now = emit.slice(projected, [step, 0, index, 0], [1, batch, 1, width])
+        state = [kept(s) for s in cell.step(emit.reshape(now, [batch, width]), state)]
         hidden_states.append(state[0])
     finals = [emit.reshape(s, [1, batch, size]) for s in state]
     if not arguments["return_sequence"]:

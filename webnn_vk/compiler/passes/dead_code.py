@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import attrgetter
+
+from webnn_vk.support.topological import needed_nodes
+
 from ..ir import Graph
 from .pipeline import Pass
 
 
 def remove_dead_code(graph: Graph) -> Graph:
     """The graph without nodes whose results are never used. All inputs stay."""
-    live = set(graph.outputs.values())
-    kept = []
-    for node in reversed(graph.nodes):
-        if not live.isdisjoint(node.outputs):
-            live.update(node.inputs)
-            kept.append(node)
-    if len(kept) == len(graph.nodes):
-        return graph
-    return Graph(graph.inputs, graph.outputs, tuple(reversed(kept)))
+    kept, _ = needed_nodes(
+        graph.nodes, graph.outputs.values(), attrgetter("inputs"), attrgetter("outputs")
+    )
+    return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=kept)
 
 
 # Required, since later passes assume that every node is needed.

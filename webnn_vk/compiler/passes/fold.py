@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from webnn_vk.support.mmap_array import drop_pages
+
 from ..ir import Graph, Node, Value
 from ..types.data_types import MLOperandDescriptor
 from .pipeline import Compilation, Pass
@@ -56,7 +58,11 @@ def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: o
     """A constant computed from other constants. It has a key if all ``sources`` have one;
     ``computation`` says how it was computed, so that different results have different keys."""
     data.setflags(write=False)
-    keys = [source.key for source in sources]
+    keys = []
+    for source in sources:
+        keys.append(source.key)
+        if source.data is not None:
+            drop_pages(source.data)
     key = None
     if None not in keys:
         key = hashlib.sha256(repr((computation, keys)).encode()).hexdigest()

@@ -76,6 +76,7 @@ class Compilation(Target):
     """What passes know about the compilation of one graph for a target. They only read it, but for
     ``notes`` and ``texts``.
 
+    ``donated``: inputs whose memory an output takes over, input → output.
     ``verify``: check the graph after every pass (``WEBNN_VK_VERIFY_PASSES``). ``texts``: where the
     text of the graph is written after every pass.
     """
@@ -83,6 +84,7 @@ class Compilation(Target):
     profile: DeviceProfile | None = None
     force_cpu: frozenset[str] = frozenset()
     skip: frozenset[str] = frozenset()
+    donated: Mapping[str, str] = field(default_factory=dict)
     notes: Notes = field(default_factory=Notes)
     verify: bool = field(default_factory=verify_passes)
     texts: Dump | None = None

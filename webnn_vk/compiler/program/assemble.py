@@ -61,6 +61,7 @@ def assemble(
         bytes(lowered.params),
         tuple(lowered.origins),
         compiled=None if compiled is None else without_weights(compiled, lowered.constants),
+        donated=dict(graph.donated),
     )
     return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from webnn_vk.support.errors import nearest, sanitize
@@ -11,6 +11,7 @@ from webnn_vk.support.errors import nearest, sanitize
 from ..ir import Graph
 from ..kernels import (
     KERNEL_PASSES,
+    PACK,
     HostWork,
     KernelNode,
     LoweredGraph,
@@ -33,7 +34,7 @@ from .assemble import assemble
 from .constants import Constants
 from .program import Program
 
-PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, ORDER)
+PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, PACK, ORDER)
 
 
 def check_skip(names: Collection[str]) -> None:
@@ -54,11 +55,13 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     """The program and its constants. ValueError if ``force_cpu`` names no operator or ``skip`` no
     optional pass, OSError if the texts can't be written."""
     start = time.perf_counter()
-    compilation = _compilation(target)
+    compilation = _compilation(target, graph.donated)
     graph = _placed(graph, compilation)
     if target.profile is None:
         works = tuple(HostWork(node, node.reason) for node in graph.nodes)
-        lowered = LoweredGraph(graph.inputs, graph.outputs, works, compilation.notes.of("fold"))
+        lowered = LoweredGraph(
+            graph.inputs, graph.outputs, works, compilation.notes.of("fold"), compilation.donated
+        )
     else:
         lowered = lower_graph(graph, compilation)
     program, constants = assemble(lowered, target.profile, graph)
@@ -67,18 +70,18 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
 
 
 def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
-    """The kernels of a graph on a device, before packing and scheduling. Raises as
+    """The kernels of a graph on a device, before scheduling. Raises as
     ``compile_program``."""
-    compilation = _compilation(replace(target, dump=None, after_pass=None))
+    compilation = _compilation(replace(target, dump=None, after_pass=None), graph.donated)
     return kernel_nodes(_placed(graph, compilation), compilation)
 
 
-def _compilation(target: Target) -> Compilation:
+def _compilation(target: Target, donated: Mapping[str, str]) -> Compilation:
     check_forced(target.force_cpu)
     check_skip(target.skip)
     texts = None if target.dump is None else Dump.within(target.dump)
     names = {"force_cpu": frozenset(target.force_cpu), "skip": frozenset(target.skip)}
-    return Compilation(**vars(target) | names, texts=texts)
+    return Compilation(**vars(target) | names, texts=texts, donated=donated)
 
 
 def _placed(graph: Graph, compilation: Compilation) -> Graph:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.support.mmap_array import mapped
+
 
 @dataclass(frozen=True, eq=False)
 class HostArray:
@@ -33,9 +35,7 @@ class MappedFile:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             self.identity = status.st_dev, status.st_ino, status.st_mtime_ns
-            # An empty file can't be mapped.
-            empty = not status.st_size
-            self.data = np.empty(0, np.uint8) if empty else np.memmap(file, np.uint8, "r")
+            self.data = mapped(file)
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,11 @@ class Program:
     intermediates and border copies share; ``params`` is the content of the "params" slot. A program
     for the CPU device has one HostSegment.
 
+    ``donated`` maps inputs to the outputs that take over their memory. On a device no slot is of
+    such an input: steps read its elements from the "output" slot, which holds them when the program
+    begins (the runtime copies them there from a tensor of its own). On the CPU device the runtime
+    keeps a copy of the input where both are one tensor.
+
     ``compiled`` is the graph that the program was compiled from, with numbers for its constants
     (see ``assemble.without_weights``), or the graph's text if the program was read from a file.
     ``originals`` says, by the constants' numbers in that graph, which constants of the program hold
@@ -217,6 +222,7 @@ class Program:
     report: GraphReport = field(default_factory=GraphReport)
     compiled: Graph | CompiledText | None = field(default=None, compare=False, repr=False)
     originals: Originals = field(default=(), compare=False, repr=False)
+    donated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def device_steps(self) -> Iterator[DeviceStep]:

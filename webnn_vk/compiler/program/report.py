@@ -47,7 +47,8 @@ class GraphReport:
     copies between them; ``setup``: the lines that run once, at load; ``folded``: the nodes
     computed at build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of
     constants as stored, ``packed_bytes`` of them in a kernel's layout. ``build_seconds`` by stage.
-    ``print(report)`` shows a table."""
+    ``donated``: for each donated input, whether its output is written in place or a copy of the
+    input is kept. ``print(report)`` shows a table."""
 
     steps: tuple[ReportStep, ...] = ()
     folded: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class GraphReport:
     lines: tuple[ReportLine, ...] = ()
     setup: tuple[ReportLine, ...] = ()
     packed_bytes: int = 0
+    donated: tuple[str, ...] = ()
 
     def count(self, device: str) -> int:
         """Number of steps on "vulkan" or "cpu"."""
@@ -88,7 +90,7 @@ class GraphReport:
         lines = _table(self.lines)
         if self.setup:
             lines += ["", "once, at load:", *_table(self.setup)]
-        return "\n".join([*lines, self.summary])
+        return "\n".join([*lines, *self.donated, self.summary])
 
     def __repr__(self) -> str:
         return f"<GraphReport {self.summary}>"

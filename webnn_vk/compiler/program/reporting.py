@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from webnn_vk.support.errors import sanitize
 
+from .donation import donation_notes
 from .program import (
     BarrierStep,
     CopyStep,
@@ -59,6 +60,7 @@ def _report(program: Program, folded: tuple[str, ...], kernels: CpuKernels) -> G
             if not isinstance(step, BarrierStep)
         ),
         packed_bytes=packed,
+        donated=tuple(donation_notes(program)),
     )
 
 

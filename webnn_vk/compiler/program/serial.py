@@ -26,7 +26,7 @@ from .reporting import with_report
 from .rows import Form, checked, described, form_of, type_hints
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 3
+FORMAT, VERSION = "webnn_vk program", 4
 TEXT, DATA = "program.json", "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.
 _PAGE, _SMALL = 4096, 16
@@ -72,6 +72,7 @@ def load(folder: Path) -> Loaded:
 #: The members of a program that are stored under their names, in the form of their types (`rows`).
 _MEMBERS = (
     "inputs", "outputs", "slots", "arenas", "host_size", "params", "origins", "setup", "segments",
+    "donated",
 )
 
 

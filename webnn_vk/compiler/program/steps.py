@@ -21,6 +21,7 @@ from webnn_vk.support.integers import padded, round_up
 from ..ir import Value
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
 from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from .donation import overwritten_early
 from .program import (
     CopyStep,
     CpuStep,
@@ -79,6 +80,9 @@ class StepLowering:
         self.params = bytearray()
         self._aliases = _resolved(w for w in graph.works if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
+        # On the CPU device the runtime copies what is overwritten.
+        self._donated = {} if profile is None else dict(graph.donated)
+        self._in_place: set[int] = set()
         produced = set(self._produced())
         # The first output name of each value that a work computes, which writes it in place.
         self._output_of: dict[Value, str] = {}
@@ -130,6 +134,8 @@ class StepLowering:
             size = padded(root.descriptor.byte_length)
             if root in self._inputs:
                 slot = Slot("input", size, name=self._inputs[root], descriptor=root.descriptor)
+                if slot.name in self._donated:
+                    slot = replace(slot, kind="output", name=self._donated[slot.name])
             elif root.is_constant:
                 slot = Slot("constant", size, index=len(self.constants))
                 self.constants.append(root)
@@ -161,7 +167,10 @@ class StepLowering:
         origin = self._origin(work.titles, "vulkan", work.reason)
         scratch: dict[Scratch, int] = {}
         for dispatch in work.dispatches:
-            segment.steps.append(self._dispatch(dispatch, origin, scratch, "arena"))
+            step = self._dispatch(dispatch, origin, scratch, "arena")
+            if work.in_place:
+                self._in_place.add(id(step))
+            segment.steps.append(step)
 
     def _dispatch(
         self, dispatch: Dispatch, origin: int, scratch: dict[Scratch, int], kind: str
@@ -334,7 +343,31 @@ class StepLowering:
                 size = padded(root.descriptor.byte_length)
                 target = Slot("output", size, name=name, descriptor=value.descriptor)
                 self._copy(self._slot(root), self._add(target), segment)
+        for past, present in self._donated.items():
+            if past in self.graph.inputs:
+                self._keep_what_is_read_late(self.graph.inputs[past], present)
         self._mark_dead()
+
+    def _keep_what_is_read_late(self, past: Value, present: str) -> None:
+        """Copy a donated input first, if steps read elements of it that were overwritten before."""
+        source = self._device_slots.get(past)
+        if source is None:
+            return
+        slot = self.slots[source]
+        targets = {
+            number for number, other in enumerate(self.slots)
+            if (other.kind, other.name) == ("output", present) and number != source
+        }
+        steps = [step for segment in self.segments for step in segment.steps]
+        in_place = [id(step) in self._in_place for step in steps]
+        if not any(overwritten_early(steps, in_place, source, target) for target in targets):
+            return
+        memory = self._add(slot)
+        self.slots[source] = replace(slot, kind="arena", name="")
+        if self.segments[0].on_host:
+            self.segments.insert(0, OpenSegment(on_host=False))
+        copy = CopyStep(self._whole(memory), self._whole(source))
+        self.segments[0].steps.insert(0, copy)
 
     def _mark_dead(self) -> None:
         seen: set[int] = set()

@@ -52,6 +52,11 @@ class _Verifier:
         for segment in program.segments:
             for step in segment.steps:
                 self._step(step, isinstance(segment, HostSegment))
+        for past, present in program.donated.items():
+            same = program.inputs.get(past) == program.outputs.get(present)
+            _check(past in program.inputs and same, f"{past!r} is no input like {present!r}")
+        taken = list(program.donated.values())
+        _check(len(set(taken)) == len(taken), "an output takes over two inputs")
         missing = sorted(set(program.outputs) - self.written)
         _check(not missing, f"nothing writes the outputs {missing}")
 

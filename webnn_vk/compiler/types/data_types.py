@@ -254,6 +254,8 @@ def to_descriptor(
         if not what:
             raise
         raise TypeError(f"{what}: {error}") from error.__cause__
+    except MemoryError:
+        raise
     except Exception as error:  # of a mapping of the caller's
         where = f"{what}: " if what else ""
         raise TypeError(f"{where}the descriptor can't be read: {reason(error)}") from error

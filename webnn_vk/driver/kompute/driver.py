@@ -107,7 +107,7 @@ class KomputeDriver:
         if not isinstance(command, DispatchCommand):
             return
         for index, (allocation, _, _) in enumerate(command.bindings):
-            if isinstance(allocation, KomputeAllocation) and allocation.buffer.tensor is None:
+            if isinstance(allocation, KomputeAllocation) and allocation.held.buffer.tensor is None:
                 raise ValueError(f"dispatch of {command.pipeline.request.name!r}, binding {index}: "
                                  f"{allocation!r} is the host's, for transfers alone")
 

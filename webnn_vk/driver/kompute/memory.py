@@ -13,7 +13,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import OutOfDeviceMemory
 from webnn_vk.driver.kompute.binding import KomputeError, words_of
 from webnn_vk.driver.kompute.profile import keeps_on_host
-from webnn_vk.driver.resources import MemoryUse
+from webnn_vk.driver.resources import Allocation, MemoryUse
 
 #: Sizes are rounded up to so many bytes, as other drivers align their allocations.
 ALIGNMENT = 256
@@ -48,51 +48,14 @@ class Hold:
         self.buffer = buffer
 
 
-class KomputeAllocation:
-    """See `driver.resources.Allocation`."""
+class KomputeAllocation(Allocation):
+    """A tensor, or memory of the host. `held`: a Hold. Kompute's memory is coherent."""
 
-    __slots__ = ("__weakref__", "_hold", "label", "mapped", "size")
-
-    #: each is a tensor of its own
-    offset = 0
+    __slots__ = ()
 
     def __init__(self, buffer: Buffer, label: str) -> None:
-        self._hold: Hold | None = Hold(buffer)
-        self.size, self.label = buffer.size, label
-        self.mapped: memoryview | None = None if buffer.twin else memoryview(buffer.bytes)
-
-    def __repr__(self) -> str:
-        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * self.freed}>"
-
-    @property
-    def freed(self) -> bool:
-        """Whether `free` was called."""
-        return self._hold is None
-
-    @property
-    def hold(self) -> Hold:
-        """The hold on the buffer; ValueError after `free`."""
-        if self._hold is None:
-            raise ValueError(f"{self!r} was freed")
-        return self._hold
-
-    @property
-    def buffer(self) -> Buffer:
-        """What holds the memory; ValueError after `free`."""
-        return self.hold.buffer
-
-    def flush(self) -> None:
-        """Nothing: Kompute's memory is coherent."""
-
-    def invalidate(self) -> None:
-        """Nothing: Kompute's memory is coherent."""
-
-    def free(self) -> None:
-        """Gives the memory back. Calling it again does nothing. Safe in any thread."""
-        self._hold = None
-        self.mapped = None
-
-
+        mapped = None if buffer.twin else memoryview(buffer.bytes)
+        super().__init__(Hold(buffer), buffer.size, mapped, label)
 class Memory:
     """Allocates tensors within the heap's size, which Kompute doesn't check. Thread-safe."""
 

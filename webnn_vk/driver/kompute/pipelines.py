@@ -87,7 +87,7 @@ class Pipelines:
         pipeline: Any = command.pipeline
         self.sweep()
         bindings: list[Any] = [allocation for allocation, _, _ in command.bindings]
-        holds: list[Hold] = [allocation.hold for allocation in bindings]
+        holds: list[Hold] = [allocation.held for allocation in bindings]
         buffers = tuple(hold.buffer for hold in holds)
         key = (id(pipeline), *map(id, buffers), command.push, command.groups)
         with self._lock:

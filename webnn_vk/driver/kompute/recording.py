@@ -27,8 +27,8 @@ class Mover:
 
     def copy(self, command: CopyCommand) -> Part:
         """A copy of bytes."""
-        source: Buffer = command.source.buffer  # type: ignore[attr-defined]
-        target: Buffer = command.destination.buffer  # type: ignore[attr-defined]
+        source: Buffer = command.source.held.buffer
+        target: Buffer = command.destination.held.buffer
         first, to, size = command.source_offset, command.destination_offset, command.size
 
         def run() -> None:
@@ -42,7 +42,7 @@ class Mover:
 
     def fill(self, command: FillCommand) -> Part:
         """A fill with a 32-bit value."""
-        target: Buffer = command.destination.buffer  # type: ignore[attr-defined]
+        target: Buffer = command.destination.held.buffer
         first, count = command.offset // 4, command.size // 4
 
         def run() -> None:

@@ -21,11 +21,12 @@ from webnn_vk.driver.commands import (
     CopyCommand,
     DispatchCommand,
     FillCommand,
+    used_by,
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import DriverClosed, FeatureMissing, OutOfDeviceMemory
 from webnn_vk.driver.null.profile import NULL_PROFILE
-from webnn_vk.driver.resources import MemoryUse, Pipeline, PipelineRequest
+from webnn_vk.driver.resources import Allocation, MemoryUse, Pipeline, PipelineRequest
 
 _ALIGNMENT = 256
 
@@ -46,48 +47,10 @@ class NullPipeline:
 class _Bytes:
     """Memory that allocations and recordings share."""
 
-    __slots__ = ("__weakref__", "name", "view")
+    __slots__ = ("__weakref__", "view")
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.view = name, memoryview(bytearray(size))
-
-
-class NullAllocation:
-    """See `driver.resources.Allocation`."""
-
-    offset = 0
-
-    def __init__(self, memory: _Bytes) -> None:
-        self._memory: _Bytes | None = memory
-        self.size = len(memory.view)
-        self.mapped: memoryview | None = memory.view
-
-    def __repr__(self) -> str:
-        name = "freed" if self._memory is None else self._memory.name
-        return f"<Allocation {name!r} {self.size} bytes>"
-
-    @property
-    def freed(self) -> bool:
-        """Whether `free` was called."""
-        return self._memory is None
-
-    @property
-    def memory(self) -> Any:
-        """The memory; ValueError after `free`."""
-        if self._memory is None:
-            raise ValueError(f"{self!r} was freed")
-        return self._memory
-
-    def flush(self) -> None:
-        """Nothing: there is no other view of the bytes."""
-
-    def invalidate(self) -> None:
-        """Nothing: there is no other view of the bytes."""
-
-    def free(self) -> None:
-        """Frees the memory. Calling it again does nothing."""
-        self._memory = None
-        self.mapped = None
+    def __init__(self, size: int) -> None:
+        self.view = memoryview(bytearray(size))
 
 
 class NullRecording:
@@ -127,7 +90,7 @@ class NullDriver:
         self._closed = False
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> NullAllocation:
+                 label: str = "") -> Allocation:
         self._ready()
         if exportable:
             raise FeatureMissing(f"{self.profile.name} exports no memory: {ABSENT['sharing']}")
@@ -140,9 +103,10 @@ class NullDriver:
                 raise OutOfDeviceMemory(
                     f"{label or 'memory'} of {rounded} bytes exceeds {min(limit, largest - used)}",
                     requested=rounded, in_use=used, limit=largest)
-            memory = _Bytes(f"{label or 'memory'}#{next(self._numbers)}", rounded)
+            memory = _Bytes(rounded)
             self._live.add(memory)
-        return NullAllocation(memory)
+        label = f"{label or 'memory'}#{next(self._numbers)}"
+        return Allocation(memory, rounded, memory.view, label)
 
     def pipelines(self, requests: Sequence[PipelineRequest]) -> list[NullPipeline]:
         self._ready()
@@ -161,7 +125,7 @@ class NullDriver:
         self._ready()
         for command in commands:
             check_command(command, self.profile)
-        return NullRecording(tuple(commands), tuple(_memory_of(commands)))
+        return NullRecording(tuple(commands), used_by(commands))
 
     def submit(self, recordings: Sequence[NullRecording], *,
                wait: Sequence[tuple[Any, int]] = (),
@@ -240,22 +204,8 @@ def describe(commands: Sequence[Command]) -> Iterator[str]:
 
 
 def _place(allocation: Any, offset: int, size: int) -> str:
-    name = allocation.memory.name
+    name = allocation.label
     return name if (offset, size) == (0, allocation.size) else f"{name}[{offset}+{size}]"
-
-
-def _memory_of(commands: Sequence[Command]) -> Iterator[Any]:
-    for command in commands:
-        match command:
-            case DispatchCommand(pipeline, bindings):
-                yield pipeline
-                for allocation, _, _ in bindings:
-                    yield allocation.memory
-            case CopyCommand(source, _, target):
-                yield source.memory
-                yield target.memory
-            case FillCommand(target):
-                yield target.memory
 
 
 def _moves(commands: Sequence[Command]) -> Iterator[Callable[[], None]]:
@@ -263,11 +213,11 @@ def _moves(commands: Sequence[Command]) -> Iterator[Callable[[], None]]:
     for command in commands:
         match command:
             case CopyCommand(source, start, target, to, size):
-                yield _copy(source.memory.view[start : start + size],
-                            target.memory.view[to : to + size])
+                yield _copy(source.held.view[start : start + size],
+                            target.held.view[to : to + size])
             case FillCommand(target, offset, size, value):
                 words = struct.pack("<I", value) * (size // 4)
-                yield _copy(memoryview(words), target.memory.view[offset : offset + size])
+                yield _copy(memoryview(words), target.held.view[offset : offset + size])
 
 
 def _copy(source: memoryview, target: memoryview) -> Callable[[], None]:

@@ -32,7 +32,7 @@ class NativeBlock:
 
 
 class BufferBlocks:
-    """The `memory.BlockSource` of a device."""
+    """Where `memory.Allocator` gets blocks from."""
 
     def __init__(self, device: Any, profile: DeviceProfile, owner: Any = None) -> None:
         # The owner lives as long as an allocation does: it is not collected under mapped memory.

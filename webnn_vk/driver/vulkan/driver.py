@@ -30,9 +30,8 @@ from webnn_vk.driver.vulkan.blocks import BufferBlocks
 from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.facets import VulkanSharing, VulkanTimestamps
-from webnn_vk.driver.vulkan.memory import Allocation, Allocator, HeapUsage
+from webnn_vk.driver.vulkan.memory import Allocator, HeapUsage, VulkanAllocation
 from webnn_vk.driver.vulkan.pipelines import PipelineStore, VulkanPipeline
-from webnn_vk.driver.vulkan.queries import NativeQueries, VulkanQueries
 from webnn_vk.driver.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.driver.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import NativeTimeline, TimelineSemaphore
@@ -118,12 +117,12 @@ class VulkanDriver:
         self._submitted = 0
         self.sharing = VulkanSharing(self)
         self.timestamps = VulkanTimestamps(self) if "timestamps" in profile.features else None
-        self.absent = {} if self.timestamps else {"timestamps": "its queue has no timestamps"}
+        self.absent = {} if self.timestamps else {"timestamps": "it has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> Allocation:
+                 label: str = "") -> VulkanAllocation:
         self._ready()
         if size >= _LARGE_BYTES and self._retired:
             self._reap()  # it may take the place of what a recording still had
@@ -240,16 +239,6 @@ class VulkanDriver:
 
     def submitted(self) -> int:
         return self._submitted
-
-    def _new_semaphore(self, exportable: bool) -> TimelineSemaphore:
-        return self._track(TimelineSemaphore, self._new_timeline(exportable))
-
-    def _new_queries(self, count: int) -> VulkanQueries:
-        native = self._guarded(lambda: NativeQueries(self.handle, count))
-        made = self._track(VulkanQueries, native, count)
-        # Slots have to be reset before anything looks at them.
-        self.submit([self._record(lambda: self._recorder.clear(made))])
-        return made
 
     def _new_timeline(self, exportable: bool = False) -> NativeTimeline:
         return NativeTimeline(self.handle, self._failed, exportable=exportable,

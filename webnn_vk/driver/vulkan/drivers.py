@@ -80,11 +80,17 @@ class Drivers:
         if sys.platform != "linux" or (command := _python()) is None:
             return
         manifests = _manifests()
-        self._memory = memory = _Memory(_key(manifests))
-        known = None if probe_again else memory.recall()
+        try:
+            folder = environment.cache_folder()
+        except ValueError:
+            folder = None
+        if folder is not None:
+            self._memory = _Memory(folder / "drivers", _key(manifests))
+        known = None if probe_again or self._memory is None else self._memory.recall()
         if known is None:
             known = _ask_all(command, manifests)
-            memory.keep(known)
+            if self._memory is not None:
+                self._memory.keep(known)
         self.verdict = known
 
     def doubt(self) -> None:
@@ -250,18 +256,11 @@ def _library_stamp(manifest: str) -> tuple[int, int] | None:
 class _Memory:
     """What is known of one set of drivers; every failure of the file system is "nothing"."""
 
-    def __init__(self, key: str) -> None:
-        try:
-            folder = environment.cache_folder()
-        except ValueError:
-            folder = None
-        self._folder = None if folder is None else folder / "drivers"
-        self._key = key
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder, self._key = folder, key
 
     def recall(self) -> Verdict | None:
         """What was found last; None when that is unknown, too old, or in doubt."""
-        if self._folder is None:
-            return None
         try:
             doubted = self._left_behind()
             found = json.loads((self._folder / f"{self._key}.json").read_text())
@@ -274,8 +273,6 @@ class _Memory:
 
     def keep(self, verdict: Verdict) -> None:
         """Remember."""
-        if self._folder is None:
-            return
         path = self._folder / f"{self._key}.json"
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
@@ -287,13 +284,10 @@ class _Memory:
 
     def forget(self) -> None:
         """Know nothing."""
-        if self._folder is not None:
-            _remove(self._folder / f"{self._key}.json")
+        _remove(self._folder / f"{self._key}.json")
 
     def mark(self) -> Path | None:
         """A file that says that this process asks the drivers now."""
-        if self._folder is None:
-            return None
         path = self._folder / f"{self._key}.{os.getpid()}.asking"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -304,7 +298,6 @@ class _Memory:
 
     def _left_behind(self) -> bool:
         """Whether a process ended while it asked these drivers."""
-        assert self._folder is not None
         gone = [path for path in self._folder.glob(f"{self._key}.*.asking")
                 if not _runs(path.name.split(".")[-2])]
         for path in gone:

@@ -7,8 +7,8 @@ from typing import Any
 from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.resources import ExternalMemory
 from webnn_vk.driver.vulkan import binding as vk
-from webnn_vk.driver.vulkan.memory import Allocation
-from webnn_vk.driver.vulkan.queries import VulkanQueries
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
+from webnn_vk.driver.vulkan.queries import NativeQueries, VulkanQueries
 from webnn_vk.driver.vulkan.recording import VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import TimelineSemaphore, shareable
 
@@ -21,20 +21,20 @@ class VulkanSharing:
         self._ready, self._guarded = driver._ready, driver._guarded
         self._blocks, self._memory = driver._blocks, driver._memory
 
-    def export_memory(self, allocation: Allocation) -> ExternalMemory:
+    def export_memory(self, allocation: VulkanAllocation) -> ExternalMemory:
         self._ready()
-        block = allocation.range.block.native
+        block = allocation.held.block.native
         return ExternalMemory(self._blocks.export(block), allocation.offset, allocation.size,
                               block.size, block.memory_type, self._profile.uuid)
 
-    def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
+    def import_memory(self, external: ExternalMemory, *, label: str = "") -> VulkanAllocation:
         self._ready()
         visible = "host_visible" in self._profile.memory_types[external.memory_type][1]
         size = external.offset + external.size
         block = self._guarded(lambda: self._blocks.import_fd(external, size, visible=visible))
         return self._memory.adopt(block, external.memory_type, size, external.offset, label)
 
-    def import_host_memory(self, buffer: Any, *, label: str = "") -> Allocation:
+    def import_host_memory(self, buffer: Any, *, label: str = "") -> VulkanAllocation:
         self._ready()
         step = self._profile.min_imported_host_pointer_alignment
         if "external_memory_host" not in self._profile.features or not step:
@@ -50,7 +50,9 @@ class VulkanSharing:
         self._ready()
         if exportable:
             self._need_shareable()
-        return self._guarded(lambda: self._driver._new_semaphore(exportable))
+        driver = self._driver
+        return self._guarded(
+            lambda: driver._track(TimelineSemaphore, driver._new_timeline(exportable)))
 
     def export_semaphore(self, semaphore: TimelineSemaphore) -> int:
         self._ready()
@@ -80,7 +82,12 @@ class VulkanTimestamps:
         self._ready()
         if count < 1:
             raise ValueError(f"{count} slots; at least 1 is needed")
-        return self._driver._new_queries(count)
+        driver = self._driver
+        native = self._guarded(lambda: NativeQueries(driver.handle, count))
+        made: VulkanQueries = driver._track(VulkanQueries, native, count)
+        # Slots have to be reset before anything looks at them.
+        driver.submit([driver._record(lambda: driver._recorder.clear(made))])
+        return made
 
     def read(self, recording: VulkanRecording) -> list[int]:
         self._ready()

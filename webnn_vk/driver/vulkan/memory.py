@@ -2,7 +2,7 @@
 
 Best fit over coalescing free ranges. The heaps' sizes are enforced here, since some drivers
 over-commit, over all drivers that the process has opened on a device. The blocks themselves come
-from a `BlockSource`, so that everything here is tested without Vulkan.
+from `blocks.BufferBlocks`, which nothing here imports: it is tested without Vulkan.
 """
 
 from __future__ import annotations
@@ -13,32 +13,20 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import KeyedRef
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import OutOfDeviceMemory
-from webnn_vk.driver.resources import MemoryUse
+from webnn_vk.driver.resources import Allocation, MemoryUse
+
+if TYPE_CHECKING:
+    from webnn_vk.driver.vulkan.blocks import BufferBlocks
 
 MIB = 1 << 20
 BLOCK_SIZE = 64 * MIB
 MAX_BLOCK_SIZE = 512 * MIB
 ALIGNMENT = 256
-
-
-class BlockSource(Protocol):
-    """Where blocks come from. A block is any object; its attributes go to `Block.native`."""
-
-    def create_block(self, size: int, memory_type: int, *, visible: bool,
-                     exportable: bool) -> Any:
-        """A buffer of `size` bytes bound to memory of the type. `.buffer` is its handle, `.mapped`
-        a memoryview of it or None. Raises OutOfDeviceMemory and other DriverErrors."""
-
-    def destroy_block(self, native: Any) -> None:
-        """Gives a block back. Nothing on the device uses it any more."""
-
-    def synchronise(self, native: Any, offset: int, size: int, *, to_device: bool) -> None:
-        """Flushes (to_device) or invalidates the host's caches for a range of a mapped block."""
 
 
 class HeapUsage:
@@ -126,54 +114,30 @@ class Range:
 _Place = tuple[Block, int, int]
 
 
-class Allocation:
-    """A range of device memory: `buffer` at `offset`, `size` bytes (rounded up).
-
-    `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
-    used after `free`. Freed by `free()` or when collected; the memory itself goes back once no
-    recording uses it any more either.
+class VulkanAllocation(Allocation):
+    """A range of device memory: `buffer` at `offset`, `size` bytes (rounded up). `held`: the Range.
     """
 
-    __slots__ = ("__weakref__", "_range", "buffer", "label", "mapped", "offset", "size")
+    __slots__ = ("buffer", "offset")
 
     def __init__(self, held: Range, label: str = "") -> None:
-        self._range: Range | None = held
-        native = held.block.native
-        self.buffer = native.buffer
-        self.offset, self.size, self.label = held.offset, held.size, label
-        self.mapped: memoryview | None = (
-            None if native.mapped is None else native.mapped[self.offset:self.offset + self.size])
-
-    def __repr__(self) -> str:
-        return f"<Allocation {self.label!r} {self.size} bytes{' freed' * self.freed}>"
-
-    @property
-    def freed(self) -> bool:
-        """Whether `free` was called."""
-        return self._range is None
-
-    @property
-    def range(self) -> Range:
-        """What keeps the memory; ValueError after `free`."""
-        held = self._range
-        if held is None:
-            raise ValueError(f"{self!r} was freed")
-        return held
+        native, end = held.block.native, held.offset + held.size
+        self.buffer, self.offset = native.buffer, held.offset
+        mapped = None if native.mapped is None else native.mapped[held.offset : end]
+        super().__init__(held, held.size, mapped, label)
 
     def flush(self) -> None:
-        """Makes the host's writes through `mapped` visible to the device. Cheap when coherent."""
-        if not self.range.block.pool.coherent:
-            self.range.allocator.synchronise(self.range, to_device=True)
+        """See `Allocation`. Cheap when coherent."""
+        self._synchronise(to_device=True)
 
     def invalidate(self) -> None:
-        """Makes the device's writes visible in `mapped`. Cheap when coherent."""
-        if not self.range.block.pool.coherent:
-            self.range.allocator.synchronise(self.range, to_device=False)
+        """See `Allocation`. Cheap when coherent."""
+        self._synchronise(to_device=False)
 
-    def free(self) -> None:
-        """Gives the memory back. Calling it again does nothing. Safe in any thread."""
-        self._range = None
-        self.mapped = None
+    def _synchronise(self, *, to_device: bool) -> None:
+        held: Range = self.held
+        if not held.block.pool.coherent:
+            held.allocator.synchronise(held, to_device=to_device)
 
 
 def rank_memory_types(profile: DeviceProfile, type_bits: int, *, host: bool) -> list[int]:
@@ -200,7 +164,7 @@ def rank_memory_types(profile: DeviceProfile, type_bits: int, *, host: bool) -> 
 class Allocator:
     """Allocates from the heaps of one device for one driver. Thread-safe."""
 
-    def __init__(self, profile: DeviceProfile, source: BlockSource, type_bits: int,
+    def __init__(self, profile: DeviceProfile, source: BufferBlocks, type_bits: int,
                  usage: HeapUsage, block_size: int = BLOCK_SIZE) -> None:
         self._profile, self._source, self._usage = profile, source, usage
         self._base = block_size
@@ -228,7 +192,7 @@ class Allocator:
         self._closed = False
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> Allocation:
+                 label: str = "") -> VulkanAllocation:
         """`size` bytes (at least 1), aligned to 256. Raises OutOfDeviceMemory.
 
         exportable: in a block of its own that another device or API may open.
@@ -246,19 +210,17 @@ class Allocator:
         self.collect()
         if not taken:
             raise self._out_of_memory(pools, rounded, label)
-        return Allocation(taken, label)
+        return VulkanAllocation(taken, label)
 
     def adopt(self, native: Any, memory_type: int, block_size: int, offset: int,
-              label: str = "") -> Allocation:
+              label: str = "") -> VulkanAllocation:
         """An allocation over imported memory: a block of `block_size` bytes from `offset` on. It
         counts in `use`, not against the heap."""
         size = block_size - offset
         with self._lock:
             pool = next(pool for pool in self._all_pools if pool.memory_type == memory_type)
             block = self._enter(Block(native, block_size, pool, self._numbers, True, True))
-            self._allocated += size
-            self._allocations += 1
-            return Allocation(self._watched(block, offset, size), label)
+            return VulkanAllocation(self._watched(block, offset, size), label)
 
     def collect(self) -> bool:
         """Takes back the ranges that are gone, unless it is being done; whether there were any.
@@ -307,13 +269,13 @@ class Allocator:
             place = ((not exportable and self._fit(pool, size))
                      or self._grow(pool, size, exportable))
             if place:
-                self._allocated += size
-                self._allocations += 1
                 return self._watched(*place, size)
         return None
 
     def _watched(self, block: Block, offset: int, size: int) -> Range:
         held = Range(self, block, offset, size)
+        self._allocated += size
+        self._allocations += 1
         self._live.add(KeyedRef(held, self._returned.append, (block, offset, size)))
         return held
 

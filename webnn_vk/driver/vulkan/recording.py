@@ -21,12 +21,13 @@ from webnn_vk.driver.commands import (
     OwnershipCommand,
     ResolveCommand,
     TimestampCommand,
+    used_by,
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.descriptors import DescriptorSets
-from webnn_vk.driver.vulkan.memory import Allocation
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.queries import VulkanQueries, new_pool, resolve
 
 _SPARE_POOLS = 32
@@ -204,7 +205,7 @@ class Recorder:
 
     # -- recording ----------------------------------------------------------------------------
     def _fill(self, native: NativeRecording, commands: Sequence[Command]) -> None:
-        native.keep = _used(commands)
+        native.keep = used_by(commands)
         dispatches = [command for command in commands if isinstance(command, DispatchCommand)]
         sets = native.descriptors.write(dispatches)
         native.slots = 1 + max((command.index for command in commands
@@ -257,7 +258,7 @@ class Recorder:
     def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
         put_barrier(buffer, barrier)
 
-    def _transfer(self, buffer: Any, allocation: Allocation, acquire: bool) -> None:
+    def _transfer(self, buffer: Any, allocation: VulkanAllocation, acquire: bool) -> None:
         families = [self._family, _QUEUE_FAMILY_EXTERNAL]
         source, target = reversed(families) if acquire else families
         stages, _, memory = self._between
@@ -275,24 +276,3 @@ def _check_slots(what: str, queries: VulkanQueries, first: int, count: int) -> N
         raise ValueError(f"{what}: {count} slots from {first} on; there are {queries.count}")
 
 
-def _used(commands: Sequence[Command]) -> tuple[Any, ...]:
-    """What a recording keeps alive: memory ranges and pipelines."""
-    used: dict[int, Any] = {}
-    for command in commands:
-        match command:
-            case DispatchCommand(pipeline, bindings):
-                items = [pipeline, *[allocation.range for allocation, _, _ in bindings]]
-            case CopyCommand():
-                items = [command.source.range, command.destination.range]
-            case FillCommand():
-                items = [command.destination.range]
-            case OwnershipCommand():
-                items = [command.allocation.range]
-            case TimestampCommand(_, queries):
-                items = [] if queries is None else [queries]
-            case ResolveCommand():
-                items = [command.queries, command.destination.range]
-            case _:
-                items = []
-        used.update((id(item), item) for item in items)
-    return tuple(used.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.driver import loading
-from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
+from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, features_of
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import matrices2
@@ -23,39 +23,16 @@ _NVIDIA = 0x10DE
 _MEMORY_PROPERTIES = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED",
                       "LAZILY_ALLOCATED", "PROTECTED")
 
-# Feature -> (struct, member). FEATURES_1x are switched on at device creation under the same names.
-FEATURES_10 = {"int16": "shaderInt16", "int64": "shaderInt64", "float64": "shaderFloat64"}
-FEATURES_11 = {"float16": "storageBuffer16BitAccess"}
-FEATURES_12 = {"int8": "storageBuffer8BitAccess", "int8_arithmetic": "shaderInt8",
-               "float16_arithmetic": "shaderFloat16", "timeline_semaphore": "timelineSemaphore",
-               "vulkan_memory_model": "vulkanMemoryModel", "host_query_reset": "hostQueryReset",
-               "buffer_device_address": "bufferDeviceAddress",
-               "subgroup_extended_types": "shaderSubgroupExtendedTypes"}
-FEATURES_13 = {"synchronization2": "synchronization2", "maintenance4": "maintenance4",
-               "integer_dot_product": "shaderIntegerDotProduct",
-               "subgroup_size_control": "subgroupSizeControl",
-               "subgroup_full": "computeFullSubgroups"}
-EXTENSIONS = {"external_memory_fd": "VK_KHR_external_memory_fd",
-              "external_memory_host": "VK_EXT_external_memory_host",
-              "external_semaphore_fd": "VK_KHR_external_semaphore_fd",
-              "memory_budget": "VK_EXT_memory_budget",
-              "cooperative_matrix": "VK_KHR_cooperative_matrix",
-              "cooperative_matrix2": matrices2.EXTENSION}
+# Feature -> member of Vulkan's structs. These are switched on at device creation.
+FEATURES_10, FEATURES_11, FEATURES_12, FEATURES_13 = (
+    features_of(f"features 1.{minor}") for minor in range(4))
+EXTENSIONS = features_of("extension")
 #: Formats of texels (`driver.resources.TEXEL_BYTES`) in Vulkan.
 TEXEL_FORMATS = {
     f"{channels}32{letter}": f"VK_FORMAT_{name}_{kind}"
     for channels, name in (("r", "R32"), ("rgba", "R32G32B32A32"))
     for letter, kind in (("f", "SFLOAT"), ("i", "SINT"), ("ui", "UINT"))}
-_PROPERTIES_12 = {"nan_preserve_f16": "shaderSignedZeroInfNanPreserveFloat16",
-                  "nan_preserve_f32": "shaderSignedZeroInfNanPreserveFloat32",
-                  "denorm_preserve_f16": "shaderDenormPreserveFloat16",
-                  "denorm_preserve_f32": "shaderDenormPreserveFloat32",
-                  "denorm_flush_f32": "shaderDenormFlushToZeroFloat32",
-                  "rounding_rte_f16": "shaderRoundingModeRTEFloat16",
-                  "rounding_rte_f32": "shaderRoundingModeRTEFloat32"}
-_SUBGROUP_BITS = {"subgroup_basic": "BASIC", "subgroup_vote": "VOTE",
-                  "subgroup_arithmetic": "ARITHMETIC", "subgroup_ballot": "BALLOT",
-                  "subgroup_shuffle": "SHUFFLE"}
+_PROPERTIES_12, _SUBGROUP_BITS = features_of("properties 1.2"), features_of("subgroup")
 _COMPONENT_TYPES = {0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int16", 5: "int32",
                     6: "int64", 7: "uint8", 8: "uint16", 9: "uint32", 10: "uint64"}
 
@@ -204,7 +181,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     # Once vulkanMemoryModel is enabled, ordinary atomics need its device scope too.
     if "12" in features and not features["12"].vulkanMemoryModelDeviceScope:
         found.discard("vulkan_memory_model")
-    if timestamp_bits:
+    if timestamp_bits and basic.limits.timestampPeriod:
         found.add("timestamps")
     if _has_texel_buffers(handle):
         found.add("texel_buffers")

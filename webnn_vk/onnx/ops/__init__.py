@@ -1,29 +1,8 @@
 """The operators that the importer maps, by family; importing this fills the table of records."""
 
-from . import (  # noqa: F401
-    attention,
-    bits,
-    block_quantized,
-    classical,
-    control,
-    convolution,
-    elementwise,
-    gather,
-    group_query,
-    linear,
-    linear_models,
-    movement,
-    normalization,
-    pooling,
-    quantized,
-    recurrent,
-    reduction,
-    resize,
-    sampling,
-    selection,
-    sequence,
-    shape,
-    signal,
-    trees,
-    trigonometry,
-)
+import importlib
+import pkgutil
+
+# Families register their operators when imported; the folder is the list.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from . import byte_products
@@ -138,8 +138,7 @@ def bias_softmax(
     c: NodeContext, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int
 ) -> MLOperand:
     at = c.axis(axis, x.rank)
-    if not is_inner_broadcast and bias.rank != x.rank:
-        raise Unsupported("an outer broadcast of another rank")
+    refuse_if(not is_inner_broadcast and bias.rank != x.rank, "an outer broadcast of another rank")
     return by_rows(c, c.b.add(x, bias), at, lambda rows: c.b.softmax(rows, 1))
 
 
@@ -158,8 +157,7 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> MLOperand:
-    if is_packed_batching or scale != 1.0:
-        raise Unsupported("packed batches and scales are not supported")
+    refuse_if(is_packed_batching or scale != 1.0, "packed batches and scales are not supported")
     half = cosines.shape[-1]
     if x.rank == 3:
         split = heads_of(c, x, num_heads or x.shape[2] // (rotary_embedding_dim or 2 * half))

@@ -21,7 +21,7 @@ def _bits(data_type: str) -> int:
 def bit_shift(c: NodeContext, x: Tensor, by: Tensor, *, direction: str) -> MLOperand:
     kind = x.operand.data_type
     count = c.b.max(c.b.min(by, _bits(kind) - 1), 0)
-    factor = _power_of_two(c, count)
+    factor = c.b.gather(_powers(c, kind), c.b.cast(count, "int32"))
     shifted = (c.b.mul if direction == "LEFT" else c.b.div)(x, factor)
     if direction == "RIGHT" and kind in _UNSIGNED:
         # Rounded down, as the sign bit moves in; division rounds to zero.
@@ -31,18 +31,15 @@ def bit_shift(c: NodeContext, x: Tensor, by: Tensor, *, direction: str) -> MLOpe
     gone = c.b.greater_or_equal(by, _bits(kind))
     if kind in _UNSIGNED:
         gone = c.b.logical_or(gone, c.b.lesser(by, 0))
-    left = c.b.where(c.b.lesser(x, 0), c.constant(-1, kind), c.constant(0, kind)) if (
-        direction == "RIGHT" and kind in _UNSIGNED
-    ) else c.constant(0, kind)
+    left = c.constant(0, kind)
+    if direction == "RIGHT" and kind in _UNSIGNED:
+        left = c.b.where(c.b.lesser(x, 0), c.constant(-1, kind), left)
     return c.b.where(gone, left, shifted)
 
 
-def _power_of_two(c: NodeContext, count: MLOperand) -> MLOperand:
-    kind = count.data_type
-    bits = _bits(kind)
-    with np.errstate(over="ignore"):
-        table = (np.uint64(1) << np.arange(bits, dtype=np.uint64)).astype(kind)
-    return c.b.gather(c.constant(table, kind), c.b.cast(count, "int32"))
+def _powers(c: NodeContext, kind: str) -> MLOperand:
+    """The power of two of each bit."""
+    return c.constant(np.uint64(1) << np.arange(_bits(kind), dtype=np.uint64), kind)
 
 
 @onnx_operator("BitwiseNot")
@@ -63,19 +60,13 @@ def bitwise(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
         # a + b − ab or a + b − 2ab
         total = c.b.add(left, right)
         both = c.b.sub(total, both if c.operator == "BitwiseOr" else c.b.mul(both, 2))
-    weights = _weights(c, unsigned)
-    sums = c.b.mul(both, weights)
+    sums = c.b.mul(both, _powers(c, unsigned))
     if unsigned == "uint8":
         sums = c.b.cast(sums, "uint32")
     return c.reshape(c.cast(c.b.reduce_sum(sums, axes=[len(shape)]), kind), shape)
 
 
-def _weights(c: NodeContext, kind: str) -> MLOperand:
-    table = np.uint64(1) << np.arange(_bits(kind), dtype=np.uint64)
-    return c.constant(table, kind)
-
-
 def _split_bits(c: NodeContext, x: MLOperand) -> MLOperand:
     """The bits of unsigned integers along a new last axis, lowest first."""
-    shifted = c.b.div(c.reshape(x, [*x.shape, 1]), _weights(c, x.data_type))
+    shifted = c.b.div(c.reshape(x, [*x.shape, 1]), _powers(c, x.data_type))
     return c.b.sub(shifted, c.b.mul(c.b.div(shifted, 2), 2))

@@ -54,17 +54,10 @@ def matmul_n_bits(
     # Bytes on the device; the compiler sees dequantisation and product together.
     real = c.b.dequantize_linear(c.constant(weight, "uint8"), scale, zeros)
     if offset is not None:
-        real = c.b.sub(real, offset if groups is not None else _spread(c, offset, block_size))
+        real = c.b.sub(real, offset if groups is not None else c.repeated(offset, block_size))
     real = c.transpose(c.slice(real, 1, 0, K), [1, 0])
     result = matmul(c, a.operand, c.cast(real, a.operand.data_type))
     return result if bias is None else c.b.add(result, bias)
-
-
-def _spread(c: NodeContext, x: MLOperand, count: int) -> MLOperand:
-    """[rows, blocks] with each column ``count`` times."""
-    rows, blocks = x.shape
-    wide = c.b.expand(c.reshape(x, [rows, blocks, 1]), [rows, blocks, count])
-    return c.reshape(wide, [rows, blocks * count])
 
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

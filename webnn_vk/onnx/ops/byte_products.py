@@ -85,12 +85,16 @@ def _total(
     return reduce(c.b.add, parts)
 
 
+def row_view(x: Tensor) -> list[int]:
+    """The shape of a number for each row of matrices."""
+    return [x.shape[-2] if x.rank > 1 else 1, 1]
+
+
 def product(
     c: NodeContext, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
 ) -> MLOperand:
     """The matrix product of bytes: whole numbers as float32 or int32."""
-    rows = [a.shape[-2] if a.rank > 1 else 1, 1]
-    return product_with(c, centred(c, a, a_zero, rows), most(a, a_zero), b, b_zero)
+    return product_with(c, centred(c, a, a_zero, row_view(a)), most(a, a_zero), b, b_zero)
 
 
 def product_with(

@@ -7,7 +7,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Maps, Tensor
 
@@ -27,11 +27,9 @@ def zip_map(
     classlabels_strings: list[str] | None = None,
 ) -> Maps:
     """Maps of labels to scores, one for each row: they may be the model's output, no more."""
-    if x.rank not in (1, 2):
-        raise Unsupported(f"an input of rank {x.rank}, not rows of scores")
+    refuse_if(x.rank not in (1, 2), f"an input of rank {x.rank}, not rows of scores")
     keys = classlabels_int64s or classlabels_strings or []
-    if len(keys) != x.shape[-1] or not keys:
-        raise Unsupported(f"{len(keys)} labels for {x.shape[-1]} scores")
+    refuse_if(len(keys) != x.shape[-1] or not keys, f"{len(keys)} labels for {x.shape[-1]} scores")
     return Maps(x, tuple(keys), c.node.inputs[0])
 
 
@@ -54,8 +52,7 @@ def scaler(
 @onnx_operator("Normalizer", domain=ML)
 def normalizer(c: NodeContext, x: Tensor, *, norm: str = "MAX") -> MLOperand:
     value = c.cast(x, "float32")
-    if norm not in ("MAX", "L1", "L2"):
-        raise Unsupported(f"norm {norm!r} is unknown")
+    refuse_if(norm not in ("MAX", "L1", "L2"), f"norm {norm!r} is unknown")
     name = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}[norm]
     total = getattr(c.b, name)(value, axes=[x.rank - 1], keep_dimensions=True)
     return c.b.div(value, total)

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import GraphProto
 
 from ..context import NodeContext
-from ..errors import NeedsValue, Unsupported
+from ..errors import NeedsValue, Unsupported, refuse_if
 from ..records import onnx_operator
 from ..scope import Scope
 from ..values import Missing, Tensor, TensorList, Value
@@ -61,8 +61,7 @@ def loop(
     scanned: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
     while going and done < limit:
-        if done == MAX_ITERATIONS:
-            raise Unsupported(f"more than {MAX_ITERATIONS} iterations")
+        refuse_if(done == MAX_ITERATIONS, f"more than {MAX_ITERATIONS} iterations")
         number = c.conversion.tensor(np.array(done, np.int64))
         first, *rest = run_graph(c, body, [number, c.conversion.tensor(np.array(True)), *state])
         if any(isinstance(v, Missing) for v in (first, *rest)):
@@ -79,8 +78,7 @@ def loop(
 
 def stack(c: NodeContext, values: Sequence[Tensor], axis: int) -> Any:
     """Tensors of one shape along a new axis."""
-    if not values:
-        raise Unsupported("no iteration: the result is empty, WebNN has no such tensor")
+    refuse_if(not values, "no iteration: the result is empty, WebNN has no such tensor")
     if all(v.array is not None for v in values):
         return np.stack([v.array for v in values], axis)  # type: ignore[misc]
     axis = c.axis(axis, values[0].rank + 1)
@@ -114,8 +112,7 @@ def scan(
     backward = scan_input_directions or [0] * len(given)
     count = len(body.output) - states
     length = given[0].shape[axes[0]]
-    if length > MAX_ITERATIONS:
-        raise Unsupported(f"{length} iterations, {MAX_ITERATIONS} at most")
+    refuse_if(length > MAX_ITERATIONS, f"{length} iterations, {MAX_ITERATIONS} at most")
     scanned: list[list[Any]] = [[] for _ in range(count)]
     for step in range(length):
         current: list[Value] = []

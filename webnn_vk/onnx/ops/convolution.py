@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .linear import activate
@@ -110,13 +110,11 @@ def paddings(
     check_window(rank, kernel=kernel, strides=strides, dilations=dilations)
     if auto_pad in ("", "NOTSET"):
         pads = [0] * (2 * rank) if not pads else pads
-        if len(pads) != 2 * rank:
-            raise Unsupported(f"pads is {list(pads)}; {2 * rank} numbers are expected")
+        refuse_if(len(pads) != 2 * rank, f"pads is {list(pads)}; {2 * rank} numbers are expected")
         return [(pads[i], pads[i + rank]) for i in range(rank)]
     if auto_pad == "VALID":
         return [(0, 0)] * rank
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        raise Unsupported(f"auto_pad {auto_pad!r} is unknown")
+    refuse_if(auto_pad not in ("SAME_UPPER", "SAME_LOWER"), f"auto_pad {auto_pad!r} is unknown")
     totals = [
         max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size)
         for size, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True)
@@ -169,8 +167,7 @@ def convolve(
         return without_rows(c, convolve(c, flat, row, bias, window.with_rows(), groups))
     if spatial == 3:
         return _convolve_3d(c, x, w, bias, window, groups)
-    if spatial != 2:
-        raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
+    refuse_if(spatial != 2, f"{spatial} spatial dimensions; 1 to 3 are supported")
     operand, padding = c.operand(x), window.padding
     if any(p < 0 for pair in padding for p in pair):
         raise Unsupported(f"padding is {padding}: WebNN has none below 0")
@@ -183,8 +180,7 @@ def convolve(
 
 def _depth(w: Tensor | MLOperand) -> int:
     """The depth of a 3-D filter."""
-    if w.shape[2] > MAX_TAPS:
-        raise Unsupported(f"a filter {w.shape[2]} deep; {MAX_TAPS} at most")
+    refuse_if(w.shape[2] > MAX_TAPS, f"a filter {w.shape[2]} deep; {MAX_TAPS} at most")
     return w.shape[2]
 
 
@@ -202,8 +198,7 @@ def _convolve_3d(
     stride, dilation = window.strides[0], window.dilations[0]
     padded = c.pad(x, [(0, 0), (0, 0), window.padding[0], (0, 0), (0, 0)])
     count = (padded.shape[2] - (_depth(w) - 1) * dilation - 1) // stride + 1
-    if count < 1:
-        raise Unsupported("the filter is deeper than the padded input")
+    refuse_if(count < 1, "the filter is deeper than the padded input")
     total = None
     for k in range(_depth(w)):
         part = c.slice(padded, 2, k * dilation, (count - 1) * stride + 1, stride)
@@ -254,8 +249,7 @@ def transposed(
         return without_rows(c, transposed(c, flat, row, bias, window.with_rows(), groups))
     if spatial == 3:
         return _transposed_3d(c, x, w, bias, window, groups)
-    if spatial != 2:
-        raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
+    refuse_if(spatial != 2, f"{spatial} spatial dimensions; 1 to 3 are supported")
     # WebNN bounds output_padding by the strides, so conv_transpose2d takes off what it can of the
     # padding, and a pad adds the edges that no element of the input reaches.
     cut = [

@@ -11,7 +11,7 @@ from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.ir import onnx_pairs
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..types import STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
@@ -41,13 +41,13 @@ def binary_along_axis(
     if broadcast and axis is not None:
         at = c.axis(axis, a.rank)
         view = [1] * at + list(b.shape) + [1] * (a.rank - at - b.rank)
-        return getattr(c.b, _BINARY[c.operator])(a, c.reshape(b, view))
-    return getattr(c.b, _BINARY[c.operator])(a, b)
+        return binary(c, a, c.reshape(b, view))
+    return binary(c, a, b)
 
 
 @onnx_operator(*(n for n in _BINARY if n not in _EXACT), first=7)
 @onnx_operator(*_EXACT, first=7, storage=True)
-def binary(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
+def binary(c: NodeContext, a: Tensor, b: Tensor | MLOperand) -> MLOperand:
     return getattr(c.b, _BINARY[c.operator])(a, b)
 
 
@@ -87,13 +87,9 @@ def variadic(c: NodeContext, *inputs: Tensor) -> MLOperand:
 @onnx_operator("Pow")
 def power(c: NodeContext, a: Tensor, b: Tensor) -> MLOperand:
     base, exponent = a.operand, b.operand
-    if base.data_type == exponent.data_type:
-        return c.b.pow(base, exponent)
-    if base.data_type.startswith("float"):
-        return c.b.pow(base, c.cast(exponent, base.data_type))
-    if exponent.data_type.startswith("float"):
+    if exponent.data_type.startswith("float") and not base.data_type.startswith("float"):
         return integers.power(c, base, exponent)
-    return c.b.pow(base, c.b.cast(exponent, base.data_type))
+    return c.b.pow(base, c.cast(exponent, base.data_type))
 
 
 @onnx_operator("Mod")
@@ -170,9 +166,8 @@ def prelu_channels(c: NodeContext, x: Tensor, slope: Tensor, *, consumed_inputs:
     MLOperand
 ):
     # One slope per channel, the second dimension.
-    if slope.size == 1 or x.rank < 2:
-        return c.b.prelu(x, c.reshape(slope, [] if slope.size == 1 else slope.shape))
-    return c.b.prelu(x, c.reshape(slope, [1, slope.size, *[1] * (x.rank - 2)]))
+    view = slope.shape if x.rank < 2 else [1, slope.size, *[1] * (x.rank - 2)]
+    return c.b.prelu(x, c.reshape(slope, [] if slope.size == 1 else view))
 
 
 @onnx_operator("PRelu", first=7)
@@ -271,8 +266,7 @@ def convert(c: NodeContext, x: Tensor, target: str) -> Tensor:
     if x.array is not None and not target.startswith("float8"):
         with np.errstate(all="ignore"):
             return c.conversion.tensor(x.array.astype(numpy_type(target)))
-    if target in STORAGE_ONLY:
-        raise Unsupported(f"a cast to {target} would need its overflow")
+    refuse_if(target in STORAGE_ONLY, f"a cast to {target} would need its overflow")
     carried = c.carrier(target)
     operand = x.operand
     if target == "bool":

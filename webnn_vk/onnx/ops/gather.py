@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made, view_along
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
@@ -115,8 +115,7 @@ def _check_steps(count: int) -> None:
 
 
 def _combine(c: NodeContext, reduction: str, old: MLOperand, new: MLOperand) -> MLOperand:
-    if reduction not in ("add", "mul", "min", "max"):
-        raise Unsupported(f"reduction {reduction!r} is unknown")
+    refuse_if(reduction not in ("add", "mul", "min", "max"), f"reduction {reduction!r} is unknown")
     return getattr(c.b, reduction)(old, new)
 
 
@@ -171,6 +170,5 @@ def compress(
     chosen = np.flatnonzero(condition.value("the condition").reshape(-1))
     data = c.reshape(x, [x.size]) if axis is None else x.operand
     axis = 0 if axis is None else c.axis(axis, x.rank)
-    if not chosen.size:
-        raise Unsupported("nothing is selected: the result is empty, WebNN has no such tensor")
+    refuse_if(not chosen.size, "nothing is selected: the result is empty, WebNN has no such tensor")
     return c.b.gather(data, chosen.astype(np.int32), axis=axis)

@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .attention import attend, heads_of, rotary_embedding
@@ -52,10 +52,8 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> list[MLOperand | None]:
-    if (k_quant_type, v_quant_type) != ("NONE", "NONE"):
-        raise Unsupported("a quantised cache")
-    if sliding_window_cache:
-        raise Unsupported("sliding_window_cache: a cache that evicts by itself")
+    refuse_if((k_quant_type, v_quant_type) != ("NONE", "NONE"), "a quantised cache")
+    refuse_if(sliding_window_cache, "sliding_window_cache: a cache that evicts by itself")
     if key is None or value is None:
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         parts = c.b.split(
@@ -86,7 +84,7 @@ def group_query_attention(
         k, v = (cache.present(old, new) for old, new in zip(past, (k, v), strict=True))
     factor = scale or 1 / math.sqrt(q.shape[3])
     groups = num_heads // kv_num_heads
-    wide = [_repeated(c, cache.attended(t), groups) for t in (k, v)]
+    wide = [c.repeated(cache.attended(t), groups) for t in (k, v)]
     added = [] if attention_bias is None else [cache.widened(attention_bias)]
     sink = None
     if head_sink is not None:
@@ -126,8 +124,7 @@ class _Cache:
         if length == self.steps:
             self.start = 0
             return
-        if length < self.steps:
-            raise Unsupported(f"{self.steps} new steps of a total length of {length}")
+        refuse_if(length < self.steps, f"{self.steps} new steps of a total length of {length}")
         self.starts = c.b.add(self._last(), 1 - self.steps)
 
     def _last(self) -> MLOperand:
@@ -196,13 +193,3 @@ class _Cache:
 def _whole(lengths: Tensor, rows: int) -> bool:
     """Whether all sequences are known to fill their rows."""
     return lengths.array is not None and bool((lengths.array.reshape(-1) + 1 == rows).all())
-
-
-def _repeated(c: NodeContext, x: MLOperand, count: int) -> MLOperand:
-    """Each head ``count`` times, one after the other."""
-    if count == 1:
-        return x
-    batch, heads, steps, size = x.shape
-    many = c.b.expand(c.reshape(x, [batch, heads, 1, steps, size]), [batch, heads, count, steps,
-                                                                     size])
-    return c.reshape(many, [batch, heads * count, steps, size])

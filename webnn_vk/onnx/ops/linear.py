@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .elementwise import tanh_gelu
@@ -225,8 +225,7 @@ def _contract(
 @onnx_operator("Det")
 def det(c: NodeContext, x: Tensor) -> MLOperand:
     n = x.shape[-1]
-    if n > 6:
-        raise Unsupported(f"the determinant of a {n}×{n} matrix; up to 6×6 are expanded")
+    refuse_if(n > 6, f"the determinant of a {n}×{n} matrix; up to 6×6 are expanded")
     lead = x.shape[:-2]
     rank = x.rank
 

@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor, Text
 from .classical import ML
@@ -18,8 +18,7 @@ from .trees import labelled, transformed
 
 def _rows(c: NodeContext, x: Tensor) -> MLOperand:
     """[rows, features] as float32; a vector is one row."""
-    if x.rank not in (1, 2):
-        raise Unsupported(f"an input of rank {x.rank}, not rows of features")
+    refuse_if(x.rank not in (1, 2), f"an input of rank {x.rank}, not rows of features")
     return c.cast(c.reshape(x, [1, x.size]) if x.rank == 1 else x, "float32")
 
 
@@ -64,8 +63,7 @@ def linear_classifier(
         # The score of the second of two classes.
         best = c.cast(c.b.greater(c.reshape(scores, scores.shape[:1]), 0.0), "int64")
         count = len(labels or classlabels_strings or [])
-        if count != 2:
-            raise Unsupported(f"{count} labels for one score, which tells two classes apart")
+        refuse_if(count != 2, f"{count} labels for one score, which tells two classes apart")
         if post_transform == "LOGISTIC":
             scores = c.b.sigmoid(c.b.concat([c.b.neg(scores), scores], 1))
         elif post_transform == "PROBIT":
@@ -170,8 +168,7 @@ def distances(
     c: NodeContext, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean"
 ) -> MLOperand:
     """Of each row of a to each of b, by which exports of nearest neighbours find them."""
-    if metric not in ("euclidean", "sqeuclidean"):
-        raise Unsupported(f"metric {metric!r} is unknown")
+    refuse_if(metric not in ("euclidean", "sqeuclidean"), f"metric {metric!r} is unknown")
     (count, features), others = a.shape, b.shape[0]
     check_made(count, others, features)
     apart = c.b.sub(c.reshape(a, [count, 1, features]), c.reshape(b, [1, others, features]))
@@ -216,10 +213,8 @@ def one_hot_encoder(
     c: NodeContext, x: Tensor, *, cats_int64s: list[int] | None = None,
     cats_strings: list[str] | None = None, zeros: int = 1,
 ) -> MLOperand:
-    if not cats_int64s:
-        raise Unsupported("categories that are strings; WebNN has none")
-    if not zeros:
-        raise Unsupported("zeros=0: WebNN has no errors for what is in no category")
+    refuse_if(not cats_int64s, "categories that are strings; WebNN has none")
+    refuse_if(not zeros, "zeros=0: WebNN has no errors for what is in no category")
     check_made(x.size, len(cats_int64s))
     numbers = c.reshape(c.cast(x, "int64"), [*x.shape, 1])
     return c.cast(c.b.equal(numbers, c.constant(cats_int64s, "int64")), "float32")

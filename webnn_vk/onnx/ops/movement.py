@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
@@ -28,8 +28,7 @@ def reshape(
     if not allowzero:
         for i, length in enumerate(lengths):
             if length == 0:
-                if i >= x.rank:
-                    raise Unsupported(f"dimension {i} of shape {list(x.shape)} is to be kept")
+                refuse_if(i >= x.rank, f"dimension {i} of shape {list(x.shape)} is to be kept")
                 lengths[i] = x.shape[i]
     if lengths.count(-1) == 1:
         rest = math.prod(d for d in lengths if d != -1)
@@ -39,8 +38,7 @@ def reshape(
 
 @onnx_operator("Flatten", storage=True)
 def flatten(c: NodeContext, x: Tensor, *, axis: int = 1) -> MLOperand | np.ndarray:
-    if not -x.rank <= axis <= x.rank:
-        raise Unsupported(f"axis {axis} of a tensor of rank {x.rank}")
+    refuse_if(not -x.rank <= axis <= x.rank, f"axis {axis} of a tensor of rank {x.rank}")
     if axis < 0:
         axis += x.rank
     return _moved(c, x, [math.prod(x.shape[:axis]), math.prod(x.shape[axis:])])
@@ -179,8 +177,7 @@ def pad_by(
             result = _wrap(c, result, axis, before[axis], after[axis])
         return result
     modes = {"constant": "constant", "edge": "edge", "reflect": "reflection"}
-    if mode not in modes:
-        raise Unsupported(f"mode {mode!r} is unknown")
+    refuse_if(mode not in modes, f"mode {mode!r} is unknown")
     if mode == "constant":
         return c.b.pad(result, before, after, value=int(value) if x.type == "bool" else value)
     return c.b.pad(result, before, after, mode=modes[mode])

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made, view_along
-from ..errors import Unsupported
+from ..errors import refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 
@@ -32,12 +32,10 @@ def batch_normalization(
     is_test: int = 1,
     consumed_inputs: Any = None,
 ) -> list[MLOperand]:
-    if not spatial:
-        raise Unsupported("spatial=0 is not supported")
+    refuse_if(not spatial, "spatial=0 is not supported")
     kind = x.operand.data_type
     parameters = [c.cast(v, kind) for v in (mean, variance, scale, bias)]
-    if x.rank == 1:
-        raise Unsupported("an input of rank 1")
+    refuse_if(x.rank == 1, "an input of rank 1")
     if not training_mode:
         m, v, s, b = parameters
         return [c.b.batch_normalization(x, m, v, scale=s, bias=b, axis=1, epsilon=epsilon)]
@@ -168,8 +166,7 @@ def group_normalization(
 
 @onnx_operator("LpNormalization")
 def lp_normalization(c: NodeContext, x: Tensor, *, axis: int = -1, p: int = 2) -> MLOperand:
-    if p not in (1, 2):
-        raise Unsupported(f"p={p}; 1 and 2 are defined")
+    refuse_if(p not in (1, 2), f"p={p}; 1 and 2 are defined")
     options = {"axes": [c.axis(axis, x.rank)], "keep_dimensions": True}
 
     def of(v: MLOperand) -> MLOperand:
@@ -263,6 +260,5 @@ def dropout(
 ) -> list[Any]:
     if training is not None and training.value("training_mode").reshape(-1)[0]:
         part = 0.5 if ratio is None else float(ratio.value("the ratio").reshape(-1)[0])
-        if part:
-            raise Unsupported("training mode draws random numbers, WebNN has none")
+        refuse_if(part, "training mode draws random numbers, WebNN has none")
     return [x, _mask(c, x)]

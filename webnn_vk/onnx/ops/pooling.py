@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .convolution import (
@@ -34,8 +34,7 @@ def window_of(x: Tensor, given: WindowAttributes, ceil_mode: int) -> Window:
     ):
         room = n + before + after - (k - 1) * d - 1
         count = (-(-room // s) if ceil_mode else room // s) + 1
-        if count < 1:
-            raise Unsupported(f"a window of {k} does not fit into {n} elements and their padding")
+        refuse_if(count < 1, f"a window of {k} does not fit into {n} elements and their padding")
         # A window that would start in the padding behind is left out.
         if ceil_mode and (count - 1) * s >= n + before:
             count -= 1
@@ -63,8 +62,7 @@ def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
         )
         result = pool(c, kind, c.reshape(flat, [n, channels, depth, columns]), deep)
         return c.reshape(result, [n, channels, *window.sizes])
-    if spatial != 2:
-        raise Unsupported(f"{spatial} spatial dimensions; 1 to 3 are supported")
+    refuse_if(spatial != 2, f"{spatial} spatial dimensions; 1 to 3 are supported")
     after = []
     for i, (before, _) in enumerate(window.padding):
         # What the windows reach, rounded up or down, in each dimension: WebNN rounds both alike.

@@ -9,12 +9,12 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..types import numpy_type, type_name
 from ..values import Tensor
 from . import byte_products
-from .byte_products import centred
+from .byte_products import centred, row_view
 from .convolution import ConvAttributes, WindowAttributes, channels_first
 from .convolution import channels_last as to_channels_last
 from .normalization import by_rows
@@ -28,7 +28,7 @@ _RANGES = {
 
 
 def per_axis(
-    c: NodeContext, value: Tensor, x: Tensor, axis: int, block_size: int, repeat: bool = False
+    c: NodeContext, value: Tensor, x: Tensor, axis: int, block_size: int
 ) -> MLOperand:
     """A scale or zero point with the rank of what it applies to: one number, one per element of an
     axis, or one per block."""
@@ -39,8 +39,7 @@ def per_axis(
         view = [1] * rank
         view[c.axis(axis, rank)] = value.size
         return c.reshape(value, view)
-    if value.rank != rank:
-        raise Unsupported(f"scale {list(value.shape)} for an input {list(x.shape)}")
+    refuse_if(value.rank != rank, f"scale {list(value.shape)} for an input {list(x.shape)}")
     at = c.axis(axis, rank)
     if block_size and x.shape[at] % value.shape[at]:
         # The last block is shorter: one number per element.
@@ -74,8 +73,7 @@ def quantize_linear(
     data = c.operand(data)
     if data.data_type != s.data_type:
         data, s = c.cast(data, "float32"), c.cast(s, "float32")
-    if carried.startswith("float"):
-        raise Unsupported(f"quantisation to {target} would need its rounding")
+    refuse_if(carried.startswith("float"), f"quantisation to {target} would need its rounding")
     if zero_point is None:
         z = c.constant(np.zeros(s.shape), carried)
     else:
@@ -128,10 +126,6 @@ def _requantized(
     return c.b.quantize_linear(c.b.mul(total, factor), one, c.reshape(zero_point, shape))
 
 
-def _row_view(x: Tensor) -> list[int]:
-    return [x.shape[-2] if x.rank > 1 else 1, 1]
-
-
 @onnx_operator("MatMulInteger")
 def matmul_integer(
     c: NodeContext, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
@@ -144,7 +138,7 @@ def qlinear_matmul(
     c: NodeContext, a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor,
     b_zero: Tensor, y_scale: Tensor, y_zero: Tensor,
 ) -> MLOperand:
-    rows, columns = _row_view(a), [1, b.shape[-1]]
+    rows, columns = row_view(a), [1, b.shape[-1]]
     total = c.cast(byte_products.product(c, a, a_zero, b, b_zero), "float32")
     factor = c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns))
     return _requantized(c, total, c.b.div(factor, _scale(c, y_scale, columns)), y_zero)
@@ -181,7 +175,7 @@ def matmul_integer_to_float(
     c: NodeContext, a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor,
     a_zero: Tensor | None = None, b_zero: Tensor | None = None, bias: Tensor | None = None,
 ) -> MLOperand:
-    rows, columns = _row_view(a), [1, b.shape[-1]]
+    rows, columns = row_view(a), [1, b.shape[-1]]
     total = c.cast(byte_products.product(c, a, a_zero, b, b_zero), "float32")
     result = c.b.mul(total, c.b.mul(_scale(c, a_scale, rows), _scale(c, b_scale, columns)))
     return result if bias is None else c.b.add(result, bias)

@@ -12,7 +12,7 @@ from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.ir.onnx_pairs import ACTIVATIONS, DIRECTIONS
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
 
@@ -72,12 +72,10 @@ def _layer(
     states: list[Tensor | None], default: list[str], given: RecurrentAttributes, layout: int,
 ) -> _Layer:
     direction, batch_first = given.direction, bool(layout)
-    if direction not in DIRECTIONS:
-        raise Unsupported(f"direction {direction!r} is unknown")
+    refuse_if(direction not in DIRECTIONS, f"direction {direction!r} is unknown")
     turn = (lambda v: c.transpose(v, [1, 0, 2])) if batch_first else c.operand
     steps = x.shape[1] if batch_first else x.shape[0]
-    if steps > MAX_STEPS:
-        raise Unsupported(f"{steps} steps, {MAX_STEPS} at most")
+    refuse_if(steps > MAX_STEPS, f"{steps} steps, {MAX_STEPS} at most")
     directions = 2 if direction == "bidirectional" else 1
     names = given.activations or default * directions
     alphas, betas = list(given.activation_alpha or []), list(given.activation_beta or [])
@@ -105,8 +103,7 @@ def _activation(
     """An activation; it takes its parameters from the front of the lists."""
     if name in (*ACTIVATIONS, "Softsign", "Softplus"):
         return getattr(c.b, name.lower())
-    if name not in _PARAMETRIC:
-        raise Unsupported(f"activation {name!r} is not supported")
+    refuse_if(name not in _PARAMETRIC, f"activation {name!r} is not supported")
     defaults, function = _PARAMETRIC[name]
     taken = [
         values.pop(0) if values else default

@@ -6,7 +6,6 @@ from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.ir import onnx_pairs
 
 from ..context import NodeContext
-from ..errors import Unsupported
 from ..records import onnx_operator
 from ..values import Tensor
 from .integers import REDUCTIONS
@@ -67,8 +66,6 @@ def cumulative_product(
 
     def shifted(value: MLOperand, by: int) -> MLOperand:
         """Moved by some places along the axis, ones filled in."""
-        if by >= length:
-            raise Unsupported("an axis of one element")
         kept = c.slice(value, at, by if reverse else 0, length - by)
         padding = [(0, 0)] * x.rank
         padding[at] = (0, by) if reverse else (by, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.data_types import MAX_DIMENSION
 
 from ..context import NodeContext, check_made, view_along
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
 
@@ -63,12 +64,12 @@ def resize(
         new = _sizes(x.shape, lengths, factors)
     else:
         raise Unsupported("neither scales nor sizes are given")
-    crop = [0.0] * len(chosen), [1.0] * len(chosen)
+    regions = [(0.0, 1.0)] * len(chosen)
     if coordinate_transformation_mode == "tf_crop_and_resize":
         if roi is None:
             raise Unsupported("tf_crop_and_resize without a region")
-        corners = roi.value("the region").reshape(2, -1).astype(float)
-        crop = corners[0].tolist(), corners[1].tolist()
+        corners = roi.value("the region").reshape(2, -1).astype(float).tolist()
+        regions = list(zip(*corners, strict=True))
     result = x.operand
     integer = not result.data_type.startswith("float") and mode != "nearest"
     if integer:
@@ -81,8 +82,7 @@ def resize(
         for i, axis in enumerate(chosen):
             plan = AxisPlan(
                 lengths[i], new[i], factors[i], mode, coordinate_transformation_mode, nearest_mode,
-                antialias=bool(antialias), cubic=cubic_coeff_a, exclude=bool(exclude_outside),
-                region=(crop[0][i], crop[1][i]),
+                bool(antialias), cubic_coeff_a, bool(exclude_outside), regions[i],
             )
             result = _resample(c, result, axis, plan.table(), mode)
             outside = plan.outside()
@@ -143,25 +143,28 @@ def _native(
     return None
 
 
+@dataclass
 class AxisPlan:
     """How one axis is resampled: where new elements come from, with what weights."""
 
-    def __init__(
-        self, size: int, new_size: int, scale: float, mode: str, transform: str, nearest: str,
-        *, antialias: bool = False, cubic: float = -0.75, exclude: bool = False,
-        region: tuple[float, float] = (0.0, 1.0),
-    ) -> None:
-        self.size, self.new_size, self.scale = size, new_size, scale
-        self.mode, self.nearest, self.cubic, self.exclude = mode, nearest, cubic, exclude
-        self.transform, self.antialias = transform, antialias
-        self.positions = self._positions(transform, region)
+    size: int
+    new_size: int
+    scale: float
+    mode: str
+    transform: str
+    nearest: str
+    antialias: bool
+    cubic: float
+    exclude: bool
+    region: tuple[float, float]
 
-    def _positions(self, transform: str, region: tuple[float, float]) -> np.ndarray:
+    def positions(self) -> np.ndarray:
+        """Where new elements lie among the old ones."""
         check_made(self.new_size)
         x = np.arange(self.new_size, dtype=float)
         n, new, scale = self.size, self.new_size, self.scale
         length = scale * n  # not rounded down to a whole size
-        match transform:
+        match self.transform:
             case "half_pixel":
                 return (x + 0.5) / scale - 0.5
             case "pytorch_half_pixel":
@@ -176,32 +179,31 @@ class AxisPlan:
             case "tf_half_pixel_for_nn":
                 return (x + 0.5) / scale
             case "tf_crop_and_resize":
-                start, end = region
+                start, end = self.region
                 if new > 1:
                     return start * (n - 1) + x * (end - start) * (n - 1) / (length - 1)
                 return np.full(new, 0.5 * (start + end) * (n - 1))
-        raise Unsupported(f"coordinate_transformation_mode {transform!r} is unknown")
+        raise Unsupported(f"coordinate_transformation_mode {self.transform!r} is unknown")
 
     def outside(self) -> np.ndarray:
         """Which new elements lie outside of the old ones (tf_crop_and_resize)."""
         if self.transform != "tf_crop_and_resize":
             return np.zeros(self.new_size, bool)
-        return (self.positions < 0) | (self.positions > self.size - 1)
+        x = self.positions()
+        return (x < 0) | (x > self.size - 1)
 
     def table(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices [new, taps] and weights [new, taps]."""
-        x = self.positions
+        x = self.positions()
         if self.mode == "nearest":
             return self._nearest(x)
-        if self.mode not in ("linear", "cubic"):
-            raise Unsupported(f"mode {self.mode!r} is unknown")
+        refuse_if(self.mode not in ("linear", "cubic"), f"mode {self.mode!r} is unknown")
         # To shrink without aliasing, the kernel is stretched over all that one element covers.
         stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0
         reach = 1 if self.mode == "linear" else 2
         half = int(np.ceil(reach * stretch))
         check_made(self.new_size, 2 * half)
-        if half > _MAX_TAPS:
-            raise Unsupported(f"each new element would be a sum of {2 * half} old ones")
+        refuse_if(half > _MAX_TAPS, f"each new element would be a sum of {2 * half} old ones")
         taps = np.floor(x)[:, None] + np.arange(-half + 1, half + 1)
         distance = np.abs(x[:, None] - taps) / stretch
         weights = _triangle(distance) if self.mode == "linear" else _cubic(distance, self.cubic)
@@ -219,8 +221,7 @@ class AxisPlan:
             "floor": lambda: np.floor(x),
             "ceil": lambda: np.ceil(x),
         }
-        if self.nearest not in rounded:
-            raise Unsupported(f"nearest_mode {self.nearest!r} is unknown")
+        refuse_if(self.nearest not in rounded, f"nearest_mode {self.nearest!r} is unknown")
         at = np.clip(rounded[self.nearest](), 0, self.size - 1).astype(np.int32)
         return at[:, None], np.ones((len(at), 1))
 

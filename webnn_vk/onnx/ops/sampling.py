@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
 from .convolution import Window, transposed
@@ -35,44 +35,36 @@ def _within(c: NodeContext, x: MLOperand, low: float, high: float) -> MLOperand:
     return c.b.logical_and(c.b.greater_or_equal(x, low), c.b.lesser_or_equal(x, high))
 
 
-class _Axis:
+def _taps(
+    c: NodeContext, x: MLOperand, size: int, mode: str, padding: str, aligned: bool
+) -> list[tuple[MLOperand, MLOperand | None]]:
     """Taps of one axis at positions ``x``: whole indices and weights."""
+    last = size - 1.0
+    low, high = (0.0, last) if aligned else (-0.5, size - 0.5)
 
-    def __init__(
-        self, c: NodeContext, x: MLOperand, size: int, mode: str, padding: str, aligned: bool
-    ) -> None:
-        self.c, self.size, self.padding = c, size, padding
-        self.low, self.high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-        if padding == "border":
-            x = c.b.clamp(x, min_value=0.0, max_value=size - 1.0)
-        elif padding == "reflection":
-            inside = _within(c, x, self.low, self.high)
-            x = c.b.where(inside, x, _reflect(c, x, self.low, self.high))
-        if mode == "nearest":
-            self.taps = [self._tap(c.b.round_even(x), None)]
-            return
-        base = c.b.floor(x)
-        t = c.b.sub(x, base)
-        self.taps = [
-            self._tap(c.b.add(base, float(offset)), weight)
-            for offset, weight in _weights(c, t, mode)
-        ]
-
-    def _tap(
-        self, at: MLOperand, weight: MLOperand | None
-    ) -> tuple[MLOperand, MLOperand | None]:
-        c, last = self.c, self.size - 1.0
-        if self.padding == "zeros":
+    def tap(at: MLOperand, weight: MLOperand | None) -> tuple[MLOperand, MLOperand | None]:
+        if padding == "zeros":
             mask = c.b.cast(_within(c, at, 0.0, last), at.data_type)
             weight = mask if weight is None else c.b.mul(weight, mask)
-        elif self.padding == "reflection":
+        elif padding == "reflection":
             inside = _within(c, at, 0.0, last)
-            mirrored = _reflect(c, at, self.low, self.high)
+            mirrored = _reflect(c, at, low, high)
             # Cut to a whole number as the pixel's index is.
             whole = c.b.mul(c.b.sign(mirrored), c.b.floor(c.b.abs(mirrored)))
             at = c.b.where(inside, at, whole)
         at = c.b.clamp(at, min_value=0.0, max_value=last)
         return c.b.cast(at, "int32"), weight
+
+    if padding == "border":
+        x = c.b.clamp(x, min_value=0.0, max_value=last)
+    elif padding == "reflection":
+        inside = _within(c, x, low, high)
+        x = c.b.where(inside, x, _reflect(c, x, low, high))
+    if mode == "nearest":
+        return [tap(c.b.round_even(x), None)]
+    base = c.b.floor(x)
+    weights = _weights(c, c.b.sub(x, base), mode)
+    return [tap(c.b.add(base, float(offset)), weight) for offset, weight in weights]
 
 
 def _weights(c: NodeContext, t: MLOperand, mode: str) -> list[tuple[int, MLOperand]]:
@@ -103,12 +95,12 @@ def sample(
     """Data [batch, channels, elements] at positions [batch, points] per axis, in elements:
     [batch, channels, points]."""
     axes = [
-        _Axis(c, x, n, mode, padding, aligned) for x, n in zip(positions, spatial, strict=True)
+        _taps(c, x, n, mode, padding, aligned) for x, n in zip(positions, spatial, strict=True)
     ]
     batch, channels = data.shape[:2]
     points = positions[0].shape[1]
     total = None
-    for taps in itertools.product(*(axis.taps for axis in axes)):
+    for taps in itertools.product(*axes):
         at: MLOperand | None = None
         weight: MLOperand | None = None
         for (index, factor), n in zip(taps, spatial, strict=True):
@@ -169,8 +161,7 @@ def deform_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> MLOperand:
-    if x.rank != 4:
-        raise Unsupported(f"an input of rank {x.rank}; 4 is supported")
+    refuse_if(x.rank != 4, f"an input of rank {x.rank}; 4 is supported")
     n, channels, *spatial = x.shape
     kernel, out = w.shape[2:], offset.shape[2:]
     strides, dilations, pads = strides or [1, 1], dilations or [1, 1], pads or [0] * 4
@@ -274,8 +265,7 @@ def _aligned(
             for m, size, samples in zip(matrices, sizes, grid, strict=True)
         )
         return _between(c, rows, image, columns)
-    if mode != "max":
-        raise Unsupported(f"mode {mode!r} is unknown")
+    refuse_if(mode != "max", f"mode {mode!r} is unknown")
     # The largest of the weighted corners, as the operator is defined.
     best = None
     for y in _corners(c, rows):
@@ -323,8 +313,7 @@ def max_roi_pool(
         length = c.b.max(
             c.b.add(c.b.sub(c.slice(bounds, 1, 3 - axis, 1), start), 1.0), 1.0
         )
-        if size < 1:
-            raise Unsupported(f"pooled_shape is {pooled_shape}; each has to be positive")
+        refuse_if(size < 1, f"pooled_shape is {pooled_shape}; each has to be positive")
         check_made(size, n)
         each = c.b.div(length, float(size))
         bins = c.constant(np.arange(size)[None], rois.operand.data_type)

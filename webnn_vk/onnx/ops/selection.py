@@ -7,7 +7,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
 
@@ -38,8 +38,7 @@ def top_k(
     count = c.int(k, "k")
     axis = c.axis(axis, x.rank)
     length = x.shape[axis]
-    if not 1 <= count <= length:
-        raise Unsupported(f"k is {count} of {length} elements")
+    refuse_if(not 1 <= count <= length, f"k is {count} of {length} elements")
     check_made(length)
     order = [i for i in range(x.rank) if i != axis] + [axis]
     rows = c.transpose(x, order)
@@ -73,8 +72,7 @@ def _by_rank(c: NodeContext, x: MLOperand, k: int, largest: bool) -> MLOperand:
 
 def _by_steps(c: NodeContext, x: MLOperand, k: int, largest: bool) -> MLOperand:
     """The best element, k times, those found before set aside."""
-    if k > _MAX_STEPS:
-        raise Unsupported(f"the best {k} of {x.shape[1]} elements need a sort, WebNN has none")
+    refuse_if(k > _MAX_STEPS, f"the best {k} of {x.shape[1]} elements need a sort, WebNN has none")
     if not x.data_type.startswith("float"):
         raise Unsupported(f"the best of {x.shape[1]} integers need a sort, WebNN has none")
     worst = c.constant(-np.inf if largest else np.inf, x.data_type)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..context import NodeContext
-from ..errors import Unsupported
+from ..errors import refuse_if
 from ..records import onnx_operator
 from ..values import Tensor, TensorList
 from .control import stack
@@ -34,8 +34,7 @@ def sequence_length(c: NodeContext, sequence: TensorList) -> np.ndarray:
 
 def _place(c: NodeContext, sequence: TensorList, position: Tensor, more: int = 0) -> int:
     at, count = c.int(position, "the position"), len(sequence.items)
-    if not -count <= at < count + more:
-        raise Unsupported(f"position {at} in a sequence of {count}")
+    refuse_if(not -count <= at < count + more, f"position {at} in a sequence of {count}")
     return at
 
 
@@ -59,8 +58,7 @@ def sequence_erase(
     c: NodeContext, sequence: TensorList, position: Tensor | None = None
 ) -> TensorList:
     items = list(sequence.items)
-    if not items:
-        raise Unsupported("the sequence is empty")
+    refuse_if(not items, "the sequence is empty")
     items.pop(-1 if position is None else _place(c, sequence, position))
     return TensorList(tuple(items))
 
@@ -69,8 +67,7 @@ def sequence_erase(
 def concat_from_sequence(
     c: NodeContext, sequence: TensorList, *, axis: int, new_axis: int = 0
 ) -> Any:
-    if not sequence.items:
-        raise Unsupported("the sequence is empty")
+    refuse_if(not sequence.items, "the sequence is empty")
     if new_axis:
         return stack(c, sequence.items, axis)
     first = sequence.items[0]
@@ -89,10 +86,8 @@ def split_to_sequence(
     each = 1 if split is None else 0
     if split is not None and split.rank == 0:
         each = c.int(split, "the parts' length")
-        if each < 1:
-            raise Unsupported(f"parts of {each} elements")
-    if each and length > each * MAX_PARTS:
-        raise Unsupported(f"more than {MAX_PARTS} parts")
+        refuse_if(each < 1, f"parts of {each} elements")
+    refuse_if(each and length > each * MAX_PARTS, f"more than {MAX_PARTS} parts")
     if each:
         lengths = [min(each, length - i) for i in range(0, length, each)]
     else:

@@ -8,7 +8,7 @@ from webnn_vk.api.builder import MLOperand
 
 from .. import folding
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
 from .linear import matmul
@@ -19,8 +19,7 @@ _MAX_LENGTH = 4096
 
 def _matrices(length: int, bins: int, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines [length, bins], computed from angles below one turn."""
-    if length > _MAX_LENGTH:
-        raise Unsupported(f"a transform of {length} elements, {_MAX_LENGTH} at most")
+    refuse_if(length > _MAX_LENGTH, f"a transform of {length} elements, {_MAX_LENGTH} at most")
     turns = np.outer(np.arange(length), np.arange(bins)) % length / length * (2 * np.pi)
     factor = 1 / length if inverse else 1.0
     return np.cos(turns) * factor, np.sin(turns) * (-factor if inverse else factor)
@@ -50,14 +49,12 @@ def dft(
 ) -> MLOperand:
     default_axis = -2 if c.version >= 20 else 1
     at = c.axis(default_axis if axis is None else c.int(axis, "the axis"), x.rank)
-    if at == x.rank - 1:
-        raise Unsupported("the axis of real and imaginary parts can't be transformed")
+    refuse_if(at == x.rank - 1, "the axis of real and imaginary parts can't be transformed")
     half = inverse and onesided
     given = x.shape[at]
     default = 2 * (given - 1) if half else given
     n = default if length is None else c.int(length, "the length")
-    if n < 1:
-        raise Unsupported(f"a transform of {n} elements")
+    refuse_if(n < 1, f"a transform of {n} elements")
     taken = n // 2 + 1 if half else n
     # The axis goes last but one, then the parts are separated.
     order = [i for i in range(x.rank - 1) if i != at] + [at, x.rank - 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 
 from ..context import NodeContext, check_made
-from ..errors import Unsupported
+from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor, Text
 from .classical import ML
@@ -58,8 +58,7 @@ class _Ensemble:
 
 def _ends(c: NodeContext, x: Tensor, trees: _Ensemble) -> MLOperand:
     """[rows, trees]: the leaves that the rows end in."""
-    if x.rank != 2:
-        raise Unsupported(f"an input of rank {x.rank}, not rows of features")
+    refuse_if(x.rank != 2, f"an input of rank {x.rank}, not rows of features")
     values, (rows, features) = c.cast(x, "float32"), x.shape
     depth, count = trees.depth(), len(trees.roots)
     if not all(0 <= f < features for f in trees.features):
@@ -77,13 +76,8 @@ def _ends(c: NodeContext, x: Tensor, trees: _Ensemble) -> MLOperand:
 
 def _scores(c: NodeContext, at: MLOperand, trees: _Ensemble, aggregate: str) -> MLOperand:
     """[rows, targets]: what the leaves give that the rows end in."""
-    if aggregate not in _AGGREGATES:
-        raise Unsupported(f"aggregate_function {aggregate!r} is unknown")
-    check_made(len(trees.features), trees.targets)
-    table = np.zeros((len(trees.features), trees.targets), np.float32)
-    for place, weight in trees.weights.items():
-        table[place] = weight
-    given = c.b.gather(c.constant(table, "float32"), at)  # rows, trees, targets
+    refuse_if(aggregate not in _AGGREGATES, f"aggregate_function {aggregate!r} is unknown")
+    given = _of_leaves(c, at, trees, trees.weights, "float32")  # rows, trees, targets
     if aggregate in ("SUM", "AVERAGE"):
         total = c.b.reduce_sum(given, axes=[1])
         return c.b.div(total, float(len(trees.roots))) if aggregate == "AVERAGE" else total
@@ -97,10 +91,19 @@ def _scores(c: NodeContext, at: MLOperand, trees: _Ensemble, aggregate: str) -> 
 
 def _known(c: NodeContext, at: MLOperand, trees: _Ensemble) -> MLOperand:
     """[rows, trees, targets], uint8: whether a leaf weighs for a target."""
-    there = np.zeros((len(trees.features), trees.targets), np.uint8)
-    for place in trees.weights:
-        there[place] = 1
-    return c.b.gather(c.constant(there, "uint8"), at)
+    return _of_leaves(c, at, trees, dict.fromkeys(trees.weights, 1), "uint8")
+
+
+def _of_leaves(
+    c: NodeContext, at: MLOperand, trees: _Ensemble, numbers: Mapping[tuple[int, int], float],
+    kind: str,
+) -> MLOperand:
+    """[rows, trees, targets]: the numbers by leaf and target, 0 elsewhere."""
+    check_made(len(trees.features), trees.targets)
+    table = np.zeros((len(trees.features), trees.targets), kind)
+    for place, number in numbers.items():
+        table[place] = number
+    return c.b.gather(c.constant(table, kind), at)
 
 
 def _condition(
@@ -203,8 +206,7 @@ def tree_ensemble(
 ) -> MLOperand:
     count, leaves = len(nodes_featureids), len(leaf_targetids)
     modes = [int(m) for m in np.asarray(nodes_modes).reshape(-1)]
-    if not all(0 <= m < len(_MODES) for m in modes):
-        raise Unsupported("nodes_modes names no comparison")
+    refuse_if(not all(0 <= m < len(_MODES) for m in modes), "nodes_modes names no comparison")
 
     def branch(ids: list[int], leafs: list[int]) -> list[int]:
         return [n + count if leaf else n for n, leaf in zip(ids, leafs, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from webnn_vk.compiler.ir import Graph, Value
@@ -12,7 +11,7 @@ from webnn_vk.runtime.context_state import ContextState
 from .picture import Picture, compared, of_graph
 
 #: The passes that are repeated with each attempt at lowering.
-_OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "pack")
+_OF_AN_ATTEMPT = ("order", "kernels", "fuse", "absorb", "in_place", "donate")
 
 
 class PassPictures:
@@ -28,10 +27,7 @@ class PassPictures:
         self.state.after_pass = self._after
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.state.after_pass = None
         # Keep the pictures, but not the graphs with their constants.
         self._seen = [(name, None, picture) for name, _, picture in self._seen]

@@ -5,6 +5,7 @@ A picture is made of a graph between passes, or of a program, whose boxes are th
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,13 @@ from webnn_vk.compiler.program import (
     CopyStep,
     CpuStep,
     DispatchStep,
-    HostSegment,
     Program,
     ReportLine,
 )
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support.errors import sanitize
+
+from ..report import steps_of
 
 
 @dataclass(frozen=True)
@@ -193,28 +195,18 @@ def of_program(
         _port("input", slot.name, writes=(n,))
         for n, slot in enumerate(program.slots) if slot.kind == "input"
     ]
-    steps = [
-        (step, isinstance(segment, HostSegment)) for segment in program.segments
-        for step in segment.steps if isinstance(step, (DispatchStep, CopyStep, CpuStep))
-    ]
+    steps = enumerate(step for _, step in steps_of(program))
     taken = seconds or {}
-    number = 0
-    while number < len(steps):
-        step, on_host = steps[number]
-        last = number
-        if isinstance(step, DispatchStep):
-            # The dispatches of one kernel are consecutive, with its copies before them.
-            while last + 1 < len(steps) and _origin(steps[last + 1][0]) == step.origin:
-                last += 1
-        used = [_uses(one) for one, _ in steps[number : last + 1]]
-        times = [taken[n] for n in range(number, last + 1) if n in taken]
+    for _, group in itertools.groupby(steps, lambda one: _origin(*one)):
+        numbers, parts = zip(*group, strict=True)
+        used = [_uses(step) for step in parts]
+        times = [taken[n] for n in numbers if n in taken]
         boxes.append(_step_box(
-            lines[number : last + 1], on_host, isinstance(step, CopyStep),
+            lines[numbers[0] : numbers[-1] + 1], parts[0],
             tuple(dict.fromkeys(s for reads, _ in used for s in reads if s in values)),
             tuple(dict.fromkeys(s for _, writes in used for s in writes if s in values)),
             sum(times) if times else None,
         ))
-        number = last + 1
     boxes += [
         _port("output", slot.name, reads=(n,))
         for n, slot in enumerate(program.slots) if slot.kind == "output"
@@ -222,8 +214,9 @@ def of_program(
     return Picture(title, _readers_near(boxes), values, total)
 
 
-def _origin(step: DispatchStep | CopyStep | CpuStep) -> int | None:
-    return step.origin if isinstance(step, DispatchStep) else None
+def _origin(number: int, step: DispatchStep | CopyStep | CpuStep) -> object:
+    """What the consecutive dispatches of one kernel have in common. Its copies are before them."""
+    return step.origin if isinstance(step, DispatchStep) else (number,)
 
 
 def _uses(step: DispatchStep | CopyStep | CpuStep) -> tuple[list[int], list[int]]:
@@ -236,7 +229,7 @@ def _uses(step: DispatchStep | CopyStep | CpuStep) -> tuple[list[int], list[int]
 
 
 def _step_box(
-    lines: Sequence[ReportLine], on_host: bool, is_copy: bool, reads: tuple[int, ...],
+    lines: Sequence[ReportLine], step: DispatchStep | CopyStep | CpuStep, reads: tuple[int, ...],
     writes: tuple[int, ...], seconds: float | None,
 ) -> Box:
     first = lines[0]
@@ -247,9 +240,9 @@ def _step_box(
     about.append(f"{size / 1e6:.3f} MB")
     operators: tuple[str, ...] = tuple(map(sanitize, first.operators))
     kind, title = "kernel", first.kernel
-    if is_copy:
+    if isinstance(step, CopyStep):
         kind, title, operators = "copy", f"copy {sanitize(first.variant)}", ()
-    elif on_host:
+    elif isinstance(step, CpuStep):
         kind, title, operators = "node", " + ".join(operators), ()
     elif len(lines) > 1:
         title = f"{first.kernel}, {len(lines)} dispatches"

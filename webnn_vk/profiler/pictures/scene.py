@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .folding import Group, folded, summary
@@ -112,22 +112,18 @@ class _Scene:
         place: Mapping[int, int], outside: Mapping[int, int], leaving: Mapping[int, Sequence[int]],
     ) -> tuple[list[Item], dict[tuple[int, int, int], None]]:
         """Add items that represent the boxes outside of a group."""
-        for value, source in outside.items():
-            text = f"from {self.picture.boxes[source].label}"
-            for reader in dict.fromkeys(
-                place[t] for _, t, v in self.edges if v == value and t in place
-            ):
-                links[len(items), reader, value] = None
-            items.append(Item("from", (cut(text),), 12 + LINE, about=text))
+        labels = [box.label for box in self.picture.boxes]
+        ends = [("from", value, f"from {labels[source]}") for value, source in outside.items()]
         for value, targets in leaving.items():
-            text = f"to {self.picture.boxes[targets[0]].label}"
-            if len(targets) > 1:
-                text = f"to {len(targets)}: {text.removeprefix('to ')}"
-            for writer in dict.fromkeys(
-                place[s] for s, _, v in self.edges if v == value and s in place
-            ):
-                links[writer, len(items), value] = None
-            items.append(Item("to", (cut(text),), 12 + LINE, about=text))
+            many = f"{len(targets)}: " if len(targets) > 1 else ""
+            ends.append(("to", value, f"to {many}{labels[targets[0]]}"))
+        for kind, value, text in ends:
+            # The edges' ends inside of the group.
+            near = [(s, t)[kind == "from"] for s, t, v in self.edges if v == value]
+            for at in dict.fromkeys(place[n] for n in near if n in place):
+                pair = (len(items), at) if kind == "from" else (at, len(items))
+                links[*pair, value] = None
+            items.append(Item(kind, (cut(text),), 12 + LINE, about=text))
         return items, links
 
     def _with_flows(
@@ -136,29 +132,16 @@ class _Scene:
         flows: dict[int, dict[int, str]] = defaultdict(dict)
         for source, _, value in links:
             flows[source][value] = self.picture.values.get(value, "")
-        made = []
-        for number, item in enumerate(items):
-            texts = [cut(text) for text in flows[number].values()]
-            if len(texts) > LINES:
-                texts = [*texts[: LINES - 1], f"and {len(texts) - LINES + 1} more"]
-            made.append(replace(item, flows=tuple(texts)))
-        return made
+        return [
+            replace(item, flows=_few(flows[number].values())) for number, item in enumerate(items)
+        ]
 
     def _box(self, number: int) -> Item:
         box = self.picture.boxes[number]
         share = box.seconds / self.total if box.seconds is not None and self.total else None
-        title = box.title
+        title = box.title if share is None else f"{cut(box.title, CHARACTERS - 8)}  {share:.1%}"
         about = "\n".join(filter(None, [box.label, *box.about, box.reason]))
-        if box.kind == "kernel":
-            if share is not None:
-                title = f"{cut(title, CHARACTERS - 8)}  {share:.1%}"
-            operators = [cut(text) for text in box.operators]
-            if len(operators) > LINES:
-                operators = [*operators[: LINES - 1], f"and {len(operators) - LINES + 1} more"]
-            texts = (cut(title), *operators)
-        else:
-            texts = (cut(title),) if share is None else \
-                (f"{cut(title, CHARACTERS - 8)}  {share:.1%}",)
+        texts = (cut(title), *_few(box.operators))
         return Item(box.kind, texts, 12 + LINE * len(texts), device=box.device, mark=box.mark,
                     about=about, share=share)
 
@@ -172,8 +155,9 @@ class _Scene:
         if share is not None:
             texts = (*texts, f"{share:.1%} of the time")
         about = "\n".join(["click to open", *dict.fromkeys(b.label for b in inner)][:16])
-        return Item("group", texts, 12 + LINE * len(texts), device=_device(inner),
-                    mark=_mark(inner), about=about, share=share, inner=self.level(group))
+        mark = next((box.mark for box in inner if box.mark), "")
+        return Item("group", texts, 12 + LINE * len(texts), device=_device(inner), mark=mark,
+                    about=about, share=share, inner=self.level(group))
 
 
 def _device(boxes: Sequence[Box]) -> str:
@@ -181,15 +165,19 @@ def _device(boxes: Sequence[Box]) -> str:
     return devices.pop() if len(devices) == 1 else "both" if "cpu" in devices else "vulkan"
 
 
-def _mark(boxes: Sequence[Box]) -> str:
-    return next((box.mark for box in boxes if box.mark), "")
-
-
 def cut(text: str, most: int = CHARACTERS) -> str:
     """The text, with its middle omitted if it is longer than ``most`` characters: names often begin
     alike."""
     half = most // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
+
+
+def _few(texts: Iterable[str]) -> tuple[str, ...]:
+    """The lines that a box shows of several."""
+    lines = tuple(map(cut, texts))
+    if len(lines) > LINES:
+        lines = (*lines[: LINES - 1], f"and {len(lines) - LINES + 1} more")
+    return lines
 
 
 def _placed(

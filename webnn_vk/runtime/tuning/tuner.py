@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.spec import KernelSpec, SpecError
 from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.kernels import (
-    Dispatch,
     KernelNode,
     KernelTarget,
     Schedule,
     Unsupported,
-    packed,
-    packing_of,
+    dispatches_by,
+    forms,
     solver_of,
 )
 from webnn_vk.compiler.kernels.choose import modelled, ranked
@@ -28,7 +27,7 @@ from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_cla
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import UnknownError
 
-from .. import Device
+from ..device import Device
 from ..driver_memory import DriverMemory
 from .probe import known_profile, probed_profile
 from .store import FOLDER, Entry, TunedStore
@@ -121,10 +120,95 @@ class Tuner:
     def __call__(
         self, nodes: Iterable[KernelNode], available: Callable[[KernelSpec], bool]
     ) -> None:
-        """Measure the unknown problems of these kernels; see ``tune``."""
-        self.outcomes += tune(
-            nodes, self.device, self.store, self.plan, available, self.progress
+        """Measure the best few schedules of each distinct problem of these kernels and put the
+        fastest into the store. Problems with one schedule are left out. ``available``: whether a
+        shader is available."""
+        problems = self._problems(nodes)
+        profile = self.device.profile
+        if problems:
+            profile = probed_profile(self.device, self.store.folder)
+        for number, problem in enumerate(problems):
+            self.progress(number, len(problems), problem.node.title)
+            self.outcomes.append(self._tune(problem, profile, available))
+
+    def _problems(self, nodes: Iterable[KernelNode]) -> list[_Problem]:
+        found: dict[tuple[str, str], _Problem] = {}
+        for node in nodes:
+            solver, problem = solver_of(node)
+            key = solver.name, problem_class(problem)
+            if key in found:
+                found[key].kernels += 1
+                continue
+            candidates = solver.candidates(problem, self.device.profile)
+            if len(candidates) > 1:
+                found[key] = _Problem(*key, problem, node, candidates)
+        return list(found.values())
+
+    def _tune(
+        self, p: _Problem, profile: DeviceProfile, available: Callable[[KernelSpec], bool]
+    ) -> Outcome:
+        order = [*ranked(p.family, p.candidates, p.problem, profile)]
+        usual = order[0]
+        outcome = Outcome(p.family, p.text, p.node.title, p.kernels, usual, usual)
+        known = None if self.plan.again else self.store.entry(p.family, p.text)
+        if known is not None and known.schedule in p.candidates:
+            return replace(
+                outcome, chosen=known.schedule, seconds=known.seconds, usual_seconds=known.usual,
+                timed_by=known.timed_by, kept=True,
+            )
+        try:
+            measured, timed_by = self._measure(p, order[: self.plan.candidates], available)
+        except _FAILURES as error:
+            return replace(outcome, left=f"{type(error).__name__}: {error}")
+        outcome = replace(outcome, measured=measured, timed_by=timed_by)
+        times = {m.schedule: m.seconds for m in measured if m.seconds is not None}
+        if usual not in times:
+            return replace(outcome, left="the usual schedule can't be measured")
+        chosen = accepted(usual, times)
+        self.store.put(Entry(p.family, p.text, chosen, times[chosen], times[usual], timed_by))
+        return replace(
+            outcome, chosen=chosen, seconds=times[chosen], usual_seconds=times[usual]
         )
+
+    def _measure(
+        self, p: _Problem, schedules: Sequence[Schedule], available: Callable[[KernelSpec], bool]
+    ) -> tuple[tuple[Measured, ...], str]:
+        """The schedules measured in turns, only those whose results equal the plain kernel's."""
+        profile = self.device.profile
+        target = KernelTarget(profile, available=available)
+        solver, problem = solver_of(p.node)
+        plain = solver.lowered(p.node, problem, p.candidates[0], profile)
+        size = max(1, sum(access.size for access in p.node.outputs))
+        fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
+        bench = Workbench(self.device, p.node, fan)
+        rejected: dict[Schedule, str] = {}
+        trials: dict[Schedule, Trial] = {}
+        try:
+            expected = bench.results(bench.trial(plain))
+            for schedule in schedules:
+                try:
+                    packed = next(forms(p.node, schedule, target))
+                    trial = bench.trial(dispatches_by(packed, schedule, target))
+                    reason = difference(p.node, bench.results(trial), expected, fan)
+                except _FAILURES as error:
+                    rejected[schedule] = str(error)
+                    continue
+                if reason:
+                    rejected[schedule] = reason
+                else:
+                    trials[schedule] = trial
+            _in_turns(bench, list(trials.values()), self.plan.rounds)
+            for trial in trials.values():
+                bench.done(trial)
+        finally:
+            bench.close()
+        return tuple(
+            Measured(
+                schedule, min(trials[schedule].seconds) if schedule in trials else None,
+                modelled(p.problem, schedule, profile), rejected.get(schedule, ""),
+            )
+            for schedule in schedules
+        ), bench.timed_by
 
 
 def prepared(
@@ -140,149 +224,10 @@ def prepared(
     return known_profile(device.profile, folder), store, Tuner(device, store) if tune else None
 
 
-def tune(
-    nodes: Iterable[KernelNode],
-    device: DriverMemory,
-    store: TunedStore,
-    plan: Plan = Plan(),
-    available: Callable[[KernelSpec], bool] = lambda spec: True,
-    progress: Progress = lambda number, total, operators: None,
-) -> list[Outcome]:
-    """Measure the best few schedules of each distinct problem of these kernels, unpacked as
-    ``program.kernels_of`` returns them, and put the fastest into the store. Problems with one
-    schedule are left out. ``available``: whether a shader is available."""
-    problems = _problems(nodes, device)
-    profile = probed_profile(device, store.folder) if problems else device.profile
-    outcomes = []
-    for number, problem in enumerate(problems):
-        progress(number, len(problems), problem.node.title)
-        outcomes.append(_tune(problem, device, profile, store, plan, available))
-    return outcomes
-
-
-def _problems(nodes: Iterable[KernelNode], device: DriverMemory) -> list[_Problem]:
-    found: dict[tuple[str, str], _Problem] = {}
-    for node in nodes:
-        solver, problem = solver_of(node)
-        key = solver.name, problem_class(problem)
-        if key in found:
-            found[key].kernels += 1
-            continue
-        candidates = solver.candidates(problem, device.profile)
-        if len(candidates) > 1:
-            found[key] = _Problem(*key, problem, node, candidates)
-    return list(found.values())
-
-
-def _tune(
-    p: _Problem, device: DriverMemory, profile: DeviceProfile, store: TunedStore, plan: Plan,
-    available: Callable[[KernelSpec], bool],
-) -> Outcome:
-    order = [*ranked(p.family, p.candidates, p.problem, profile)]
-    usual = order[0]
-    known = None if plan.again else store.entry(p.family, p.text)
-    if known is not None and known.schedule in p.candidates:
-        return _outcome(p, known.schedule, usual, known.seconds, known.usual, known.timed_by, True)
-    try:
-        measured, timed_by = _measure(p, order[: plan.candidates], device, plan.rounds, available)
-    except _FAILURES as error:
-        return _outcome(p, usual, usual, left=f"{type(error).__name__}: {error}")
-    times = {m.schedule: m.seconds for m in measured if m.seconds is not None}
-    if usual not in times:
-        return _outcome(p, usual, usual, timed_by=timed_by, measured=measured,
-                        left="the usual schedule can't be measured")
-    chosen = accepted(usual, times)
-    for family, problem, schedule in _entries(p, chosen, device):
-        store.put(Entry(family, problem, schedule, times[chosen], times[usual], timed_by))
-    return _outcome(p, chosen, usual, times[chosen], times[usual], timed_by, measured=measured)
-
-
 def accepted(usual: Schedule, seconds: Mapping[Schedule, float]) -> Schedule:
     """The fastest schedule, if it is enough faster than the usual one."""
     fastest = min(seconds, key=lambda schedule: seconds[schedule])
     return fastest if seconds[fastest] <= WORTH * seconds[usual] else usual
-
-
-def _outcome(
-    p: _Problem, chosen: Schedule, usual: Schedule, seconds: float | None = None,
-    usual_seconds: float | None = None, timed_by: str = "", kept: bool = False,
-    measured: tuple[Measured, ...] = (), left: str = "",
-) -> Outcome:
-    return Outcome(
-        p.family, p.text, p.node.title, p.kernels, chosen, usual, seconds, usual_seconds, timed_by,
-        kept, measured, left,
-    )
-
-
-def _packed(p: _Problem, schedule: Schedule, device: DriverMemory) -> KernelNode:
-    """The kernel with its constants packed for a schedule."""
-    return packed(p.node, KernelTarget(device.profile, {(p.family, p.text): schedule}))
-
-
-def _entries(
-    p: _Problem, schedule: Schedule, device: DriverMemory
-) -> list[tuple[str, str, Schedule]]:
-    """The key of a schedule: the problem's class, and the class of the kernel's problem once its
-    constants are packed for it."""
-    solver, problem = solver_of(_packed(p, schedule, device))
-    keys = dict.fromkeys(((p.family, p.text), (solver.name, problem_class(problem))))
-    return [(family, text, schedule) for family, text in keys]
-
-
-def _dispatches(
-    p: _Problem, schedule: Schedule, device: DriverMemory,
-    available: Callable[[KernelSpec], bool],
-) -> list[Dispatch]:
-    """A kernel by a schedule, its constants packed for it. Unsupported if that is unavailable."""
-    profile, node = device.profile, _packed(p, schedule, device)
-    solver, problem = solver_of(node)
-    if schedule not in solver.candidates(problem, profile):
-        raise Unsupported("not with its constants packed")
-    planned = solver.lowered(node, problem, schedule, profile)
-    for dispatch in (*planned, *packing_of(planned, profile)):
-        if not available(dispatch.spec):
-            raise Unsupported(f"no shader for {dispatch.kernel}")
-    return planned
-
-
-def _measure(
-    p: _Problem, schedules: Sequence[Schedule], device: DriverMemory, rounds: int,
-    available: Callable[[KernelSpec], bool],
-) -> tuple[tuple[Measured, ...], str]:
-    """The schedules measured in turns, only those whose results equal the plain kernel's."""
-    profile = device.profile
-    solver, problem = solver_of(p.node)
-    plain = solver.lowered(p.node, problem, p.candidates[0], profile)
-    size = max(1, sum(access.size for access in p.node.outputs))
-    fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
-    bench = Workbench(device, p.node, fan)
-    rejected: dict[Schedule, str] = {}
-    trials: dict[Schedule, Trial] = {}
-    try:
-        expected = bench.results(bench.trial(plain))
-        for schedule in schedules:
-            try:
-                trial = bench.trial(_dispatches(p, schedule, device, available))
-                reason = difference(p.node, bench.results(trial), expected, fan)
-            except _FAILURES as error:
-                rejected[schedule] = str(error)
-                continue
-            if reason:
-                rejected[schedule] = reason
-            else:
-                trials[schedule] = trial
-        _in_turns(bench, list(trials.values()), rounds)
-        for trial in trials.values():
-            bench.done(trial)
-    finally:
-        bench.close()
-    return tuple(
-        Measured(
-            schedule, min(trials[schedule].seconds) if schedule in trials else None,
-            modelled(p.problem, schedule, profile), rejected.get(schedule, ""),
-        )
-        for schedule in schedules
-    ), bench.timed_by
 
 
 def _in_turns(bench: Workbench, trials: Sequence[Trial], rounds: int) -> None:

@@ -17,7 +17,6 @@ from webnn_vk.driver import (
     Command,
     CopyCommand,
     DispatchCommand,
-    PipelineRequest,
     Recording,
     TimestampCommand,
     timestamps_of,
@@ -25,6 +24,7 @@ from webnn_vk.driver import (
 from webnn_vk.support.integers import padded
 
 from ..driver_memory import DriverMemory, translated
+from ..executable import pipeline_request
 
 #: Target duration of one measurement in seconds: dispatches are repeated until they take that long.
 _LONG_ENOUGH = 1e-3
@@ -152,8 +152,7 @@ class Workbench:
     def _write(self, held: Any, data: np.ndarray) -> None:
         """Fill memory, through staging memory if the host can't access it."""
         target = held if held.mapped is not None else self._staging(len(data))
-        np.frombuffer(target.mapped, np.uint8)[: len(data)] = data
-        target.flush()
+        target.write(data)
         if target is not held:
             self._submit([CopyCommand(target, 0, held, 0, len(data))])
             target.free()
@@ -162,8 +161,7 @@ class Workbench:
         source = held if held.mapped is not None else self._staging(padded(size))
         if source is not held:
             self._submit([CopyCommand(held, 0, source, 0, padded(size))])
-        source.invalidate()
-        data = np.frombuffer(source.mapped, np.uint8)[:size].copy()
+        data = source.read()[:size].copy()
         if source is not held:
             source.free()
         return data
@@ -188,14 +186,9 @@ class Workbench:
                 bound.append((held, 0, len(block)))
                 block = b""
             bindings.append((tuple(bound), block))
-            constants = dispatch.specialised
-            subgroup_size = spec.subgroup_size(constants)
-            required = "subgroup_size_control" in self._device.profile.features
-            requests.append(PipelineRequest(
-                module, spec.binding_count, len(block), constants, spec.template,
-                subgroup_size if required else 0, texels=spec.texels,
-                full_subgroups=subgroup_size > 0,
-            ))
+            requests.append(
+                pipeline_request(spec, module, dispatch.specialised, self._device.profile)
+            )
         with translated():
             pipelines = self._driver.pipelines(requests)
         commands: list[Command] = []

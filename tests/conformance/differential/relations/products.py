@@ -76,7 +76,8 @@ def _(d: Draft) -> Example:
     if given.get("causal"):
         rows = min(rows, keys)
     scores = (*batch, rows, keys)
-    return d.example(
+    length = d.integer(1, keys + 1) if d.flag() else None
+    made = d.example(
         {
             # Without the other dimensions, the query has the dimensions of the scores.
             "query": (*batch, rows, depth),
@@ -84,9 +85,13 @@ def _(d: Draft) -> Example:
             "value": (*d.broadcast(batch), keys, width),
             "mask": d.broadcast(scores) if d.flag() else None,
             "seen": d.broadcast(scores) if d.flag() else None,
+            "length": None if length is None else (1,),
         },
         given,
     )
+    if length is None:
+        return made
+    return replace(made, operands={**made.operands, "length": np.array([length], np.uint32)})
 
 
 # -- convolution and pooling

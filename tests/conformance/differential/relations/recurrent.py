@@ -79,3 +79,43 @@ def _(d: Draft) -> Example:
 @relation("lstm_cell")
 def _(d: Draft) -> Example:
     return _cell(d, 4, ("iofg", "ifgo"), ("hidden_state", "cell_state"))
+
+
+def _recurrence(
+    d: Draft, gates: int, layouts: tuple[str, ...], bias: str, rows: int, states: tuple[str, ...]
+) -> Example:
+    """States of whole vectors of units have a kernel, others are unrolled."""
+    batch, size = d.integer(1, 6), d.choose((4, 8, 12, 3))
+    given: dict[str, Any] = _activations(d, gates - 1)
+    # With relu alone, states grow beyond all numbers.
+    steps = d.integer(1, 2 if "relu" in given.get("activations", ()) else 4)
+    for name, options in (
+        ("layout", layouts), ("direction", ("forward", "backward", "both")),
+        ("return_sequence", (False, True)), ("reset_after", (False, True)),
+    ):
+        if any(p.name == name for p in d.record.arguments) and d.flag():
+            given[name] = d.choose(options)
+    if d.flag():
+        given["units"] = d.integer(1, size)
+    directions = 2 if given.get("direction") == "both" else 1
+    shapes: dict[str, Any] = {
+        "projected": (steps, batch, directions, gates * size),
+        "recurrent_weight": (directions, size, gates * size),
+        bias: (directions, rows * size) if d.flag() and given.get("reset_after", True) else None,
+    }
+    for name in states:
+        shapes[name] = (directions, batch, size) if d.flag() else None
+    return d.example(shapes, given)
+
+
+@relation("gru_recurrence")
+def _(d: Draft) -> Example:
+    return _recurrence(d, 3, ("zrn", "rzn"), "recurrent_bias", 3, ("initial_hidden_state",))
+
+
+@relation("lstm_recurrence")
+def _(d: Draft) -> Example:
+    return _recurrence(
+        d, 4, ("iofg", "ifgo"), "peephole_weight", 3,
+        ("initial_hidden_state", "initial_cell_state"),
+    )

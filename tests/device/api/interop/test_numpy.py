@@ -293,7 +293,7 @@ def test_memory_that_is_not_coherent(open_kind, monkeypatch):
     synchronise = allocator.synchronise
 
     def watched(held, *, to_device):
-        if held is tensor._state.storage.backing.range:
+        if held is tensor._state.storage.backing.held:
             seen.append("flush" if to_device else "invalidate")
         synchronise(held, to_device=to_device)
 

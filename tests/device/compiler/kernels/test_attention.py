@@ -48,6 +48,39 @@ def test_as_the_reference(case, way):
         assert_close(node, arrays, profile_for(way), 4e-6)
 
 
+LENGTHS = {
+    "one query": ((4, 1, 32), (4, 100, 32), (4, 100, 32), [1, 7, 64, 100]),
+    "grouped heads": ((2, 3, 1, 16), (2, 1, 70, 16), (2, 1, 70, 16), [1, 33]),
+    "many queries": ((2, 20, 16), (2, 90, 16), (2, 90, 24), [20, 21, 57, 90]),
+    "odd": ((3, 5, 7), (3, 40, 7), (3, 40, 9), [5, 6, 39]),
+    "fewer keys than queries": ((2, 9, 8), (2, 30, 8), (2, 30, 8), [1, 4]),
+}
+
+
+@pytest.mark.parametrize("way", ["software", "discrete"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", LENGTHS)
+def test_keys_beyond_the_valid_length_are_not_read(case, causal, way):
+    require_vulkan()
+    *shapes, lengths = LENGTHS[case]
+    rng = np.random.default_rng(11)
+    for length in lengths:
+        query, key, value = (drawn(rng, *shape) for shape in shapes)
+        short = [key[..., :length, :], value[..., :length, :]]
+        key[..., length:, :] = value[..., length:, :] = np.nan
+        count = np.array([length], np.uint32)
+        node, arrays = node_of(
+            "attention", query, key, value, length=count, causal=causal, scale=0.25
+        )
+        assert_close(node, arrays, profile_for(way), 4e-6)
+        (result,) = run(node, arrays, profile_for(way))
+        if not causal or length >= query.shape[-2]:
+            plain, given = node_of("attention", query, *short, causal=causal, scale=0.25)
+            expected = plain.evaluate(given.get)[0]
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+        assert np.isfinite(result).all()
+
+
 def tiles(node, profile):
     return [s for s in schedules_of(node, profile) if s.kernel == "attention_tiled"]
 

@@ -97,7 +97,7 @@ def tilings() -> list[Schedule]:
     shapes = (1, 8, 5, 5), (8, 8, 3, 3)
     node, _ = node_of("conv2d", *(MLOperandDescriptor("float32", shape) for shape in shapes))
     problem = geometry(KernelNode.of(node))
-    candidates = Conv().candidates(problem, stored_profile("amd_rdna3"))
+    candidates = Conv().candidates(problem, stored_profile("amd_navi31"))
     return [schedule for schedule in candidates if schedule.kernel == "conv_tiled"]
 
 
@@ -140,7 +140,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
 def few_channels() -> list[Schedule]:
     x, w = MLOperandDescriptor("float32", (1, 3, 9, 9)), np.zeros((64, 3, 7, 7), np.float32)
     node, _ = node_of("conv2d", x, w)
-    candidates = Conv().candidates(geometry(KernelNode.of(node)), stored_profile("amd_rdna3"))
+    candidates = Conv().candidates(geometry(KernelNode.of(node)), stored_profile("amd_navi31"))
     return [s for s in candidates if (s.kernel, s.load) == ("conv_wide", "storage")]
 
 

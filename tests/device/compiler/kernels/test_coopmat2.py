@@ -19,10 +19,11 @@ from webnn_vk.compiler.kernels import (
     KernelTarget,
     Schedule,
     coopmat2,
+    forms,
     kernel_nodes,
-    packed,
 )
 from webnn_vk.compiler.kernels.matmul import MATMUL
+from webnn_vk.compiler.kernels.plan import plan as best_plan
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -199,7 +200,8 @@ def test_weights_in_panels() -> None:
     profile = _gpu()
     x, w, c = (random_array(rng, "float16", s) for s in ((48, 40), (40, 72), (72,)))
     node, arrays = _fused(profile, x, w, c, lambda b, v, c: b.add(v, c))
-    panels = packed(node, KernelTarget(profile))
+    target = KernelTarget(profile)
+    panels = next(forms(node, best_plan(node, target).schedule, target))
     (dispatch,) = plan(panels, profile)
     assert dispatch.kernel == coopmat2.KERNEL and dispatch.params["b_panel"] == 32 * 40
     ((plain,), (by_panels,)) = (run(n, arrays, profile) for n in (node, panels))

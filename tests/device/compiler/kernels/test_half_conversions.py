@@ -95,7 +95,7 @@ def test_products_of_halves(promised):
 def test_modules_with_their_modes_are_valid():
     given = MLOperandDescriptor("float16", (64, 64))
     kernel = KernelNode.of(node_of("matmul", given, given)[0])
-    profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
+    profile = stored_profile("amd_navi31").masked(["cooperative_matrix"])
     (dispatch,) = plan(kernel, profile)
     assert dispatch.spec.features >= HALF_CONVERSIONS
     kernels.validate(kernels.compile_spec(dispatch.spec))
@@ -104,5 +104,5 @@ def test_modules_with_their_modes_are_valid():
 def test_kernels_that_wait_for_memory_are_the_same_on_all_devices():
     given = MLOperandDescriptor("float16", (64, 64))
     kernel = KernelNode.of(node_of("add", given, given)[0])
-    (dispatch,) = plan(kernel, stored_profile("amd_rdna3"))
+    (dispatch,) = plan(kernel, stored_profile("amd_navi31"))
     assert not dispatch.spec.features & HALF_CONVERSIONS

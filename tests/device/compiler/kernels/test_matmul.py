@@ -52,7 +52,7 @@ def tilings() -> list[Schedule]:
     shapes = (64, 64), (64, 64)
     node, _ = node_of("matmul", *(MLOperandDescriptor("float32", shape) for shape in shapes))
     problem = MATMUL.problem(KernelNode.of(node))
-    candidates = MATMUL.candidates(problem, stored_profile("amd_rdna3"))
+    candidates = MATMUL.candidates(problem, stored_profile("amd_navi31"))
     return [schedule for schedule in candidates if schedule.kernel == "matmul_tiled"]
 
 

@@ -8,17 +8,16 @@ import pytest
 
 from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
-from tests.support.forced import pretended_gpu
+from tests.support.matrices import pretended_gpu_with_own
 from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk.compiler.kernels import (
     KernelNode,
     KernelTarget,
     Schedule,
     coopmat,
-    packed,
+    forms,
     solver_of,
 )
-from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.driver.device_profile import DeviceProfile
 
 # Roundings of the output, and of sums of 1,024 products of numbers up to 2.
@@ -27,7 +26,7 @@ _TOLERANCES = {"float16": 2.0**-9, "float32": 2e-4}
 
 def _gpu() -> DeviceProfile:
     require_vulkan()
-    return device_profile(**pretended_gpu())
+    return device_profile(**pretended_gpu_with_own())
 
 
 def _cut(node, profile: DeviceProfile, parts: int | None = None) -> list[Schedule]:
@@ -37,7 +36,8 @@ def _cut(node, profile: DeviceProfile, parts: int | None = None) -> list[Schedul
     for schedule in schedules_of(node, profile):
         if schedule.parts > 1 and schedule.parts == (parts or schedule.parts):
             found.setdefault(schedule.kernel, schedule)
-    assert found.keys() == {"matmul_tiled", coopmat.KERNEL}
+    multiplied = coopmat.shape_for(node.results[0].data_type, profile)
+    assert found.keys() == {"matmul_tiled", *[coopmat.KERNEL] * bool(multiplied)}
     return [*found.values()]
 
 
@@ -100,10 +100,8 @@ def test_a_packed_weight() -> None:
     node, arrays = node_of("matmul", a, b)
     (expected,) = node.evaluate(arrays.get)
     kernel = KernelNode.of(node)
-    _, plain = solver_of(kernel)
     for schedule in _cut(node, profile, 2):
-        tuned = {("matmul", problem_class(plain)): schedule}
-        panels = packed(kernel, KernelTarget(profile, tuned))
+        panels = next(forms(kernel, schedule, KernelTarget(profile)))
         assert solver_of(panels)[1].panel
         (computed,) = run(panels, arrays, profile, schedule)
         np.testing.assert_allclose(computed, expected, rtol=2e-4, atol=2e-4)

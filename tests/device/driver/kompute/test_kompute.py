@@ -330,17 +330,17 @@ def test_staging_twins(context):
             part()
 
     for allocation in (a, b):
-        mover._send(allocation.buffer)
+        mover._send(allocation.held.buffer)
     # Only the tensor has a dispatch's output.
-    a.buffer.words[:] = 0
-    a.buffer.stale = True
+    a.held.buffer.words[:] = 0
+    a.held.buffer.stale = True
     run(CopyCommand(a, 4, b, 8, 8))
     run(FillCommand(a, 0, 4, 9))
     for allocation, expected in ((a, [9, 2, 3, 4]), (b, [5, 6, 2, 3])):
-        allocation.buffer.words[:] = 0
-        allocation.buffer.stale = True
+        allocation.held.buffer.words[:] = 0
+        allocation.held.buffer.stale = True
         run(CopyCommand(allocation, 0, host, 0, 16))
-        assert list(host.buffer.words) == expected
+        assert list(host.held.buffer.words) == expected
 
 
 def synchronisation(code: str, tmp_path: Path) -> str:

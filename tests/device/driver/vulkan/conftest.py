@@ -13,7 +13,7 @@ from webnn_vk.driver import DispatchCommand, Pipeline
 from webnn_vk.driver.vulkan.devices import choose_device, list_devices
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
-from webnn_vk.driver.vulkan.memory import Allocation
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 
@@ -63,7 +63,7 @@ def pipeline(spirv: bytes) -> Callable[..., Pipeline]:
 @pytest.fixture
 def scale() -> Callable[..., DispatchCommand]:
     """Makes a dispatch over `count` elements: target = source * K + added."""
-    def make(pipeline: Pipeline, source: Allocation, target: Allocation, count: int,
+    def make(pipeline: Pipeline, source: VulkanAllocation, target: VulkanAllocation, count: int,
              added: int = 0) -> DispatchCommand:
         return DispatchCommand(pipeline, ((source, 0, 4 * count), (target, 0, 4 * count)),
                                struct.pack("<II", count, added), (-(-count // 64), 1, 1))

@@ -29,14 +29,14 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.driver.vulkan.instance import drain_validation_messages
-from webnn_vk.driver.vulkan.memory import Allocation
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 MakePipeline = Callable[..., Pipeline]
 Scale = Callable[..., DispatchCommand]
 
 
-def words(allocation: Allocation) -> np.ndarray:
+def words(allocation: VulkanAllocation) -> np.ndarray:
     return np.frombuffer(allocation.mapped, np.uint32)
 
 
@@ -44,7 +44,7 @@ def run(driver: Driver, *commands: object) -> None:
     assert driver.wait(driver.submit([driver.record(commands)]), 60)
 
 
-def upload(driver: Driver, values: np.ndarray) -> Allocation:
+def upload(driver: Driver, values: np.ndarray) -> VulkanAllocation:
     staging = driver.allocate(values.nbytes, host=True)
     staging.mapped[:values.nbytes] = values.tobytes()
     staging.flush()
@@ -53,7 +53,7 @@ def upload(driver: Driver, values: np.ndarray) -> Allocation:
     return target
 
 
-def download(driver: Driver, source: Allocation, count: int, offset: int = 0) -> np.ndarray:
+def download(driver: Driver, source: VulkanAllocation, count: int, offset: int = 0) -> np.ndarray:
     staging = driver.allocate(4 * count, host=True)
     run(driver, CopyCommand(source, offset, staging, 0, 4 * count))
     staging.invalidate()

@@ -20,14 +20,14 @@ from webnn_vk.driver import (
 )
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
-from webnn_vk.driver.vulkan.memory import Allocation
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 MakePipeline = Callable[..., Pipeline]
 Scale = Callable[..., DispatchCommand]
 
 
-def words(allocation: Allocation) -> np.ndarray:
+def words(allocation: VulkanAllocation) -> np.ndarray:
     return np.frombuffer(allocation.mapped, np.uint32)
 
 

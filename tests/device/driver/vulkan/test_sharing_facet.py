@@ -13,7 +13,7 @@ import pytest
 
 from webnn_vk.driver import CopyCommand, DispatchCommand, FeatureMissing, FillCommand, Pipeline
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
-from webnn_vk.driver.vulkan.memory import Allocation
+from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 MakePipeline = Callable[..., Pipeline]
@@ -29,7 +29,7 @@ def run(driver: VulkanDriver, *commands: object) -> None:
     assert driver.wait(driver.submit([driver.record(commands)]), 60)
 
 
-def download(driver: VulkanDriver, source: Allocation, count: int) -> np.ndarray:
+def download(driver: VulkanDriver, source: VulkanAllocation, count: int) -> np.ndarray:
     staging = driver.allocate(4 * count, host=True)
     run(driver, CopyCommand(source, 0, staging, 0, 4 * count))
     staging.invalidate()

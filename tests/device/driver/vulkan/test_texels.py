@@ -112,6 +112,6 @@ def test_buffers_stay_within_the_device_s_limits(physical: PhysicalDevice) -> No
     most = 1 << 20
     driver = open_driver(physical, profile=physical.profile.replace(
         max_buffer_size=most, max_memory_allocation_size=most))
-    held = driver.allocate(most).range.block.native
+    held = driver.allocate(most).held.block.native
     assert held.size == most
     driver.close()

@@ -343,7 +343,7 @@ def test_a_transformer_layer_has_no_copy_left():
 
 
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
-@pytest.mark.parametrize("profile", ["nvidia_h200", "adreno_minimum", "llvmpipe"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "adreno_minimum", "llvmpipe"])
 def test_what_is_absorbed_is_planned(profile: str, data_type: str):
     device = stored_profile(profile)
     done = absorb(fuse(kernelize(attention(data_type)), device))

@@ -17,7 +17,7 @@ from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_cod
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.tools.shader_archive import catalogue
 
-GPU = stored_profile("nvidia_h200")
+GPU = stored_profile("nvidia_ampere")
 
 
 def planned(profile, query, keys, width, data_type="float32", **more):

@@ -14,7 +14,7 @@ from tests.support.profiles import stored_profile
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.tools.shader_archive import catalogue, common
 
-PROFILES = ("llvmpipe", "amd_rdna3", "nvidia_h200", "intel_arc")
+PROFILES = ("llvmpipe", "amd_navi31", "nvidia_ampere", "intel_dg2")
 
 
 def of(describe: classic.Describe) -> Callable[[Any], Any]:

@@ -28,7 +28,7 @@ def test_plans() -> None:
     (expand,) = _planned("llvmpipe", (1, 16, 112, 112), (96, 16, 1, 1))
     assert expand.kernel == "matmul" and expand.params["N"] == 112 * 112
     (expand,) = _planned(
-        "nvidia_h200", (4, 28, 28, 64), (128, 1, 1, 64), input_layout="nhwc", filter_layout="ohwi"
+        "nvidia_ampere", (4, 28, 28, 64), (128, 1, 1, 64), input_layout="nhwc", filter_layout="ohwi"
     )
     assert expand.kernel == "matmul_tiled" and expand.params["M"] == 4 * 28 * 28
     (strided,) = _planned("llvmpipe", (1, 16, 8, 8), (8, 16, 1, 1), strides=[2, 2])
@@ -116,7 +116,7 @@ def test_constant_filters_on_software_devices() -> None:
     assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
 
 
-@pytest.mark.parametrize("name", ["nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"])
+@pytest.mark.parametrize("name", ["nvidia_ampere", "amd_navi31", "intel_dg2", "adreno_minimum"])
 def test_constant_filters_on_gpus(name: str) -> None:
     winograd = ["winograd_input", "winograd_product", "winograd_output"]
     gpu = stored_profile(name)
@@ -139,7 +139,7 @@ def test_constant_filters_on_gpus(name: str) -> None:
     assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
 
 
-def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_rdna3") -> str:
+def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_navi31") -> str:
     """"": not by Winograd's way."""
     node, _ = node_of("conv2d", _describe(*x), np.zeros(w, np.float32), padding=[1, 1, 1, 1])
     first, *_ = plan(node, stored_profile(profile))
@@ -162,7 +162,7 @@ def test_tiles_of_winograd_on_gpus() -> None:
 
 def test_products_of_winograd_are_by_vectors() -> None:
     """All loads into tiles and all stores move 16 bytes, whatever the number of tiles."""
-    gpu = stored_profile("amd_rdna3")
+    gpu = stored_profile("amd_navi31")
     # 15 × 14 tiles, which 4 doesn't divide.
     for shape, layout in (((1, 64, 57, 55), "nchw"), ((1, 57, 55, 64), "nhwc")):
         node, _ = node_of(
@@ -177,7 +177,7 @@ def test_products_of_winograd_are_by_vectors() -> None:
         assert rows_and_columns == ({64, 212} if layout == "nchw" else {210, 64})
 
 
-@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
     known = set(catalogue(device.features))

@@ -13,7 +13,7 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 def _variants(name: str, *operands: np.ndarray, **arguments: object) -> list[str]:
     node, _ = node_of(name, *operands, **arguments)
-    return [dispatch.variant for dispatch in plan(node, stored_profile("nvidia_h200"))]
+    return [dispatch.variant for dispatch in plan(node, stored_profile("nvidia_ampere"))]
 
 
 def test_runs_move_as_wide_elements() -> None:

@@ -36,7 +36,7 @@ from webnn_vk.tools.shader_archive import catalogue
 )
 def test_modes(shape: tuple[int, ...], other: tuple[int, ...], modes: str) -> None:
     node, _ = node_of("add", np.zeros(shape, np.float32), np.zeros(other, np.float32))
-    for profile, variant in (("nvidia_h200", modes), ("llvmpipe", f"{modes} texels")):
+    for profile, variant in (("nvidia_ampere", modes), ("llvmpipe", f"{modes} texels")):
         (dispatch,) = plan(node, stored_profile(profile))
         assert dispatch.variant == variant
 
@@ -59,7 +59,7 @@ def test_one_module_serves_all_shapes() -> None:
 
 @MASKED
 def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
-    device = stored_profile("nvidia_h200").masked(("int64",) if masked else ())
+    device = stored_profile("nvidia_ampere").masked(("int64",) if masked else ())
     known = set(catalogue(device.features, "elementwise"))
     for name in OPERATOR_NAMES:
 
@@ -72,7 +72,7 @@ def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
 
 
 def test_catalogue_is_small() -> None:
-    features = stored_profile("nvidia_h200").features
+    features = stored_profile("nvidia_ampere").features
     both = {*catalogue(frozenset(), "elementwise"), *catalogue(features, "elementwise")}
     assert len(both) < 460
 

@@ -35,7 +35,7 @@ def _titles(*arguments: Any) -> list[str]:
 
 
 def test_what_a_product_takes_in() -> None:
-    h200, adreno = stored_profile("nvidia_h200"), stored_profile("adreno_minimum")
+    h200, adreno = stored_profile("nvidia_ampere"), stored_profile("adreno_minimum")
     assert _titles(h200, "add", (8, 4), (4, 6), (6,)) == ["matmul + add"]
     # An operand that would broadcast the result further cannot join.
     assert _titles(h200, "add", (8, 4), (4, 6), (2, 8, 6)) == ["matmul", "add"]

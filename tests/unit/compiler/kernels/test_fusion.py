@@ -178,10 +178,10 @@ def test_products_store_results_on_the_way_for_gpus_alone():
     x = emit.add(a, emit.matmul(a, b))
     graph = graph_of(emit, {"x": x, "y": emit.relu(x)}, a, b)
     assert titles(fused(graph)) == ["matmul + add", "relu"]
-    gpu = fuse(kernelize(graph), stored_profile("nvidia_h200"))
+    gpu = fuse(kernelize(graph), stored_profile("nvidia_ampere"))
     assert titles(gpu) == ["matmul + add + relu"] and list(gpu.nodes[0].extra_outputs) == [1]
     assert "stored after 1" in str(gpu)
-    few = stored_profile("nvidia_h200").replace(max_storage_buffers_per_set=5)
+    few = stored_profile("nvidia_ampere").replace(max_storage_buffers_per_set=5)
     assert titles(fuse(kernelize(graph), few)) == ["matmul + add", "relu"]
 
 

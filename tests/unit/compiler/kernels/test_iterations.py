@@ -16,4 +16,4 @@ def test_what_is_too_long_is_refused() -> None:
                       window_dimensions=[299, 499], padding=[1, 0, 0, 0])
     with pytest.raises(Unsupported, match="iterations"):
         plan(node, device)
-    assert plan(node, stored_profile("nvidia_h200"))
+    assert plan(node, stored_profile("nvidia_ampere"))

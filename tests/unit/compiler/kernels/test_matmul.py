@@ -26,11 +26,11 @@ def _planned(profile: str, a: tuple[int, ...], b: tuple[int, ...], **arguments):
 
 
 def test_plans() -> None:
-    (gpu,) = _planned("nvidia_h200", (4096, 1024), (1024, 4096))
+    (gpu,) = _planned("nvidia_ampere", (4096, 1024), (1024, 4096))
     assert gpu.kernel == "matmul_tiled" and gpu.groups == (32 * 32, 1, 1)
     assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 8}
     assert gpu.flops == 2 * 4096 * 4096 * 1024
-    (small,) = _planned("nvidia_h200", (64, 64), (64, 64))
+    (small,) = _planned("nvidia_ampere", (64, 64), (64, 64))
     assert small.constants["LX"] * small.constants["TN"] == 32
     (cpu,) = _planned("llvmpipe", (1024, 384), (384, 1536))
     assert cpu.kernel == "matmul" and math.prod(cpu.groups) == 128 * 24
@@ -63,7 +63,7 @@ def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
     assert loads(small) == {"texel"}
     assert loads(small.replace(max_texel_buffer_elements=1024)) == {"storage"}
     assert loads(llvmpipe, "float16") == {"storage"}
-    assert loads(stored_profile("nvidia_h200")) == {"storage"}
+    assert loads(stored_profile("nvidia_ampere")) == {"storage"}
 
 
 def test_batches_that_share_b_are_rows() -> None:
@@ -72,10 +72,10 @@ def test_batches_that_share_b_are_rows() -> None:
 
 
 def test_a_row_vector_is_a_matrix_times_vector() -> None:
-    (row,) = _planned("nvidia_h200", (1, 512), (512, 1024))
+    (row,) = _planned("nvidia_ampere", (1, 512), (512, 1024))
     assert row.kernel == "matvec"
     assert (row.params["M"], row.params["K"], row.params["N"]) == (1024, 512, 1)
-    (column,) = _planned("nvidia_h200", (1024, 512), (512, 1))
+    (column,) = _planned("nvidia_ampere", (1024, 512), (512, 1))
     assert column.kernel == "matvec" and column.params["M"] == 1024
 
 
@@ -102,7 +102,7 @@ def test_parts_of_large_operands_are_read_as_texels() -> None:
     assert starts == [(n * size, n * size, n * 16384) for n in range(4)]
 
 
-@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     for limit in (stored_profile(profile).max_storage_buffer_range, 2048):
         device = stored_profile(profile).replace(max_storage_buffer_range=limit)
@@ -134,7 +134,7 @@ def test_tiles_of_operands_read_one_by_one_are_small() -> None:
         (((1023, 1023), (1023, 1023)), 4), (((1024, 1024), (1024, 1023)), 8),
         (((1023, 1023), (1023, 1024)), 8),
     ):
-        (dispatch,) = _planned("amd_rdna3", *shapes)
+        (dispatch,) = _planned("amd_navi31", *shapes)
         assert dispatch.kernel == "matmul_tiled" and dispatch.constants["TM"] == tile
 
 
@@ -149,7 +149,7 @@ def test_tiles_of_operands_read_one_by_one_are_small() -> None:
 def test_halves_are_loaded_by_sixteen_bytes(shapes, widths) -> None:
     """If 8 elements divide the rows of both."""
     node, _ = node_of("matmul", *(MLOperandDescriptor("float16", shape) for shape in shapes))
-    profile = stored_profile("amd_rdna3").masked(["cooperative_matrix"])
+    profile = stored_profile("amd_navi31").masked(["cooperative_matrix"])
     (dispatch,) = plan(node, profile)
     assert dispatch.kernel == "matmul_tiled"
     assert [buffer.width for buffer in dispatch.spec.buffers[:2]] == widths

@@ -13,7 +13,7 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.tools.shader_archive import catalogue
 
 
-@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
     families = FAMILIES["norm"], FAMILIES["batch_norm"]

@@ -14,7 +14,8 @@ from webnn_vk.compiler.kernels import (
     KernelTarget,
     Schedule,
     Unsupported,
-    packed,
+    forms,
+    packing_of,
     plan,
     solver_of,
 )
@@ -23,7 +24,7 @@ from webnn_vk.compiler.kernels.plan import MOST_SCHEDULES
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
-TARGET = KernelTarget(stored_profile("nvidia_h200"))
+TARGET = KernelTarget(stored_profile("nvidia_ampere"))
 
 
 def _node(operator: str, *shapes: tuple[int, ...], **arguments: object) -> KernelNode:
@@ -67,7 +68,26 @@ def test_a_tuned_schedule_outranks_the_rules_and_packs_for_itself() -> None:
     wanted = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
     target = replace(TARGET, tuned={(solver.name, problem_class(problem)): wanted})
     assert plan(node, target).schedule == wanted != plan(node, TARGET).schedule
-    assert solver_of(packed(node, target))[1].panel == 32
+    panels = solver_of(next(forms(node, wanted, TARGET)))[1]
+    assert panels.panel == 32
+    assert plan(node, target).dispatches[0].params["b_panel"] == 32 * 64
+
+
+def test_a_weight_stays_as_it_is_where_its_packed_form_is_refused() -> None:
+    a, b = MLOperandDescriptor("float32", (64, 64)), np.zeros((64, 256), np.float32)
+    node = KernelNode.of(node_of("matmul", a, b)[0])
+    usual = plan(node, TARGET)
+    packing = [d.spec for d in packing_of(usual.dispatches, TARGET.profile)]
+    assert packing
+    for without in (
+        replace(TARGET, refused={(spec, None): "planted" for spec in packing}),
+        replace(TARGET, available=lambda spec: spec not in packing),
+    ):
+        other = plan(node, without)
+        assert other.schedule == usual.schedule
+        assert not [*packing_of(other.dispatches, TARGET.profile)]
+        assert other.refusal == ("planted" if without.refused else "")
+    assert plan(node, replace(TARGET, packs=False)).dispatches == other.dispatches
 
 
 def test_problems_of_other_families() -> None:

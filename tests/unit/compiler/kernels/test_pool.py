@@ -14,7 +14,7 @@ from webnn_vk.tools.shader_archive import catalogue
 
 
 def test_pooling_everything_is_a_reduction() -> None:
-    gpu = stored_profile("nvidia_h200")
+    gpu = stored_profile("nvidia_ampere")
     x = np.zeros((1, 8, 112, 112), np.float32)
     (dispatch,) = plan(node_of("average_pool2d", x)[0], gpu)
     assert (dispatch.kernel, dispatch.variant) == ("reduce", "sum group vectors")
@@ -25,7 +25,7 @@ def test_pooling_everything_is_a_reduction() -> None:
 
 def test_windows_of_millions_of_taps_are_left_to_the_cpu() -> None:
     x = np.zeros((1, 1, 2, 2), np.float32)
-    gpu = stored_profile("nvidia_h200")
+    gpu = stored_profile("nvidia_ampere")
     for size, fits in ((2048, True), (2049, False)):
         node, _ = node_of("max_pool2d", x, window_dimensions=[size, size], padding=[size] * 4)
         if fits:
@@ -35,7 +35,7 @@ def test_windows_of_millions_of_taps_are_left_to_the_cpu() -> None:
                 plan(node, gpu)
 
 
-@pytest.mark.parametrize("profile", ["nvidia_h200", "llvmpipe", "adreno_minimum"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
     known = set(catalogue(device.features))

@@ -16,7 +16,7 @@ from webnn_vk.compiler.kernels.absorb import absorb
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize
 
-GPU, SOFTWARE = stored_profile("amd_rdna3"), stored_profile()
+GPU, SOFTWARE = stored_profile("amd_navi31"), stored_profile()
 
 
 def fused(graph: Graph, *apart: str, profile: Any = GPU) -> KernelGraph:

@@ -12,7 +12,7 @@ from webnn_vk.tools.shader_archive import catalogue
 TYPES = ("float32", "float16", "uint8", "int8")
 
 
-@pytest.mark.parametrize("profile", ["nvidia_h200", "adreno_minimum"])
+@pytest.mark.parametrize("profile", ["nvidia_ampere", "adreno_minimum"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     device = stored_profile(profile)
     known = set(catalogue(device.features, "resample"))

@@ -52,7 +52,7 @@ def test_a_split_addresses_every_element_once(shape: tuple[int, ...], axes: set[
 
 
 def test_choices_follow_the_device() -> None:
-    gpu, software = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
+    gpu, software = stored_profile("nvidia_ampere"), stored_profile("llvmpipe")
     assert lanes(Rows(384, 384, True), gpu) == 128
     assert lanes(Rows(384, 384, True), software) == 1
     assert lanes(Rows(100000, 512, False), gpu) == 1
@@ -75,11 +75,11 @@ def test_long_rows_stay_below_the_iterations_that_llvmpipe_makes() -> None:
     assert lanes(Rows(1, 10_000_000, True, 3), device) == 1024
     with pytest.raises(Unsupported, match="292969 iterations"):
         lanes(Rows(1, 100_000_000, True, 3), device)
-    assert loop_budget(stored_profile("nvidia_h200")) is None
+    assert loop_budget(stored_profile("nvidia_ampere")) is None
 
 
 def test_few_long_rows_are_cut_into_chunks_that_fill_the_device() -> None:
-    profile = stored_profile("nvidia_h200")
+    profile = stored_profile("nvidia_ampere")
     gpu, software = device_class(profile), device_class(stored_profile("llvmpipe"))
     assert [gpu.chunks(rows, 1 << 22) for rows in (1, 4, 512, 1000)] == [256, 128, 1, 1]
     assert [software.chunks(rows, 1 << 20) for rows in (1, 4, 512)] == [256, 64, 1]

@@ -43,7 +43,7 @@ def test_values():
     one = np.eye(2, dtype=np.float32)
     out = [MLOperandDescriptor("float32", (2, 2))]
     operands = {"query": one, "key": one, "value": np.array([[1, 2], [3, 4]], np.float32),
-                "mask": None, "seen": None}
+                "mask": None, "seen": None, "length": None}
     rest = {"scale": math.log(3), "unseen": -math.inf, "causal": False}
     # Weights 3/4 and 1/4, then in reverse.
     np.testing.assert_allclose(

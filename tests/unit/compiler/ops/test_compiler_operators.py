@@ -20,7 +20,7 @@ from webnn_vk.compiler.passes.patterns import Op
 from webnn_vk.compiler.passes.rewrite import apply_rewrites, rewrite
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
-from webnn_vk.runtime import CpuDevice
+from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.tools import operators as operators_tool
 from webnn_vk.tools.shader_archive import catalogue
 
@@ -45,8 +45,8 @@ def test_users_do_not_meet_it(record):
             Target(stored_profile(), force_cpu=[NAME]),
         )
     own = {
-        "attention", "gelu_tanh", "integer_matmul", "quantized_conv2d", "quantized_matmul",
-        "rms_normalization", "swish",
+        "attention", "gelu_tanh", "gru_recurrence", "integer_matmul", "lstm_recurrence",
+        "quantized_conv2d", "quantized_matmul", "rms_normalization", "swish",
     }
     assert set(ALL_OPERATORS) == set(OPERATORS) | own | {NAME}
 

@@ -120,7 +120,7 @@ def accepted(context: MLContext, example: Example) -> tuple[MLGraphBuilder, list
     return builder, made
 
 
-PROFILES = [stored_profile(name) for name in ("llvmpipe", "amd_rdna3", "adreno_minimum")]
+PROFILES = [stored_profile(name) for name in ("llvmpipe", "amd_navi31", "adreno_minimum")]
 
 
 @pytest.mark.parametrize("name", sorted(NUMERIC))

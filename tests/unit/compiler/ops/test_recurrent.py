@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,15 +216,19 @@ def test_float16_is_rounded_once(name: str) -> None:
         np.testing.assert_allclose(expanded, own, rtol=1e-3)
 
 
-def test_steps_share_one_projection() -> None:
-    arrays = _arrays("lstm")
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_steps_and_directions_share_one_projection(name: str) -> None:
+    arrays = _arrays(name, directions=2)
     emit = Emitter()
     operands = {key: emit.constant(a) for key, a in arrays.items()}
-    inferred = _infer("lstm", arrays, _arguments("lstm"))
-    OPERATORS["lstm"].lowering.decompose(emit, operands, inferred.arguments, inferred.outputs)
-    products = [n for n in emit.nodes if n.operator.name == "gemm"]
-    assert len(products) == 1 + STEPS
-    assert products[0].output.shape == (STEPS * BATCH, 4 * SIZE)
+    inferred = _infer(name, arrays, _arguments(name, direction="both"))
+    OPERATORS[name].lowering.decompose(emit, operands, inferred.arguments, inferred.outputs)
+    (product,) = (n for n in emit.nodes if n.operator.name == "gemm")
+    gates = 3 if name == "gru" else 4
+    assert product.output.shape == (STEPS * BATCH, 2 * gates * SIZE)
+    assert [n.operator.name for n in emit.nodes if "recurrence" in n.operator.name] == [
+        f"{name}_recurrence"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,3 +279,55 @@ def test_hidden_size_times_gates_is_a_dimension() -> None:
         OPERATORS["lstm_cell"].validate(
             described, _arguments("lstm_cell", hidden_size=size), "here"
         )
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_the_length_of_a_sequence_costs_no_nodes(name: str) -> None:
+    def nodes(steps: int) -> list[str]:
+        arrays = _arrays(name, directions=2)
+        arrays["input"] = np.zeros((steps, BATCH, INPUTS), np.float32)
+        emit = Emitter()
+        inferred = _infer(name, arrays, _arguments(name, steps=steps, direction="both"))
+        operands = {key: emit.constant(a) for key, a in arrays.items()}
+        OPERATORS[name].lowering.decompose(emit, operands, inferred.arguments, inferred.outputs)
+        return [n.operator.name for n in emit.nodes]
+
+    assert nodes(1) == nodes(1000)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("gru", {}), ("gru", {"reset_after": False, "layout": "rzn"}),
+    ("lstm", {}), ("lstm", {"layout": "ifgo"}),
+])
+@pytest.mark.parametrize("direction", ["backward", "both"])
+@pytest.mark.parametrize("units", [None, 3])
+def test_unrolled_recurrences(name: str, arguments: dict, direction: str, units: Any) -> None:
+    """What devices compute whose limits forbid the kernel."""
+    rng = np.random.default_rng(5)
+    directions, gates = 2 if direction == "both" else 1, 3 if name == "gru" else 4
+    emit = Emitter()
+
+    def numbers(*shape: int) -> Value:
+        return emit.constant(rng.uniform(-0.8, 0.8, shape).astype(np.float32))
+
+    more = {"initial_hidden_state": numbers(directions, BATCH, SIZE)}
+    if name == "lstm":
+        more["peephole_weight"] = numbers(directions, 3 * SIZE)
+    elif arguments.get("reset_after", True):
+        more["recurrent_bias"] = numbers(directions, 3 * SIZE)
+    getattr(emit, f"{name}_recurrence")(
+        numbers(STEPS, BATCH, directions, gates * SIZE), numbers(directions, SIZE, gates * SIZE),
+        direction=direction, return_sequence=True, units=units, **more, **arguments,
+    )
+    (node,) = emit.nodes
+    expected = node.evaluate(lambda value: value.data)
+    parts = Emitter()
+    results = node.operator.lowering.decompose(
+        parts, node.gather(lambda v: v), node.arguments, node.results
+    )
+    known: dict[Value, np.ndarray] = {}
+    for part in parts.nodes:
+        computed = part.evaluate(lambda v: v.data if v.is_constant else known[v])
+        known.update(zip(part.outputs, computed, strict=True))
+    for value, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(known[value], wanted, atol=2e-6)

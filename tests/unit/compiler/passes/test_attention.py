@@ -15,7 +15,7 @@ from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import FUSE_ATTENTION, Compilation, remove_dead_code, run_passes
 
-GPU = stored_profile("nvidia_h200")
+GPU = stored_profile("nvidia_ampere")
 B, H, S, T, D, E = 2, 4, 3, 5, 8, 6
 LOWEST = float(np.finfo(np.float32).min)
 

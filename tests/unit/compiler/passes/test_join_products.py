@@ -72,7 +72,7 @@ def test_queries_keys_and_values(biased):
     assert product.operands["b"].shape == (K, 3 * H * D)
     assert [o for o in product.origins if "matmul" in o] == [f"matmul [{n}]" for n in "qkv"]
     # On the device nothing is copied.
-    compilation = Compilation(stored_profile("nvidia_h200"))
+    compilation = Compilation(stored_profile("nvidia_ampere"))
     placed = run_passes(
         DEVICE_PASSES, graph_of(emit, {"y": y}, x), compilation, clean=remove_dead_code
     )
@@ -103,7 +103,7 @@ def test_dequantised_weights_of_queries_keys_and_values(data_type, zero):
     y = emit.attention(*map(heads, range(3)))
     y = emit.reshape(emit.transpose(y, permutation=(0, 2, 1, 3)), (B, S, wide))
     graph = graph_of(emit, {"y": y}, x)
-    compilation = Compilation(stored_profile("nvidia_h200"), verify=True)
+    compilation = Compilation(stored_profile("nvidia_ampere"), verify=True)
     placed = run_passes(DEVICE_PASSES, graph, compilation, clean=remove_dead_code)
     assert names(placed).count("quantized_matmul") == 1 and names(placed).count("slice") == 3
     product = placed.nodes[0]

@@ -18,7 +18,7 @@ from webnn_vk.compiler.program import Program, Target, compile_program
 from webnn_vk.compiler.program.verify import verify
 from webnn_vk.driver.resources import room_for
 
-GPU, SOFTWARE = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
+GPU, SOFTWARE = stored_profile("nvidia_ampere"), stored_profile("llvmpipe")
 
 
 def fused(graph: Graph, **options: Any) -> Graph:

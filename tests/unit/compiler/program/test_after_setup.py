@@ -16,7 +16,7 @@ from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.verify import verify
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
-PROFILE = stored_profile("nvidia_h200")
+PROFILE = stored_profile("nvidia_ampere")
 
 
 def test_packed_forms_become_constants():

@@ -155,7 +155,7 @@ def test_folding_is_reported_and_can_be_left_out():
 
 
 def test_steps_are_plain_data():
-    program, _ = compile_program(chain("exp"), Target(stored_profile("amd_rdna3")))
+    program, _ = compile_program(chain("exp"), Target(stored_profile("amd_navi31")))
     (segment,) = program.segments
     assert isinstance(segment, DeviceSegment)
     step = segment.steps[0]

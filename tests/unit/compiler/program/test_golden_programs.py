@@ -1,6 +1,5 @@
 """Whole models compiled for every stored profile: changes show as a diff of text. For the profiles,
-and which of them share a file, see `tests/support/profiles` and
-``tests/unit/compiler/goldens/README.md``.
+see `tests/support/profiles`.
 
     pytest tests/unit/compiler/program/test_golden_programs.py --update-golden
 """
@@ -12,7 +11,7 @@ import pytest
 
 import webnn_vk
 from tests.support import models
-from tests.support.profiles import NAMES, golden_name, stored_profile
+from tests.support.profiles import NAMES, stored_profile
 from tests.support.program_text import describe
 from webnn_vk import Settings
 from webnn_vk.compiler.program import Target, compile_program
@@ -34,9 +33,9 @@ def graphs() -> Iterator[dict]:
 def test_program(graphs, golden, name, profile):
     program, _ = compile_program(graphs[name], Target(stored_profile(profile)))
     verify(program)
-    golden(f"../goldens/{name}-{golden_name(profile)}.txt", describe(program))
+    golden(f"../goldens/{name}-{profile}.txt", describe(program))
 
 
 def test_every_profile_has_its_golden_files():
-    wanted = {f"{name}-{golden_name(profile)}.txt" for name in GRAPHS for profile in NAMES}
+    wanted = {f"{name}-{profile}.txt" for name in GRAPHS for profile in NAMES}
     assert {path.name for path in FOLDER.glob("*.txt")} == wanted

@@ -53,7 +53,7 @@ def least_arena(program: Program) -> int:
     return liveness_bound([Lifetime(program.slots[n].size, *life) for n, life in times.items()])
 
 
-@pytest.mark.parametrize("profile", ("llvmpipe", "nvidia_h200"))
+@pytest.mark.parametrize("profile", ("llvmpipe", "nvidia_ampere"))
 def test_memory(graph: Any, profile: str) -> None:
     program, _ = compile_program(graph, Target(stored_profile(profile)))
     assert 0 < least_arena(program) <= sum(program.arenas) <= 1.1 * least_arena(program)

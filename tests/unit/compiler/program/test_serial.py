@@ -26,7 +26,7 @@ from webnn_vk.compiler.program.constants import FileRange
 from webnn_vk.compiler.program.serial import DATA, TEXT, load
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
-PROFILE = stored_profile("nvidia_h200")
+PROFILE = stored_profile("nvidia_ampere")
 
 
 def small(**target: Any):
@@ -167,7 +167,7 @@ def test_refusals_say_why(tmp_path):
     def output(data):
         return next(slot for slot in data["slots"] if slot[0] == "output")
 
-    refuse(lambda d: d.update(version=1), "version 1; 3 is what this reads")
+    refuse(lambda d: d.update(version=1), "version 1; 4 is what this reads")
     refuse(lambda d: d.update(format="other"), "is no webnn_vk program")
     refuse(lambda d: d.pop("slots"), "KeyError: 'slots'")
     refuse(lambda d: step(d, "dispatch")[4][0].__setitem__(2, 1 << 20), "leaves slot")

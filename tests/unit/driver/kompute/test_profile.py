@@ -32,7 +32,7 @@ def test_a_tensor_is_one_binding_below_4_gib(name):
 
 
 def test_staging_twins_count_as_allocations():
-    gpu, software = stored_profile("nvidia_h200"), stored_profile("llvmpipe")
+    gpu, software = stored_profile("nvidia_ampere"), stored_profile("llvmpipe")
     assert not keeps_on_host(gpu) and keeps_on_host(software)
     assert kompute_profile(gpu).max_memory_allocation_count == gpu.max_memory_allocation_count // 2
     allowed = software.max_memory_allocation_count

@@ -8,7 +8,7 @@ from webnn_vk.driver.vulkan.errors import DeviceNotFound
 
 LLVMPIPE, NVIDIA, AMD, ARC, ADRENO = (
     stored_profile(name)
-    for name in ("llvmpipe", "nvidia_h200", "amd_rdna3", "intel_arc", "adreno_minimum"))
+    for name in ("llvmpipe", "nvidia_ampere", "amd_navi31", "intel_dg2", "adreno_minimum"))
 VIRTUAL = NVIDIA.replace(name="passthrough", device_type="virtual")
 NULL = NVIDIA.replace(name="Null hardware (RADV)", memory_heaps=(), memory_types=())
 NO_HEAPS = "the device reports no memory heaps"
@@ -22,7 +22,7 @@ OLD = "driver too old: Vulkan 1.1, 1.2 is needed"
     ([LLVMPIPE, ADRENO, AMD], {}, 2),
     ([LLVMPIPE, VIRTUAL, ADRENO], {}, 2),
     ([LLVMPIPE, VIRTUAL], {}, 1),
-    ([AMD, NVIDIA, ARC], {}, 1),  # the larger memory
+    ([ARC, AMD, NVIDIA], {}, 1),  # the larger memory
     ([AMD, NVIDIA, ARC], {"unusable": [None, OLD, None]}, 0),
     ([AMD], {"unusable": [OLD]}, None),
     ([AMD, ADRENO], {"power_preference": "low-power"}, 1),

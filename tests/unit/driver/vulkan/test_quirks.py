@@ -13,7 +13,7 @@ from webnn_vk.driver.vulkan.quirks import (
 )
 
 LLVMPIPE = stored_profile("llvmpipe")
-AMD = stored_profile("amd_rdna3")
+AMD = stored_profile("amd_navi31")
 
 
 def test_entries_have_reasons() -> None:

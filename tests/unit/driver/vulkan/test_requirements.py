@@ -19,4 +19,4 @@ from webnn_vk.driver.vulkan.requirements import why_unusable
      "the device has no memory that the host can write to"),
 ])
 def test_why_unusable(changes: dict, family: int, reason: str | None) -> None:
-    assert why_unusable(stored_profile("amd_rdna3").replace(**changes), family) == reason
+    assert why_unusable(stored_profile("amd_navi31").replace(**changes), family) == reason

@@ -13,10 +13,18 @@ import pytest
 from tests.support.profiles import stored_profile
 from webnn_vk.codegen import render
 from webnn_vk.compiler.kernels import Schedule
-from webnn_vk.runtime.tuning import Entry, TunedStore, damaged_schedules, schedule_files, store
-from webnn_vk.runtime.tuning.store import entry_name, identity, templates_hash
+from webnn_vk.runtime.tuning import store
+from webnn_vk.runtime.tuning.store import (
+    Entry,
+    TunedStore,
+    damaged_schedules,
+    entry_name,
+    identity,
+    schedule_files,
+    templates_hash,
+)
 
-PROFILE = stored_profile("nvidia_h200")
+PROFILE = stored_profile("nvidia_ampere")
 TILE = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 16), ("TN", 8)), "texel")
 ENTRY = Entry("matmul", "Product(1)", TILE, 1e-3, 2e-3, "timestamps")
 KEY = ("matmul", "Product(1)")

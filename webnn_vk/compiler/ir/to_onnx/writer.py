@@ -14,11 +14,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.support.errors import sanitize
+from webnn_vk.support.topological import needed_nodes
 
 from ...types.data_types import DATA_TYPES, MLOperandDescriptor
 from ..emit import Emitter
@@ -403,13 +405,11 @@ class Writer:
                 for i, name in enumerate(names):
                     if name in renamed:
                         names[i] = renamed[name]
-        needed = set(graph.outputs)
-        kept = []
-        for node in reversed(self.fragment.nodes):
-            if not needed.isdisjoint(node.output):
-                needed.update(name for name in node.input if name)
-                kept.append(node)
-        self.fragment.nodes = kept[::-1]
+        kept, needed = needed_nodes(
+            self.fragment.nodes, graph.outputs,
+            lambda node: filter(None, node.input), attrgetter("output"),
+        )
+        self.fragment.nodes = [*kept]
         constants = self.fragment.constants
         self.fragment.constants = {k: a for k, a in constants.items() if k in needed}
 

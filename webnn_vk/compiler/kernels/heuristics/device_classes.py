@@ -6,7 +6,7 @@ families read them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
@@ -41,6 +41,9 @@ class DeviceClass:
     #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
     #: dimension into parts may be worth it (``split_k``).
     cuts_products: ClassVar[bool] = False
+    #: Whether kernels have activations in line for each unit; the compilers of processors' drivers
+    #: take long for that.
+    unrolls_activations: ClassVar[bool] = True
     #: The least number of elements of an operand that a kernel computes where it loads it. This
     #: takes a kernel compiled for the purpose; smaller operands are stored by a kernel before.
     min_prologue_elements: ClassVar[int] = 0
@@ -48,6 +51,10 @@ class DeviceClass:
     def workgroup(self, count: int) -> int:
         """Invocations in a workgroup where ``count`` of them work independently."""
         return 64
+
+    def shared_memory(self, profile: DeviceProfile) -> int:
+        """Bytes of shared memory that tiles of attention may take."""
+        return profile.max_shared_memory
 
     def chunks(self, rows: int, length: int) -> int:
         """Into how many pieces each of few and very long rows is cut."""
@@ -69,6 +76,8 @@ class GpuClass(DeviceClass):
     a dispatch and read by the next, in multiply-adds of the whole device.
     filter_bytes, transformed_bytes: memory that Winograd's way may take for a convolution's filter,
     and between its dispatches.
+    shared_bytes: shared memory of a workgroup that leaves a core room for another one.
+    strided_rows: as depthwise_rows, of strided convolutions.
     """
 
     product_tiles: int
@@ -82,8 +91,13 @@ class GpuClass(DeviceClass):
     there_and_back: float = 32
     filter_bytes: int = 1 << 25
     transformed_bytes: int = 1 << 28
+    shared_bytes: int = 1 << 15
+    strided_rows: tuple[int, ...] = (4, 1)
 
     cuts_products = True
+
+    def shared_memory(self, profile: DeviceProfile) -> int:
+        return min(profile.max_shared_memory, self.shared_bytes)
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,7 @@ class SoftwareClass(DeviceClass):
     large_convolution: int
     large_product: int
 
+    unrolls_activations = False
     merges_epilogues = True
     stores_extra_outputs = False
     # Compiling another kernel takes as long as storing this many elements a few times.
@@ -178,20 +193,31 @@ _FAST_GATHERS = replace(
     cost=replace(_SLOW_GATHERS.cost, storage=5.3, shared=6.4),
 )
 
-#: By vendor, as long as nothing was measured: what others report of cooperative matrices.
-_VENDOR_CLASSES = [
-    replace(_GPU, name=name, fast_matrices=fast, source=f"{_GPU.source} {reported}")
-    for name, fast, reported in (
-        ("nvidia", True, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
-         "times its kernels without them."),
-        ("amd", True, "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request 22620), "
-         "twice its kernels without them. Where a driver emulates them, as ncnn's issue 6504 saw "
-         "on RDNA2, tuning has to say otherwise."),
-        ("intel", False, "Cooperative matrices are left to tuning: on an Arc A770 others saw "
-         "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
-        ("adreno", False, "Cooperative matrices are left to tuning: ncnn turned them off there "
-         "(its issue 6719)."),
+
+def _vendor(name: str, registers: int, reported: str = "", **fields: Any) -> GpuClass:
+    """A vendor's class, as long as nothing was measured. registers: the most that no kernel spills
+    with on the vendor's chips in `codegen.isa.chips`."""
+    return replace(
+        _GPU, name=name, cost=replace(_GPU.cost, registers=registers),
+        source=f"{_GPU.source} {reported}", **fields,
     )
+
+
+_VENDOR_CLASSES = [
+    _vendor("nvidia", 128, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
+            "times its kernels without them.", fast_matrices=True),
+    _vendor("amd", 128, "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request "
+            "22620), twice its kernels without them. Where a driver emulates them, as ncnn's issue "
+            "6504 saw on RDNA2, tuning has to say otherwise.", fast_matrices=True),
+    _vendor("intel", 42, "Cooperative matrices are left to tuning: on an Arc A770 others saw "
+            "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
+    # Its compiler loads all rows of a depthwise convolution at once, with a stride too many.
+    _vendor("adreno", 60, "Cooperative matrices are left to tuning: ncnn turned them off there "
+            "(its issue 6719).", shared_bytes=1 << 14, strided_rows=(1,)),
+    # No product fits with operands in shared memory, and that is right: Mali's compiler counts 96
+    # to 120 cycles of loads and stores an iteration for these, 14 to 32 for operands from buffers.
+    _vendor("arm", 24, shared_bytes=1 << 14),
+    _vendor("apple", 60, shared_bytes=1 << 14),
 ]
 
 #: Every class of devices by its name.
@@ -204,11 +230,17 @@ DEVICE_CLASSES: dict[str, GpuClass | SoftwareClass] = {
         _SLOW_GATHERS,
     )
 }
-_VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno"}
+_VENDORS = {
+    0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "adreno", 0x13B5: "arm",
+    0x106B: "apple",
+}
+#: Mesa's driver for Apple's GPUs reports Mesa as the vendor.
+_DRIVERS = {"Honeykrisp": "apple"}
 
 
 def device_class(profile: DeviceProfile) -> GpuClass | SoftwareClass:
     """The class that a device belongs to."""
     if profile.device_type == "cpu":
         return DEVICE_CLASSES["llvmpipe-slow-gathers" if profile.slow_gathers else "llvmpipe"]
-    return DEVICE_CLASSES[_VENDORS.get(profile.vendor_id, "gpu")]
+    by_driver = _DRIVERS.get(profile.driver_name, "gpu")
+    return DEVICE_CLASSES[_VENDORS.get(profile.vendor_id, by_driver)]

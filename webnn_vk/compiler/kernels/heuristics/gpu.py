@@ -34,7 +34,9 @@ class Gpu(Rules):
         by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
         if by_rows:
             return by_rows[0]
-        tiled = [c for c in candidates if c.kernel == "matmul_tiled"]
+        tiled = [c for c in candidates if c.kernel == "matmul_tiled"] or [
+            c for c in candidates if c.kernel == "matmul" and c.load == "storage"
+        ]
         return self._in_parts(self._filling(tiled, problem), in_parts, problem)
 
     def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
@@ -69,6 +71,14 @@ class Gpu(Rules):
             if problem.batches * tiles >= self.device.product_tiles:
                 best = candidate
         return best
+
+    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+        """A workgroup a row, since few rows leave most of the device idle, of up to 512 lanes; of
+        fewer where that many take the wider form of a kernel, with half the registers (Skylake)."""
+        most = 512 if self.device.cost.registers >= 128 else 256
+        candidates = [c for c in candidates if c["ROWS"] == 1]
+        fitting = [c for c in candidates if c["LX"] * c["LY"] <= most]
+        return max(fitting or candidates[:1], key=lambda c: c["LY"])
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Many keys at a time for a query or two; else the most queries a workgroup of which
@@ -147,7 +157,7 @@ class Gpu(Rules):
         vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
         pixels, lies side by side in memory."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.device.depthwise_rows:
+        for tall in self.device.depthwise_rows if problem.SH == 1 else self.device.strided_rows:
             for candidate in depthwise:
                 if candidate["TP"] == tall:
                     return candidate

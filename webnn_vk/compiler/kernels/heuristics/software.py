@@ -3,11 +3,12 @@ on two cores, unless said otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from webnn_vk.support.integers import ceil_divide
 
+from ..cost import estimate
 from ..schedule import Schedule
 from .device_classes import SoftwareClass
 from .rules import Rules
@@ -37,7 +38,7 @@ class Software(Rules):
         buffer element by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
         vector = [c for c in candidates if c.kernel == "matvec"]
         if vector:
-            return min(vector, key=lambda c: (c.load != "texel", c["LX"] * c["LY"]))
+            return min(_fastest_loads(vector), key=self._cost(problem))
         texels = [c for c in candidates if c.load == "texel"]
         large = texels and problem.m * problem.n * problem.k >= self.device.large_product
         rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
@@ -46,9 +47,22 @@ class Software(Rules):
         sizes = 1, rows, columns
         return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
 
+    def _cost(self, problem: Any) -> Callable[[Schedule], float]:
+        """The modelled time of a schedule of a kernel that the model knows."""
+        return lambda schedule: estimate(problem, schedule, self.device.cost) or 0.0
+
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """One SIMD group a workgroup, as for products."""
         return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
+
+    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+        """By texels. Rows share the weights that they read, as long as all cores have some."""
+        candidates = [c for c in _fastest_loads(candidates) if c["LY"] == 1]
+        many = [
+            c for c in candidates
+            if problem.directions * ceil_divide(problem.batch, c["ROWS"]) >= self.device.cost.units
+        ]
+        return max(many or candidates[:1], key=lambda c: c["ROWS"])
 
     def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Only few long rows need sharing. Texels where they can be had: loads from storage buffers

@@ -1,8 +1,9 @@
-"""A device of Mesa's RADV without a GPU: it compiles pipelines for a chip and runs nothing.
+"""A device of a driver of Mesa without a GPU: it compiles pipelines for a chip and runs nothing.
 
-RADV opens it ("Null hardware") when `RADV_FORCE_FAMILY` names a chip and there is no AMD GPU. The
-variable is read when the driver is loaded, so each chip needs a separate process (`process`). The
-device is not a driver of the interface: no context opens it.
+A shim makes any driver open it (`codegen.isa.chips`). RADV before Mesa 26 also opens one ("Null
+hardware") when `RADV_FORCE_FAMILY` names a chip and there is no AMD GPU. The variables are read
+when the driver is loaded, so each chip needs a separate process (`process`). The device is not a
+driver of the interface: no context opens it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from webnn_vk.driver.vulkan.snapshot import enumerate_devices
 EXTENSION = "VK_KHR_pipeline_executable_properties"
 #: By number of a descriptor set and of a binding: Vulkan's number of the descriptor's type.
 Sets = Mapping[int, Mapping[int, int]]
-#: The driver's name of the assembly among a pipeline's internal representations.
-ASSEMBLY = "Assembly"
+#: How drivers name the assembly among a pipeline's internal representations.
+_ASSEMBLY = ("assembly", "final ir", "ir3")
 
 
 class ChipUnavailable(Exception):
@@ -39,32 +40,40 @@ class ChipUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel: the driver's statistics by name, and the ISA ("" if not requested)."""
+    """A compiled kernel: the driver's statistics by name, and the ISA ("" if not requested, or if
+    the driver does not give it)."""
 
     statistics: dict[str, int | float]
     assembly: str
 
 
 class CompileOnlyDevice:
-    """RADV's null device for ``chip`` (RADV's name, such as "NAVI21"). `profile` has the chip's
-    features and limits, and the memory of a typical card: the null device reports none."""
+    """RADV's null device for ``chip`` (RADV's name, such as "NAVI21"), or the driver's only device.
+    `profile` has the chip's features and limits. The null device reports no memory: it has the
+    memory of a typical card."""
 
-    def __init__(self, chip: str) -> None:
+    def __init__(self, chip: str | None) -> None:
         found = enumerate_devices(instance(validate=False))
-        device = next((d for d in found if d.profile.name.endswith(f"RADV {chip})")), None)
-        if device is None or "Null hardware" not in device.profile.name:
+        device = found[0] if found else None
+        if chip is not None:
+            device = next((d for d in found if d.profile.name.endswith(f"RADV {chip})")), None)
+            if device is not None and "Null hardware" not in device.profile.name:
+                device = None
+        if device is None:
             names = ", ".join(d.profile.name for d in found) or "no device"
             raise ChipUnavailable(f"no null device for {chip}; the driver has {names}")
         if EXTENSION not in device.extensions:
             raise ChipUnavailable(f"{device.profile.name} has no {EXTENSION}")
-        self.profile: DeviceProfile = device.profile.replace(
-            memory_heaps=((16 << 30, True), (16 << 30, False)),
-            memory_types=(
-                (0, ("device_local",)),
-                (1, ("host_visible", "host_coherent")),
-                (1, ("host_visible", "host_coherent", "host_cached")),
-            ),
-        )
+        self.profile: DeviceProfile = device.profile
+        if not self.profile.memory_heaps:
+            self.profile = self.profile.replace(
+                memory_heaps=((16 << 30, True), (16 << 30, False)),
+                memory_types=(
+                    (0, ("device_local",)),
+                    (1, ("host_visible", "host_coherent")),
+                    (1, ("host_visible", "host_coherent", "host_cached")),
+                ),
+            )
         executable = vk.struct(
             "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR",
             "PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR",
@@ -131,8 +140,6 @@ class CompileOnlyDevice:
             item.pData = buffer
         count = vk.new("uint32_t *", len(items))
         vk.check(self._representations(self._device, executable, count, items), "reading the ISA")
-        for item, buffer in zip(items, buffers, strict=True):
-            if vk.text(item.name) == ASSEMBLY:
-                return vk.text(buffer)
-        names = ", ".join(vk.text(item.name) for item in items)
-        raise ChipUnavailable(f"the driver gives no assembly, only {names}")
+        texts = {vk.text(item.name): buffer for item, buffer in zip(items, buffers, strict=True)}
+        found = [name for name in texts if any(word in name.lower() for word in _ASSEMBLY)]
+        return vk.text(texts[found[-1]]) if found else ""

@@ -1,5 +1,7 @@
-"""The process that compiles for a chip that is not in the machine. It reads the modules as JSON
-from the standard input: `python -m webnn_vk.driver.vulkan.compile_only.process CHIP RESULT.json`.
+"""The process that compiles for a chip that is not in the machine. It reads modules as JSON from
+the standard input, and answers in lines of JSON: the chip's profile, then a result for each module.
+`python -m webnn_vk.driver.vulkan.compile_only.process CHIP [--assembly]`, where CHIP is a name for
+RADV's null device, or "-" for the only device of the driver.
 
 Started by `webnn_vk.codegen.isa`, which writes what is read here, with the driver and the chip in
 the environment.
@@ -11,8 +13,7 @@ import base64
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+import time
 from typing import Any
 
 from webnn_vk.driver.resources import PipelineRequest
@@ -24,37 +25,45 @@ from .device import ChipUnavailable, CompileOnlyDevice
 NO_CHIP = 3
 
 
-def main(chip: str, result: str) -> int:
-    """Compile the modules of the standard input and write the result; the exit status."""
-    requests = [_request(entry) for entry in json.load(sys.stdin)]
+def main(chip: str, *options: str) -> int:
+    """Compile the modules of the standard input; the exit status."""
+    # Drivers write to the standard output, too.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    entries = json.load(sys.stdin)
     try:
-        device = CompileOnlyDevice(chip)
+        device = CompileOnlyDevice(None if chip == "-" else chip)
     except (ChipUnavailable, VulkanUnavailable) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return NO_CHIP
 
-    def one(request: PipelineRequest) -> dict[str, Any]:
+    def answer(**values: Any) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    answer(profile=json.loads(device.profile.to_json()))
+    for entry in entries:
+        start = time.perf_counter()
         try:
-            made = device.compile(request)
+            made = device.compile(_request(entry, device), assembly="--assembly" in options)
         except VulkanError as error:
-            return {"statistics": {}, "assembly": "", "error": str(error)}
-        return {"statistics": made.statistics, "assembly": made.assembly}
-
-    # The driver's compiler runs without the interpreter's lock.
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        compiled = list(pool.map(one, requests))
-    answer = {"profile": device.profile.to_json(), "compiled": compiled}
-    Path(result).write_text(json.dumps(answer), encoding="utf-8")
-    return 0
+            answer(statistics={}, error=str(error), state="refused")
+            continue
+        answer(statistics=made.statistics, assembly=made.assembly,
+               seconds=time.perf_counter() - start)
+    sys.stderr.flush()
+    os._exit(0)  # not every driver survives its clean-up beside a shim
 
 
-def _request(entry: dict[str, Any]) -> PipelineRequest:
+def _request(entry: dict[str, Any], device: CompileOnlyDevice) -> PipelineRequest:
+    size = entry["subgroup_size"]
     return PipelineRequest(
         base64.b64decode(entry["spirv"]), entry["bindings"], entry["push_size"],
         tuple((number, bytes.fromhex(value)) for number, value in entry["constants"]),
         entry["name"],
+        size if "subgroup_size_control" in device.profile.features else 0,
         # The compiler asks for the kind of a binding, not for its format.
         texels=tuple((binding, "r32f") for binding in entry["texels"]),
+        full_subgroups=size > 0,
     )
 
 

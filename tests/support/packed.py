@@ -1,0 +1,18 @@
+"""Packed forms in use."""
+
+from __future__ import annotations
+
+from webnn_vk.runtime.packed import PackedForms
+from webnn_vk.runtime.storage import Storage
+
+
+def storages(forms: PackedForms) -> list[Storage]:
+    """The memory of packed forms in use."""
+    with forms.lock:
+        entries = [entry for each in forms._orders.values() for entry in each.values()]
+    return [storage for entry in entries if (storage := entry.storage()) is not None]
+
+
+def bytes_of(forms: PackedForms) -> int:
+    """Bytes of all packed forms in use."""
+    return sum(storage.size for storage in storages(forms))

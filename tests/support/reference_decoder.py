@@ -1,0 +1,260 @@
+"""Decoders in NumPy, in double precision, written from the papers, and folders of random weights.
+
+Nothing of the package is used here. Every token attends to all before it, without a cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "intermediate_size": 56, "vocab_size": 61,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+    "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
+}
+CONFIGS = {
+    "llama": LLAMA,
+    "llama3": {
+        **LLAMA, "attention_bias": True, "mlp_bias": True, "rope_theta": 500000.0,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "linear": {**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.5}, "head_dim": 12},
+    "yarn": {
+        **LLAMA,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
+        },
+    },
+    "mistral": {
+        **LLAMA, "model_type": "mistral", "sliding_window": None, "num_key_value_heads": 1,
+        "head_dim": 16,
+    },
+    "qwen2": {
+        **{k: v for k, v in LLAMA.items() if k != "attention_bias"}, "model_type": "qwen2",
+        "tie_word_embeddings": True, "use_sliding_window": False, "sliding_window": 64,
+        "max_window_layers": 2,
+    },
+    "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "gpt2": {
+        "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "vocab_size": 61,
+        "n_positions": 512, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+    },
+}
+
+
+def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's tensors, as transformers stores them."""
+    if config["model_type"] == "gpt2":
+        d = config["n_embd"]
+        shapes = {"wte.weight": (config["vocab_size"], d), "wpe.weight": (config["n_positions"], d)}
+        for n in range(config["n_layer"]):
+            for name, shape in (
+                ("attn.c_attn", (d, 3 * d)), ("attn.c_proj", (d, d)), ("mlp.c_fc", (d, 4 * d)),
+                ("mlp.c_proj", (4 * d, d)),
+            ):
+                shapes[f"h.{n}.{name}.weight"], shapes[f"h.{n}.{name}.bias"] = shape, shape[1:]
+            for name in ("ln_1", "ln_2"):
+                shapes[f"h.{n}.{name}.weight"] = shapes[f"h.{n}.{name}.bias"] = (d,)
+        return {**shapes, "ln_f.weight": (d,), "ln_f.bias": (d,)}
+    d, heads, kv = (
+        config[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads")
+    )
+    size, inner = config.get("head_dim", d // heads), config["intermediate_size"]
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], d), "model.norm.weight": (d,)}
+    qkv_bias = config.get("attention_bias", config["model_type"] == "qwen2")
+    for n in range(config["num_hidden_layers"]):
+        at = f"model.layers.{n}."
+        for name, rows, columns, bias in (
+            ("self_attn.q_proj", heads * size, d, qkv_bias),
+            ("self_attn.k_proj", kv * size, d, qkv_bias),
+            ("self_attn.v_proj", kv * size, d, qkv_bias),
+            ("self_attn.o_proj", d, heads * size, qkv_bias and config["model_type"] != "qwen2"),
+            ("mlp.gate_proj", inner, d, config.get("mlp_bias")),
+            ("mlp.up_proj", inner, d, config.get("mlp_bias")),
+            ("mlp.down_proj", d, inner, config.get("mlp_bias")),
+        ):
+            shapes[f"{at}{name}.weight"] = (rows, columns)
+            if bias:
+                shapes[f"{at}{name}.bias"] = (rows,)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{at}{name}.weight"] = (d,)
+        for name in ("q_norm", "k_norm") if config["model_type"] == "qwen3" else ():
+            shapes[f"{at}self_attn.{name}.weight"] = (size,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], d)
+    return shapes
+
+
+def random_weights(config: dict, seed: int) -> dict[str, np.ndarray]:
+    """Weights whose activations keep their size through the layers."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, shape in tensor_shapes(config).items():
+        if "norm" in name or ".ln_" in f".{name}":
+            mean = 0.0 if name.endswith("bias") else 1.0
+            made[name] = rng.normal(mean, 0.1, shape)
+        elif len(shape) == 1:
+            made[name] = rng.normal(0, 0.2, shape)
+        else:
+            scale = 0.7 if "wte" in name or "embed" in name else 1.5 / math.sqrt(max(shape))
+            made[name] = rng.normal(0, scale, shape)
+    return {name: array.astype(np.float32) for name, array in made.items()}
+
+
+def write_folder(
+    folder: Path, config: dict, weights: dict[str, np.ndarray], *, shards: int = 1, **files: object
+) -> Path:
+    """A folder as ``save_pretrained`` writes it; ``files``: other JSON files, by stem."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    for stem, content in files.items():
+        (folder / f"{stem}.json").write_text(json.dumps(content))
+    if shards == 1:
+        save_file(weights, folder / "model.safetensors")
+        return folder
+    where = {}
+    for number in range(shards):
+        file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+        names = list(weights)[number::shards]
+        save_file({name: weights[name] for name in names}, folder / file)
+        where |= dict.fromkeys(names, file)
+    index = {"metadata": {}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def logits(config: dict, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
+    """The logits after every token, float64 [tokens, vocabulary]."""
+    w = {name: array.astype(np.float64) for name, array in weights.items()}
+    compute = _gpt2 if config["model_type"] == "gpt2" else _llama
+    return compute(config, w, np.asarray(ids))
+
+
+def _softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _attend(q, k, v):
+    """q [S, H, D], k and v [S, KV, D]: query head h reads head h // (H / KV)."""
+    tokens, heads, size = q.shape
+    group = heads // k.shape[1]
+    out = np.empty_like(q)
+    hidden = np.triu(np.full((tokens, tokens), -np.inf), 1)
+    for h in range(heads):
+        scores = q[:, h] @ k[:, h // group].T / math.sqrt(size) + hidden
+        out[:, h] = _softmax(scores) @ v[:, h // group]
+    return out.reshape(tokens, heads * size)
+
+
+def _frequencies(config, size):
+    """Radians a position, by pair of elements, and the factor of cosines and sines."""
+    base, scaling = config["rope_theta"], config.get("rope_scaling")
+    theta = np.array([base ** (-2 * i / size) for i in range(size // 2)])
+    if scaling is None:
+        return theta, 1.0
+    kind = scaling.get("rope_type", scaling.get("type"))
+    factor = scaling["factor"]
+    if kind == "linear":
+        return theta / factor, 1.0
+    original = scaling["original_max_position_embeddings"]
+    if kind == "llama3":
+        result = []
+        for t in theta:
+            wavelength = 2 * math.pi / t
+            if wavelength < original / scaling["high_freq_factor"]:
+                result.append(t)
+            elif wavelength > original / scaling["low_freq_factor"]:
+                result.append(t / factor)
+            else:
+                low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+                s = (original / wavelength - low) / (high - low)
+                result.append((1 - s) * t / factor + s * t)
+        return np.array(result), 1.0
+    # YaRN (arXiv:2309.00071), with beta_fast 32 and beta_slow 1.
+    def place(rotations):
+        return size * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = max(math.floor(place(32)), 0), min(math.ceil(place(1)), size - 1)
+    result = []
+    for i, t in enumerate(theta):
+        gamma = 1 - min(max((i - low) / max(high - low, 0.001), 0), 1)
+        result.append((1 - gamma) * t / factor + gamma * t)
+    return np.array(result), 0.1 * math.log(factor) + 1
+
+
+def _rotate(x, config):
+    tokens, _, size = x.shape
+    theta, factor = _frequencies(config, size)
+    half = size // 2
+    out = np.empty_like(x)
+    for position in range(tokens):
+        for i, t in enumerate(theta):
+            cos, sin = math.cos(position * t) * factor, math.sin(position * t) * factor
+            a, b = x[position, :, i], x[position, :, i + half]
+            out[position, :, i] = a * cos - b * sin
+            out[position, :, i + half] = b * cos + a * sin
+    return out
+
+
+def _llama(config, w, ids):
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
+    size = config.get("head_dim", config["hidden_size"] // heads)
+
+    def rms(x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * w[name]
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)
+
+    x = w["model.embed_tokens.weight"][ids]
+    for n in range(config["num_hidden_layers"]):
+        at = f"model.layers.{n}."
+        y = rms(x, f"{at}input_layernorm.weight")
+        q, k, v = (
+            linear(y, f"{at}self_attn.{p}_proj").reshape(len(ids), count, size)
+            for p, count in (("q", heads), ("k", kv), ("v", kv))
+        )
+        if config["model_type"] == "qwen3":
+            q, k = rms(q, f"{at}self_attn.q_norm.weight"), rms(k, f"{at}self_attn.k_norm.weight")
+        y = _attend(_rotate(q, config), _rotate(k, config), v)
+        x = x + linear(y, f"{at}self_attn.o_proj")
+        y = rms(x, f"{at}post_attention_layernorm.weight")
+        gate = linear(y, f"{at}mlp.gate_proj")
+        y = gate / (1 + np.exp(-gate)) * linear(y, f"{at}mlp.up_proj")
+        x = x + linear(y, f"{at}mlp.down_proj")
+    head = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
+    return rms(x, "model.norm.weight") @ w[head].T
+
+
+def _gpt2(config, w, ids):
+    heads = config["n_head"]
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        variance = (centred * centred).mean(-1, keepdims=True)
+        return centred / np.sqrt(variance + config["layer_norm_epsilon"]) * w[f"{name}.weight"] \
+            + w[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    x = w["wte.weight"][ids] + w["wpe.weight"][: len(ids)]
+    for n in range(config["n_layer"]):
+        y = linear(norm(x, f"h.{n}.ln_1"), f"h.{n}.attn.c_attn")
+        q, k, v = (part.reshape(len(ids), heads, -1) for part in np.split(y, 3, axis=1))
+        x = x + linear(_attend(q, k, v), f"h.{n}.attn.c_proj")
+        y = linear(norm(x, f"h.{n}.ln_2"), f"h.{n}.mlp.c_fc")
+        y = 0.5 * y * (1 + np.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)))
+        x = x + linear(y, f"h.{n}.mlp.c_proj")
+    return norm(x, "ln_f") @ w["wte.weight"].T

@@ -1,0 +1,220 @@
+"""Kernels compiled by six makers' compilers for chips that are not in the machine."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from bench.chips import MODELS, PACK, judged
+from tests.support import chips, judges
+from tests.support.glsl import compiled
+from tests.support.gpu_shaders import needs_compiler
+from tests.support.selection import chance
+from webnn_vk.codegen.isa import Module, chip_profile, compile_for
+from webnn_vk.codegen.isa.chips import CHIPS, command, missing
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.tools import cli
+
+VENDORS = {
+    "NVK": 0x10DE, "ANV": 0x8086, "Turnip": 0x5143, "PanVK": 0x13B5, "RADV": 0x1002,
+    "Honeykrisp": 0x10005,  # Mesa
+}
+# qemu makes the processes of arm64's drivers slow: two of them in each run, others by turns.
+NATIVE = [name for name, chip in CHIPS.items() if chip.driver.architecture == "amd64"]
+EMULATED = [name for name in CHIPS if name not in NATIVE]
+FIELDS = {
+    "chip", "kernel", "operators", "spills", "fills", "registers", "occupancy", "cycles", "seconds",
+    "state",
+}
+
+
+def drawn(config: pytest.Config) -> list[str]:
+    if config.option.long:
+        return [*CHIPS]
+    return [*NATIVE, *chance("chips").sample(EMULATED, 2)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "chip" in metafunc.fixturenames:
+        metafunc.parametrize("chip", drawn(metafunc.config))
+
+
+def needs(chip: str) -> None:
+    if reason := chips.missing(lambda: missing(CHIPS[chip])):
+        judges.skip(reason)
+
+
+@pytest.fixture
+def driver(chip: str) -> None:
+    needs(chip)
+
+
+def model(folder):
+    ports = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64])] for name in ("x", "y")
+    ]
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "x"], ["t"]), node("Softmax", ["t"], ["y"])]
+    graph = helper.make_graph(nodes, "g", *ports)
+    opset = [helper.make_opsetid("", 21)]
+    path = folder / "model.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    )
+    return path
+
+
+def test_the_profile_is_the_maker_s(chip, driver):
+    profile = DeviceProfile.from_json(chip_profile(chip))
+    assert profile.vendor_id == VENDORS[CHIPS[chip].driver.name]
+    assert profile.memory_heaps and profile.memory_types and not profile.is_software
+    # A shim may have a period of 0, by which no time can be told.
+    assert ("timestamps" in profile.features) == (profile.timestamp_period > 0)
+
+
+def test_statistics_of_a_model(chip, driver, tmp_path, capsys):
+    needs_compiler()
+    words = ["shader", "stats", str(model(tmp_path)), "--chip", chip]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) >= 2
+    for kernel in found:
+        assert kernel.keys() >= FIELDS and kernel["chip"] == chip and kernel["state"] == "ok"
+        assert kernel["spills"] == 0 and 0 < kernel["seconds"] < 60
+        assert kernel["occupancy"] > 0 and kernel["registers"] > 0
+        assert (kernel["cycles"] is None) == (chip == "m1")
+    operators = [kernel["operators"] for kernel in found]
+    assert operators[0][0].startswith("matmul") and operators[-1][0].startswith("softmax")
+
+
+SHADER = """#version 450
+layout(local_size_x = 64) in;
+layout(binding = 0) buffer Data { float x[]; };
+void main() { x[gl_GlobalInvocationID.x] *= 2.0; }
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    needs_compiler()
+    return Module("good", compiled(SHADER, tmp_path), 1)
+
+
+@pytest.fixture
+def amd():
+    needs("navi31")
+
+
+def test_a_module_that_ends_the_driver_does_not_concern_the_others(amd, module):
+    bad = Module("bad", b"\x03\x02\x23\x07" + bytes(16), 0)
+    results = compile_for("navi31", [module, bad, module])
+    assert [result.state for result in results] == ["ok", "crash", "ok"]
+    assert results[1].error and results[0].statistics == results[2].statistics
+
+
+def test_a_module_that_takes_too_long_ends(amd, module, tmp_path):
+    statement = next(line for line in SHADER.splitlines() if "main" in line)
+    step = "x[gl_GlobalInvocationID.x] = sin(x[gl_GlobalInvocationID.x + 1]);"
+    slow = SHADER.replace(statement, f"void main() {{ {step * 2000} }}")
+    slow = replace(module, spirv=compiled(slow, tmp_path))
+    first, result = compile_for("navi31", [module, slow], limit=0.05)
+    assert first.state in ("ok", "timeout")
+    assert (result.state, result.statistics) == ("timeout", {})
+    assert result.error == "compiling for navi31 took longer than 0.05 s"
+
+
+def test_a_shader_of_ones_own(amd, tmp_path, capsys):
+    needs_compiler()
+    path = tmp_path / "double.comp.j2"
+    path.write_text(
+        '{% include "lib/prelude.glsl.j2" %}\nvoid main() {\n  uint i = invocation_index();\n'
+        "  if (i < P.count) store_y(i, 2.0 * load_y(i));\n}\n"
+    )
+    words = ["shader", "stats", str(path), "--buffer", "y:float32:rw", "--param", "count"]
+    assert cli.main([*words, "--chip", "navi31,ampere", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["chip"] for row in found] == ["navi31", "ampere"]
+    assert {row["kernel"] for row in found} == {"double.comp.j2"}
+    assert cli.main([*words, "--chip", "navi31"]) == 0
+    assert "AMD Radeon RX 7900 XTX" in capsys.readouterr().out
+    assert cli.main(["shader", "stats", "model.onnx", "--chip", "navi31", "--set", "A=1"]) == 2
+    assert "--set is only for shaders" in capsys.readouterr().err
+
+
+def test_an_unknown_chip_is_an_error(tmp_path, capsys):
+    assert cli.main(["shader", "stats", str(model(tmp_path)), "--chip", "geforce256"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1
+
+
+GOES_ON = """
+import numpy, webnn_vk
+from webnn_vk import MLGraphBuilder, MLOperandDescriptor as Descriptor, ml
+
+context = ml.create_context().result()
+builder = MLGraphBuilder(context)
+x = builder.input("x", Descriptor("int32", [8, 64]))
+scale = builder.constant(Descriptor("float32", [1, 1]), numpy.float32([[0.5]]))
+zero = builder.constant(Descriptor("int32", [1, 1]), numpy.int32([[3]]))
+y = builder.relu(builder.dequantize_linear(x, scale, zero))
+print(builder.build({"y": y}).result().report())
+"""
+
+
+def test_a_kernel_that_the_compiler_refuses_runs_on_the_cpu(tmp_path):
+    """NVK has no free register for 64-bit steps on Pascal."""
+    needs_compiler()
+    needs("pascal")
+    for name in ("webnn_vk", "jinja2", "markupsafe", "vulkan"):
+        source = Path(importlib.import_module(name).__file__).resolve().parent
+        tmp_path.joinpath(name).symlink_to(source)
+    words, variables = command(CHIPS["pascal"], tmp_path, ["-c", GOES_ON])
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "the driver makes no pipeline of" in lines["dequantize_linear"], done.stdout
+    assert lines["relu"].split()[1] == "vulkan"
+    assert "that the GLSL compiler or the driver of NVK" in done.stderr
+
+
+#: The least occupancy of the models' kernels, as each driver counts it.
+FLOORS = {"NVK": 12, "ANV": 8, "Turnip": 4, "PanVK": 1, "RADV": 2, "Honeykrisp": 384}
+
+
+@pytest.mark.timeout(1800)
+def test_kernels_of_a_model_fit_the_registers(chip, driver, pytestconfig):
+    """A model by turns; all of them with --long."""
+    needs_compiler()
+    long = pytestconfig.option.long
+    parts = MODELS if long else chance("models", chip).sample([*MODELS], 1)
+    found = list(judged(chip, parts))
+    assert {row["part"] for row in found} == {*parts}
+    bad = [row for row in found if row["state"] != "ok" or row["spills"] or row["fills"]]
+    assert not bad
+    name, architecture = CHIPS[chip].driver.name, CHIPS[chip].driver.architecture
+    assert min(row["occupancy"] for row in found) >= FLOORS[name]
+    if architecture == "amd64":
+        assert max(row["seconds"] for row in found) <= 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_archive_compiles(chip, driver):
+    """What spills are tiles that no rule chooses for the chip: `spread.plans` has every schedule of
+    products by cooperative matrices and of convolutions with a constant filter."""
+    found = list(judged(chip, [PACK]))
+    refused = [row for row in found if row["state"] != "ok"]
+    # NVK's compiler for Pascal finds no registers for 64-bit steps, which then run on the CPU.
+    assert len(refused) == (24 if chip == "pascal" else 0)
+    spilling = [row for row in found if row["spills"]]
+    chosen = [
+        row for row in spilling
+        if not row["kernel"].startswith("matmul_coopmat") and "of a constant" not in row["use"]
+    ]
+    assert not chosen

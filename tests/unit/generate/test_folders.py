@@ -1,0 +1,186 @@
+"""Folders that are damaged, hostile or of other models: one line says what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.reference_decoder import CONFIGS, LLAMA, random_weights, write_folder
+from webnn_vk.generate import InvalidModelError, Model, Tokenizer, UnsupportedModelError
+from webnn_vk.generate.config import decoder_config
+
+SMALL = {**LLAMA, "num_hidden_layers": 1, "vocab_size": 11}
+
+
+def small(folder, config=SMALL, drop=(), change=None, **more):
+    weights = random_weights(SMALL, 1)
+    for name in drop:
+        del weights[name]
+    return write_folder(folder, config, {**weights, **(change or {})}, **more)
+
+
+def refused(folder, context, message, kind=InvalidModelError):
+    with pytest.raises(kind, match=message) as caught:
+        Model.load(folder, context)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 600
+    return text
+
+
+def test_no_folder(cpu_context, tmp_path):
+    refused(tmp_path / "none", cpu_context, "is not a folder")
+    refused(tmp_path, cpu_context, "config.json can't be read")
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "is no JSON"), ("[1]", "no JSON object"), ("{}", "lacks model_type"),
+    ("[" * 100_000, "is no JSON"), ('{"model_type": "bert"}', "architecture 'bert'"),
+    (json.dumps({"model_type": "llama"}), "hidden_size is None"),
+    (json.dumps({**SMALL, "model_type": "\u001b[31mx"}), "not supported"),
+])
+def test_configs(cpu_context, tmp_path, text, message):
+    small(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    refused(tmp_path, cpu_context, message, (InvalidModelError, UnsupportedModelError))
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"attention_sinks": True}, "unknown field 'attention_sinks' for llama"),
+    ({"hidden_act": "tanh"}, "hidden_act = 'tanh'"),
+    ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, "rope_type 'dynamic'"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 2, "x": 1}}, "unknown field 'x'"),
+    ({"rope_scaling": {"rope_type": "linear"}}, "factor is None"),
+    ({"rope_scaling": 3}, "rope_scaling is no JSON object"),
+    ({"num_key_value_heads": 3}, "4 heads can't share 3"),
+    ({"vocab_size": -1}, "vocab_size is -1"), ({"vocab_size": True}, "vocab_size is True"),
+    ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"attention_bias": 1}, "attention_bias is 1"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ({"layer_types": ["sliding_attention"]}, "layer_types"),
+])
+def test_fields(fields, message):
+    with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
+        decoder_config({**SMALL, **fields})
+
+
+def test_a_window_limits_the_context():
+    assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).context_length == 100
+    assert decoder_config(CONFIGS["qwen2"]).context_length == 512
+
+
+def test_weights_that_are_missing_or_wrong(cpu_context, tmp_path):
+    name = "model.layers.0.mlp.up_proj.weight"
+    refused(small(tmp_path / "a", drop=[name]), cpu_context, "lack the tensor 'layers.0.mlp.up")
+    wrong = {name: np.zeros((3, 5), np.float32)}
+    text = refused(small(tmp_path / "b", change=wrong), cpu_context, "is .3, 5.; .56, 32. is exp")
+    assert name in text
+    whole = {name: np.zeros((56, 32), np.int32)}
+    refused(small(tmp_path / "c", change=whole), cpu_context, "is I32; one of F32, F16, BF16")
+    more = {"model.layers.0.mlp.router.weight": np.zeros((2, 2), np.float32)}
+    refused(small(tmp_path / "d", change=more), cpu_context, "not of a llama model.*router")
+    empty = small(tmp_path / "e")
+    (empty / "model.safetensors").unlink()
+    refused(empty, cpu_context, "neither model.safetensors nor")
+
+
+def test_damaged_files(cpu_context, tmp_path):
+    folder = small(tmp_path)
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    for broken in (
+        b"", data[:7], data[:100], data[:-1], (2**63).to_bytes(8, "little") + data[8:],
+        (10**9).to_bytes(8, "little") + b"{" + b" " * 2000,
+    ):
+        path.write_bytes(broken)
+        refused(folder, cpu_context, "is no safetensors file")
+
+
+def test_shards(cpu_context, tmp_path):
+    folder = small(tmp_path, shards=3)
+    index = folder / "model.safetensors.index.json"
+    original = json.loads(index.read_text())
+    Model.load(folder, cpu_context)
+    shard = folder / "model-00002-of-00003.safetensors"
+    hidden = shard.rename(folder / "hidden")
+    refused(folder, cpu_context, "shard model-00002-of-00003.safetensors is missing")
+    hidden.rename(shard)
+    for change, message in (
+        ({"weight_map": {"x": "../secret"}}, "names the file '../secret'"),
+        ({"weight_map": {"x": 5}}, "names the file 5"), ({"weight_map": []}, "no weight_map"),
+        ({"weight_map": {**original["weight_map"], "y": shard.name}}, "lacks the tensor 'y'"),
+    ):
+        index.write_text(json.dumps(change))
+        refused(folder, cpu_context, message)
+
+
+def test_arguments(cpu_context, tmp_path):
+    folder = small(tmp_path)
+    with pytest.raises(ValueError, match="dtype is 'int3'"):
+        Model.load(folder, cpu_context, dtype="int3")
+    for length in (513, -1):
+        with pytest.raises(ValueError, match="1 to 512 are expected"):
+            Model.load(folder, cpu_context, context_length=length)
+
+
+@pytest.mark.parametrize(("generation", "message"), [
+    ([], "no JSON object"), ({"eos_token_id": "x"}, "eos_token_id"),
+    ({"do_sample": True, "top_p": "x"}, "top_p is not a number"),
+    ({"do_sample": True, "temperature": -1}, "temperature is -1"),
+])
+def test_generation_configs(cpu_context, tmp_path, generation, message):
+    folder = small(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    refused(folder, cpu_context, message)
+
+
+def tokenizer_of(folder, template=None):
+    from tokenizers import Tokenizer as Made
+    from tokenizers import models
+
+    Made(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+    return Tokenizer(folder)
+
+
+def test_tokenizers(cpu_context, tmp_path):
+    folder = small(tmp_path)
+    (folder / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "none"}}')
+    refused(folder, cpu_context, "tokenizer.json is not valid")
+
+
+HELLO = [{"role": "user", "content": "a"}]
+
+
+def test_templates(tmp_path):
+    with pytest.raises(InvalidModelError, match="no chat template"):
+        tokenizer_of(tmp_path).apply_chat_template(HELLO)
+    template = (
+        "{%- for m in messages %}{%- if m.role == 'x' %}{%- continue %}{%- endif %}"
+        "{{ (bos_token or '') + m.content | tojson }}{%- endfor %}"
+    )
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": {"content": "<s>"}}')
+    made = tokenizer_of(tmp_path, template)
+    messages = [{"role": "user", "content": "ä\n"}, {"role": "x", "content": "y"}]
+    assert made.apply_chat_template(messages) == '<s>"ä\\n"'
+
+
+@pytest.mark.parametrize(("template", "message"), [
+    ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+    ("{% for", "TemplateSyntaxError"),
+    ("{{ messages.__class__.__mro__ }}", "SecurityError"),
+    ("{{ ''.__class__ }}{{ cycler.__init__.__globals__.os }}", "SecurityError"),
+    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+     "limits|longer"),
+    ("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "more than 4000000"),
+    ("{% set n = namespace(s='x' * 99) %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}"
+     "{% endfor %}", "limits|MemoryError"),
+    ("{{ 9 ** (9 ** (9 ** 9)) }}", "limits|longer"),
+    ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+])
+def test_hostile_templates(tmp_path, template, message):
+    made = tokenizer_of(tmp_path, template)
+    with pytest.raises(InvalidModelError, match=message) as caught:
+        made.apply_chat_template(HELLO)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,201 @@
+"""``config.json`` of a Hugging Face folder as a ``DecoderConfig``.
+
+Every field of the file is either read, or known to have no influence on the result. A field that is
+neither is an error, so that no model is computed differently from what its file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.support.errors import sanitize
+
+from .errors import InvalidModelError, UnsupportedModelError
+from .rotary import Rotary, rotary_of
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """What a decoder computes. Sizes are numbers of elements.
+
+    ``rotary`` None: positions are a learned table (GPT-2). ``norm``: "rms", or "layer" with mean
+    and bias. ``gated``: the feed-forward network is down(activation(gate) · up), else
+    down(activation(up)). ``context_length``: the most tokens that the model was made for.
+    """
+
+    architecture: str
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    context_length: int
+    epsilon: float
+    activation: str
+    norm: str
+    gated: bool
+    tied: bool
+    rotary: Rotary | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+
+
+_ACTIVATIONS = {
+    "silu": "swish", "swish": "swish", "gelu": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu",
+}
+#: Fields without influence on the logits of a model that is not being trained.
+_IGNORED = frozenset((
+    "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop",
+    "bos_token_id", "dtype", "embd_pdrop", "eos_token_id", "gradient_checkpointing", "id2label",
+    "initializer_range", "is_llama_config", "label2id", "max_window_layers", "model_type",
+    "n_ctx", "output_past", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
+    "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
+    "transformers.js_config", "transformers_version", "unk_token_id", "unsloth_fixed",
+    "unsloth_version", "use_cache",
+))
+_LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
+ARCHITECTURES = (*_LLAMA_LIKE, "gpt2")
+
+
+class _Fields:
+    """The fields of the file. Each method takes one; ``finish`` complains about the others."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = dict(fields)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        value = self._fields.pop(name, None)
+        return default if value is None else value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value = self.take(name, default)
+        if type(value) is not int or not 0 < value < 2**31:
+            raise InvalidModelError(
+                f"config.json: {name} is {sanitize(repr(value))[:80]}; a positive integer is "
+                "expected"
+            )
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self.take(name, default)
+        if type(value) not in (int, float) or not 0 < value < 1e12:
+            raise InvalidModelError(
+                f"config.json: {name} is {sanitize(repr(value))[:80]}; a positive number is "
+                "expected"
+            )
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.take(name, default)
+        if type(value) is not bool:
+            raise InvalidModelError(
+                f"config.json: {name} is {sanitize(repr(value))[:80]}; true or false is expected"
+            )
+        return value
+
+    def only(self, name: str, *values: Any) -> None:
+        """The field is absent or has one of the values that are implemented."""
+        value = self.take(name)
+        if value is not None and value not in values:
+            raise UnsupportedModelError(
+                f"config.json: {name} = {sanitize(repr(value))[:80]} is not supported"
+            )
+
+    def activation(self, *names: str) -> str:
+        for name in names:
+            value = self.take(name)
+            if value is not None:
+                if not isinstance(value, str) or value not in _ACTIVATIONS:
+                    raise UnsupportedModelError(
+                        f"config.json: {name} = {sanitize(repr(value))[:80]} is not supported; one "
+                        f"of {', '.join(_ACTIVATIONS)} is expected"
+                    )
+                return _ACTIVATIONS[value]
+        raise InvalidModelError(f"config.json lacks {' or '.join(names)}")
+
+    def finish(self, architecture: str) -> None:
+        unknown = sorted(name for name in self._fields if name not in _IGNORED)
+        if unknown:
+            raise UnsupportedModelError(
+                f"config.json: unknown field {sanitize(unknown[0])[:80]!r} for {architecture}"
+            )
+
+
+def decoder_config(fields: Any) -> DecoderConfig:
+    """The parsed ``config.json``. InvalidModelError if it is damaged; UnsupportedModelError, with
+    the name, for an architecture, a field or a value that is not implemented."""
+    if not isinstance(fields, Mapping):
+        raise InvalidModelError("config.json is no JSON object")
+    kind = fields.get("model_type")
+    if not isinstance(kind, str):
+        raise InvalidModelError("config.json lacks model_type")
+    if kind not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"config.json: architecture {sanitize(kind)[:80]!r} is not supported; one of "
+            f"{', '.join(ARCHITECTURES)} is expected"
+        )
+    if "quantization_config" in fields:
+        raise UnsupportedModelError("config.json: quantization_config is not supported")
+    known = _Fields(fields)
+    config = _gpt2(known) if kind == "gpt2" else _llama_like(known, kind)
+    known.finish(kind)
+    if config.heads % config.kv_heads:
+        raise InvalidModelError(
+            f"config.json: {config.heads} heads can't share {config.kv_heads} heads of keys"
+        )
+    return config
+
+
+def _llama_like(f: _Fields, kind: str) -> DecoderConfig:
+    width, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    head_size = f.count("head_dim", max(1, width // heads))
+    context = f.count("max_position_embeddings", 2048)
+    layers = f.count("num_hidden_layers")
+    f.only("rope_interleaved", False)
+    window, windowed = f.take("sliding_window"), f.flag("use_sliding_window", kind == "mistral")
+    if windowed and isinstance(window, int):
+        # Within the window, attention sees everything.
+        context = min(context, window)
+    types = f.take("layer_types")
+    if types is not None and any(t != "full_attention" for t in types) and not windowed:
+        raise UnsupportedModelError("config.json: layer_types other than full_attention")
+    rotary = rotary_of(
+        head_size, context,
+        f.take("rope_parameters") or f.take("rope_scaling"), f.number("rope_theta", 10000.0),
+        f.number("partial_rotary_factor", 1.0),
+    )
+    bias = f.flag("attention_bias", kind == "qwen2")
+    return DecoderConfig(
+        kind, f.count("vocab_size"), width, layers, heads,
+        f.count("num_key_value_heads", heads), head_size, f.count("intermediate_size"), context,
+        f.number("rms_norm_eps", 1e-6), f.activation("hidden_act", "hidden_activation"), "rms",
+        True, f.flag("tie_word_embeddings"), rotary, qkv_bias=bias,
+        output_bias=bias and kind != "qwen2", mlp_bias=f.flag("mlp_bias"),
+        qk_norm=kind == "qwen3",
+    )
+
+
+def _gpt2(f: _Fields) -> DecoderConfig:
+    width, heads = f.count("n_embd"), f.count("n_head")
+    f.only("scale_attn_weights", True)
+    f.only("scale_attn_by_inverse_layer_idx", False)
+    f.only("add_cross_attention", False)
+    if width % heads:
+        raise InvalidModelError(f"config.json: n_embd {width} is not a multiple of {heads} heads")
+    inner = f.take("n_inner", 4 * width)
+    if type(inner) is not int or inner <= 0:
+        raise InvalidModelError("config.json: n_inner is no positive integer")
+    return DecoderConfig(
+        "gpt2", f.count("vocab_size"), width, f.count("n_layer"), heads, heads, width // heads,
+        inner, f.count("n_positions", 1024), f.number("layer_norm_epsilon", 1e-5),
+        f.activation("activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
+        qkv_bias=True, output_bias=True, mlp_bias=True,
+    )

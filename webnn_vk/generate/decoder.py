@@ -1,0 +1,324 @@
+"""The graph of a decoder: logits of some tokens, from their ids and the keys and values before.
+
+A graph is made for a number of tokens S and a capacity C of the cache. Its input ``step``, uint32
+[S + 2], holds the tokens' ids, the position of the first, and the number of the token whose logits
+are computed. The cache has two tensors a layer, ``key.N`` and ``value.N`` [C, heads, head size],
+which are donated: a run writes the rows of its tokens and reads the rows up to the last of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator, constant_of
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.tensor import MLTensor
+
+from .config import DecoderConfig
+from .weights import Weights
+
+#: What weights may be stored as: activations and cache have the same type, or float32 where the
+#: weights are 8-bit integers.
+DATA_TYPES = ("float32", "float16", "int8")
+
+
+@dataclass
+class Decoder:
+    """Builds the graphs of a model on a context. Weights are on the device once: they are constant
+    tensors, which all graphs share."""
+
+    context: MLContext
+    config: DecoderConfig
+    weights: Weights
+    data_type: str
+    capacity: int
+    #: Products read their weights as 8-bit integers, with a scale for each output.
+    integers: bool = False
+    #: Tells the constants of this model from those of others on the context.
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
+    _quantized: dict[tuple[str, ...], _Quantized] = field(default_factory=dict)
+
+    def weight(
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> MLTensor:
+        """Tensors of the files, one below the other, in the model's data type."""
+        if names not in self._tensors:
+            arrays = [self.typed(self.weights.array(*n)) for n in zip(names, shapes, strict=True)]
+            array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            descriptor = {"data_type": self.data_type, "shape": array.shape}
+            made = self.context.create_constant_tensor(descriptor, array)
+            self._tensors[names] = made.result()
+        return self._tensors[names]
+
+    def quantized(
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], inner: int
+    ) -> _Quantized:
+        """Matrices of the files, one below the other, rounded to 8 bits. ``inner``: the dimension
+        that products sum over."""
+        if names not in self._quantized:
+            rows = [self.weights.array(*n).astype(np.float32)
+                    for n in zip(names, shapes, strict=True)]
+            array = np.concatenate(rows)
+            largest = np.max(np.abs(array), axis=inner, keepdims=True)
+            scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+            integers = np.rint(array / scales).astype(np.int8)
+            tensor = None
+            if self.context.device_info.type not in ("cpu", "numpy"):
+                descriptor = {"data_type": "int8", "shape": integers.shape}
+                tensor = self.context.create_constant_tensor(descriptor, integers).result()
+            kept = integers if tensor is None else None
+            self._quantized[names] = _Quantized(scales, kept, tensor)
+        return self._quantized[names]
+
+    def typed(self, array: np.ndarray) -> np.ndarray:
+        """Numbers in the model's data type."""
+        return array.astype(self.data_type, copy=False)
+
+    def outputs(
+        self, builder: MLGraphBuilder, tokens: int, every: bool
+    ) -> tuple[dict[str, MLOperand], dict[str, str]]:
+        """The graph's outputs and its donated inputs: "logits", float32 [rows, vocabulary], and
+        "token", the first of the largest logits, int32 [rows]. One row, or with ``every`` one for
+        each token."""
+        return _Graph(self, builder, tokens).outputs(every)
+
+    def names(self) -> list[str]:
+        """The tensors of the cache."""
+        layers = range(self.config.layers)
+        return [f"{kind}.{layer}" for layer in layers for kind in ("key", "value")]
+
+    def cache_shape(self) -> tuple[int, int, int]:
+        """The shape of each tensor of the cache."""
+        return self.capacity, self.config.kv_heads, self.config.head_size
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """A matrix of 8-bit integers and a float32 scale for each output. Software devices read floats
+    faster: there the integers are kept on the host, and become floats in each graph."""
+
+    scales: np.ndarray
+    integers: np.ndarray | None
+    tensor: MLTensor | None
+
+
+class _Graph:
+    """One graph while it is described."""
+
+    def __init__(self, decoder: Decoder, builder: MLGraphBuilder, tokens: int) -> None:
+        self.b, self.c, self.tokens = builder, decoder.config, tokens
+        self.decoder, self.data_type = decoder, decoder.data_type
+        self.present: dict[str, MLOperand] = {}
+        self._weights: dict[tuple[str, ...], MLOperand] = {}
+        self.donated: dict[str, str] = {}
+        b = builder
+        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
+        self.ids = b.slice(step, [0], [tokens])
+        first = b.slice(step, [tokens], [1])
+        self.last = b.slice(step, [tokens + 1], [1])
+        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
+        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
+        if self.c.rotary is not None:
+            cosines, sines = self.c.rotary.tables(decoder.capacity, self.c.head_size)
+            shape = (tokens, 1, self.c.head_size)
+            self.cosines, self.sines = (
+                b.reshape(b.gather(self.constant(decoder.typed(t)), self.positions), shape)
+                for t in (cosines, sines)
+            )
+            self.partners = self.constant(self.c.rotary.partners(self.c.head_size))
+
+    # -- constants -----------------------------------------------------------------------------
+    def constant(self, array: np.ndarray) -> MLOperand:
+        return self.b.constant(array)
+
+    def weight(self, *names: str, shapes: tuple[tuple[int, ...], ...]) -> MLOperand:
+        """Tensors of the files, one below the other."""
+        if names not in self._weights:
+            self._weights[names] = self.b.constant(self.decoder.weight(names, shapes))
+        return self._weights[names]
+
+    # -- layers --------------------------------------------------------------------------------
+    def outputs(self, every: bool) -> tuple[dict[str, MLOperand], dict[str, str]]:
+        c, b = self.c, self.b
+        names = _GPT2 if c.architecture == "gpt2" else _LLAMA
+        embedding = self.weight(names.embedding, shapes=((c.vocabulary, c.width),))
+        x = b.gather(embedding, self.ids)
+        if c.rotary is None:
+            table = self.weight("wpe.weight", shapes=((c.context_length, c.width),))
+            x = b.add(x, b.gather(table, self.positions))
+        layer = self.gpt2_layer if c.architecture == "gpt2" else self.llama_layer
+        for number in range(c.layers):
+            x = layer(x, number)
+        if not every:
+            x = b.gather(x, self.last)
+        x = self.norm(x, names.norm)
+        head = names.embedding if c.tied else "lm_head.weight"
+        logits = b.gemm(
+            x, self.matrix(head, shapes=((c.vocabulary, c.width),)), b_transpose=True
+        )
+        if self.data_type != "float32":
+            logits = b.cast(logits, "float32")
+        token = b.arg_max(logits, 1, output_data_type="int32")
+        return {"logits": logits, "token": token, **self.present}, self.donated
+
+    def llama_layer(self, x: MLOperand, n: int) -> MLOperand:
+        c, b = self.c, self.b
+        to, kv = c.heads * c.head_size, c.kv_heads * c.head_size
+        at = f"layers.{n}.self_attn."
+        y = self.norm(x, f"layers.{n}.input_layernorm")
+        qkv = self.linear(
+            y, tuple(f"{at}{p}_proj" for p in "qkv"),
+            tuple((rows, c.width) for rows in (to, kv, kv)), c.qkv_bias,
+        )
+        heads = c.heads + c.kv_heads
+        both = b.reshape(b.slice(qkv, [0, 0], [self.tokens, to + kv]),
+                         (self.tokens, heads, c.head_size))
+        value = b.reshape(b.slice(qkv, [0, to + kv], [self.tokens, kv]),
+                          (self.tokens, c.kv_heads, c.head_size))
+        if c.qk_norm:
+            both = b.mul(self.rms(both), self.head_norms(at))
+        both = self.rotated(both)
+        query = b.slice(both, [0, 0, 0], [self.tokens, c.heads, c.head_size])
+        key = b.slice(both, [0, c.heads, 0], [self.tokens, c.kv_heads, c.head_size])
+        y = self.attention(query, key, value, n)
+        x = b.add(x, self.linear(y, (f"{at}o_proj",), ((c.width, to),), c.output_bias))
+        y = self.norm(x, f"layers.{n}.post_attention_layernorm")
+        both = self.linear(
+            y, tuple(f"layers.{n}.mlp.{p}_proj" for p in ("gate", "up")),
+            ((c.inner, c.width),) * 2, c.mlp_bias,
+        )
+        gate, up = b.split(both, 2, axis=1)
+        y = b.mul(self.activated(gate), up)
+        return b.add(x, self.linear(
+            y, (f"layers.{n}.mlp.down_proj",), ((c.width, c.inner),), c.mlp_bias
+        ))
+
+    def gpt2_layer(self, x: MLOperand, n: int) -> MLOperand:
+        c, b = self.c, self.b
+        shape = (self.tokens, c.heads, c.head_size)
+        y = self.norm(x, f"h.{n}.ln_1")
+        qkv = self.convolution(y, f"h.{n}.attn.c_attn", (c.width, 3 * c.width))
+        query, key, value = (b.reshape(part, shape) for part in b.split(qkv, 3, axis=1))
+        y = self.attention(query, key, value, n)
+        x = b.add(x, self.convolution(y, f"h.{n}.attn.c_proj", (c.width, c.width)))
+        y = self.convolution(self.norm(x, f"h.{n}.ln_2"), f"h.{n}.mlp.c_fc", (c.width, c.inner))
+        y = self.convolution(self.activated(y), f"h.{n}.mlp.c_proj", (c.inner, c.width))
+        return b.add(x, y)
+
+    def attention(
+        self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
+    ) -> MLOperand:
+        """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
+        c, b, tokens = self.c, self.b, self.tokens
+        shape = self.decoder.cache_shape()
+        rows = b.reshape(self.positions, (tokens, 1))
+        cached = []
+        for kind, update in (("key", key), ("value", value)):
+            past = b.input(f"{kind}.{n}", {"data_type": self.data_type, "shape": shape})
+            present = b.scatter_nd(past, rows, update)
+            self.present[f"new {kind}.{n}"] = present
+            self.donated[f"{kind}.{n}"] = f"new {kind}.{n}"
+            cached.append(present)
+        group, scale = c.heads // c.kv_heads, c.head_size**-0.5
+        if tokens == 1:
+            # Queries of heads that share keys are the rows of one matrix.
+            query = b.reshape(query, (c.kv_heads, group, c.head_size))
+            keys, values = (b.transpose(t, permutation=(1, 0, 2)) for t in cached)
+        else:
+            query = b.transpose(
+                b.reshape(query, (tokens, c.kv_heads, group, c.head_size)),
+                permutation=(1, 2, 0, 3),
+            )
+            wide = (shape[0], c.kv_heads, 1, c.head_size)
+            keys, values = (
+                b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
+            )
+        result = apply_operator(
+            b, "attention", query, keys, values, length=self.length, scale=scale,
+            causal=tokens > 1,
+        )
+        if tokens > 1:
+            result = b.transpose(result, permutation=(2, 0, 1, 3))
+        return b.reshape(result, (tokens, c.heads * c.head_size))
+
+    # -- parts of layers -----------------------------------------------------------------------
+    def rotated(self, x: MLOperand) -> MLOperand:
+        """[S, heads, D] with the rotations of the tokens' positions."""
+        b = self.b
+        return b.add(
+            b.mul(x, self.cosines), b.mul(b.gather(x, self.partners, axis=2), self.sines)
+        )
+
+    def rms(self, x: MLOperand) -> MLOperand:
+        last = len(x.shape) - 1
+        return apply_operator(self.b, "rms_normalization", x, [last], epsilon=self.c.epsilon)
+
+    def norm(self, x: MLOperand, name: str) -> MLOperand:
+        scale = self.weight(f"{name}.weight", shapes=((self.c.width,),))
+        if self.c.norm == "rms":
+            return self.b.mul(self.rms(x), scale)
+        bias = self.weight(f"{name}.bias", shapes=((self.c.width,),))
+        return self.b.layer_normalization(
+            x, scale=scale, bias=bias, axes=[1], epsilon=self.c.epsilon
+        )
+
+    def head_norms(self, at: str) -> MLOperand:
+        """The scales of the normalised heads of queries and keys, [heads, D]."""
+        c, weights = self.c, self.decoder.weights
+        scales = [
+            np.tile(weights.array(f"{at}{part}_norm.weight", (c.head_size,)), (count, 1))
+            for part, count in (("q", c.heads), ("k", c.kv_heads))
+        ]
+        return self.constant(self.decoder.typed(np.concatenate(scales)))
+
+    def linear(
+        self, x: MLOperand, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...],
+        bias: bool,
+    ) -> MLOperand:
+        """x · wᵀ + bias, for weights [outputs, inputs] of several layers side by side."""
+        w = self.matrix(*(f"{name}.weight" for name in names), shapes=shapes)
+        c = None
+        if bias:
+            c = self.weight(
+                *(f"{name}.bias" for name in names), shapes=tuple((s[0],) for s in shapes)
+            )
+        return self.b.gemm(x, w, c=c, b_transpose=True)
+
+    def matrix(
+        self, *names: str, shapes: tuple[tuple[int, int], ...], inner: int = 1
+    ) -> MLOperand:
+        """Weights of a product, which sums over the dimension ``inner``."""
+        if not self.decoder.integers:
+            return self.weight(*names, shapes=shapes)
+        b, found = self.b, self.decoder.quantized(names, shapes, inner)
+        if found.tensor is not None:
+            integers = b.constant(found.tensor)
+        else:
+            assert found.integers is not None
+            integers = constant_of(b, found.integers, f"{self.decoder.token} {' '.join(names)}")
+        zeros = np.zeros(found.scales.shape, np.int8)
+        return b.dequantize_linear(integers, self.constant(found.scales), self.constant(zeros))
+
+    def convolution(self, x: MLOperand, name: str, shape: tuple[int, int]) -> MLOperand:
+        """x · w + bias, for weights [inputs, outputs]: GPT-2's Conv1D."""
+        w = self.matrix(f"{name}.weight", shapes=(shape,), inner=0)
+        return self.b.gemm(x, w, c=self.weight(f"{name}.bias", shapes=((shape[1],),)))
+
+    def activated(self, x: MLOperand) -> MLOperand:
+        call: Callable[..., MLOperand] = apply_operator
+        return call(self.b, self.c.activation, x)
+
+
+@dataclass(frozen=True)
+class _Names:
+    embedding: str
+    norm: str
+
+
+_LLAMA = _Names("embed_tokens.weight", "norm")
+_GPT2 = _Names("wte.weight", "ln_f")

@@ -1,0 +1,96 @@
+"""What the sessions of a model share: graphs, weights, tokenizer, defaults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.api.builder import MLGraphBuilder
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.api.tensor import MLTensor
+from webnn_vk.support.errors import OperationError, UnknownError
+
+from .decoder import Decoder
+from .errors import InvalidModelError
+from .sampling import Sampling
+from .tokens import Tokenizer
+
+#: Tokens of a run: the graphs that are made, when they are first needed.
+CHUNKS = (1, 16, 128)
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Engine:
+    """A decoder on a context. ``context_length``: the most tokens of a conversation; ``defaults``
+    of sampling; ``stop_tokens`` end a text."""
+
+    context: MLContext
+    decoder: Decoder
+    context_length: int
+    tokenizer: Tokenizer | None
+    defaults: Sampling
+    stop_tokens: frozenset[int]
+    _graphs: dict[tuple[int, bool], MLGraph] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def graph(self, tokens: int, every: bool = False) -> MLGraph:
+        """The graph for a number of tokens, built when it is first needed; with ``every``, it has
+        the logits of each of them."""
+        with self._lock:
+            key = tokens, every
+            if key not in self._graphs:
+                builder = MLGraphBuilder(self.context)
+                outputs, donated = self.decoder.outputs(builder, tokens, every)
+                self._graphs[key] = builder.build(outputs, donate=donated).result()
+            return self._graphs[key]
+
+    def prompt_ids(self, prompt: str | Messages) -> list[int]:
+        """The tokens of a text or of messages."""
+        tokenizer = self.required_tokenizer()
+        if isinstance(prompt, str):
+            return tokenizer.encode(prompt)
+        text = tokenizer.apply_chat_template(prompt)
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    def required_tokenizer(self) -> Tokenizer:
+        """The tokenizer. InvalidModelError if the folder has none."""
+        if self.tokenizer is None:
+            raise InvalidModelError("the model has no tokenizer.json")
+        return self.tokenizer
+
+    def sampling(self, given: Mapping[str, Any]) -> tuple[Sampling, np.random.Generator]:
+        """How tokens are chosen: what the caller gave, else the model's defaults."""
+        options = dict(given)
+        seed = options.pop("seed", None)
+        values = {name: getattr(self.defaults, name) for name in vars(self.defaults)}
+        unknown = sorted(options.keys() - values.keys())
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; {', '.join(values)}, seed are known")
+        values |= {name: value for name, value in options.items() if value is not None}
+        return Sampling(**values), np.random.default_rng(seed)
+
+    def cache(self) -> dict[str, MLTensor]:
+        """New tensors for keys and values. OperationError, with the length of the context that the
+        memory found would be enough for, when the device lacks memory."""
+        shape = self.decoder.cache_shape()
+        descriptor = {"data_type": self.decoder.data_type, "shape": shape}
+        names, made = self.decoder.names(), {}
+        for number, name in enumerate(names):
+            try:
+                made[name] = self.context.create_tensor(descriptor).result()
+            except UnknownError as error:
+                fits = max(0, shape[0] * number // len(names) - max(CHUNKS) + 1)
+                for tensor in made.values():
+                    tensor.destroy()
+                raise OperationError(
+                    f"no memory for a context of {self.context_length} tokens; about {fits} would "
+                    f"fit (context_length={fits}): {error}"
+                ) from None
+        return made

@@ -1,0 +1,130 @@
+"""Rotary positions: the frequencies, and their scalings for longer contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support.errors import sanitize
+
+from .errors import InvalidModelError, UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """The first ``2 · len(frequencies)`` elements of a head are rotated, element i together with
+    element i + len(frequencies), by position · frequencies[i]. ``factor`` multiplies cosines and
+    sines."""
+
+    frequencies: tuple[float, ...]
+    factor: float = 1.0
+
+    def tables(self, positions: int, head_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines, float32 [positions, head_size]; the sines of the first half are
+        negated. Elements that are not rotated have 1 and 0."""
+        angles = np.outer(np.arange(positions), np.array(self.frequencies, np.float64))
+        rotated = 2 * len(self.frequencies)
+        cosines = np.ones((positions, head_size), np.float32)
+        sines = np.zeros((positions, head_size), np.float32)
+        cosines[:, :rotated] = np.tile(np.cos(angles) * self.factor, 2)
+        sin = np.sin(angles) * self.factor
+        sines[:, :rotated] = np.concatenate([-sin, sin], axis=1)
+        return cosines, sines
+
+    def partners(self, head_size: int) -> np.ndarray:
+        """The element with which each element of a head is rotated, uint32 [head_size]."""
+        half = len(self.frequencies)
+        order = np.arange(head_size, dtype=np.uint32)
+        order[:half], order[half : 2 * half] = np.arange(half, 2 * half), np.arange(half)
+        return order
+
+
+def rotary_of(
+    head_size: int, context: int, scaling: Any, base: float, part: float
+) -> Rotary:
+    """The rotation that ``rope_theta``, ``partial_rotary_factor`` and ``rope_scaling`` (or
+    ``rope_parameters``, which has the others in it) describe."""
+    options = _Options({} if scaling is None else scaling)
+    base = options.number("rope_theta", base)
+    part = options.number("partial_rotary_factor", part)
+    size = int(head_size * part)
+    if size <= 0 or size % 2 or size > head_size:
+        raise InvalidModelError(f"config.json: {size} of {head_size} elements can't be rotated")
+    exponents = np.arange(0, size, 2, dtype=np.float64) / size
+    frequencies, factor = base**-exponents, 1.0
+    kind = options.take("rope_type", options.take("type", "default"))
+    options.take("type")
+    match kind:
+        case "default":
+            pass
+        case "linear":
+            frequencies = frequencies / options.number("factor")
+        case "llama3":
+            frequencies = _llama3(frequencies, options)
+        case "yarn":
+            frequencies, factor = _yarn(frequencies, base, size, context, options)
+        case _:
+            raise UnsupportedModelError(
+                f"config.json: rope_type {sanitize(repr(kind))[:80]} is not supported; one of "
+                "default, linear, llama3, yarn is expected"
+            )
+    options.finish()
+    return Rotary(tuple(frequencies.tolist()), factor)
+
+
+class _Options:
+    def __init__(self, given: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise InvalidModelError("config.json: rope_scaling is no JSON object")
+        self._given = dict(given)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        value = self._given.pop(name, None)
+        return default if value is None else value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.take(name, default)
+        if type(value) not in (int, float) or not 0 < value < 1e12:
+            raise InvalidModelError(
+                f"config.json: rope_scaling: {name} is {sanitize(repr(value))[:80]}; a positive "
+                "number is expected"
+            )
+        return float(value)
+
+    def finish(self) -> None:
+        if self._given:
+            name = sanitize(str(next(iter(self._given))))[:80]
+            raise UnsupportedModelError(f"config.json: rope_scaling: unknown field {name!r}")
+
+
+def _llama3(frequencies: np.ndarray, options: _Options) -> np.ndarray:
+    factor = options.number("factor")
+    low, high = options.number("low_freq_factor"), options.number("high_freq_factor")
+    original = options.number("original_max_position_embeddings")
+    turns = original * frequencies / (2 * math.pi)
+    if high <= low:
+        raise InvalidModelError("config.json: rope_scaling: high_freq_factor ≤ low_freq_factor")
+    # Frequencies that turn often within the original context stay, slow ones are divided.
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 - smooth) * frequencies / factor + smooth * frequencies
+
+
+def _yarn(
+    frequencies: np.ndarray, base: float, size: int, context: int, options: _Options
+) -> tuple[np.ndarray, float]:
+    factor = options.number("factor")
+    original = options.number("original_max_position_embeddings", context / factor)
+    fast, slow = options.number("beta_fast", 32), options.number("beta_slow", 1)
+    scale = options.number("attention_factor", 0.1 * math.log(factor) + 1 if factor > 1 else 1.0)
+
+    def dimension(turns: float) -> float:
+        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low = max(math.floor(dimension(fast)), 0)
+    high = min(math.ceil(dimension(slow)), size - 1)
+    ramp = np.clip((np.arange(size // 2) - low) / max(high - low, 0.001), 0, 1)
+    return frequencies / factor * ramp + frequencies * (1 - ramp), scale

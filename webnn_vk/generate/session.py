@@ -1,0 +1,232 @@
+"""A conversation: its tokens, and their keys and values on the device."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.api.tensor import MLTensor
+from webnn_vk.support.errors import InvalidStateError
+
+from .engine import CHUNKS, Engine, Messages
+from .tokens import StopFilter, TextGrowth, Tokenizer
+
+
+class Session:
+    """A conversation with a cache of its own. What a call's tokens have in common with those before
+    is not computed again. Any thread may call; a token is computed at a time. A context manager;
+    ``close()`` frees the cache."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._cache: dict[str, MLTensor] | None = engine.cache()
+        # The tokens whose keys and values are in the cache, from its first row on.
+        self._ids: list[int] = []
+        # Tensors of a graph's other inputs and outputs.
+        self._tensors: dict[tuple[int, bool], dict[str, MLTensor]] = {}
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens in the cache."""
+        return list(self._ids)
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """The logits after each of these tokens, float32 [tokens, vocabulary]. Nothing is taken
+        from earlier calls."""
+        with self._lock:
+            given = self._checked(ids)
+            self._ids.clear()
+            parts = []
+            for part, size in _chunks(given):
+                self._run(part, size, every=True)
+                parts.append(self._read("logits", size, every=True)[: len(part)])
+            return np.concatenate(parts)
+
+    def tokens(
+        self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
+    ) -> Generator[int]:
+        """The tokens that follow ``ids``, one by one, up to one that ends the text (which is left
+        out) or the context's end. For ``sampling`` see ``Model.generate``."""
+        chosen, random = self._engine.sampling(sampling)
+        given = self._checked(ids)
+        if max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens is {max_new_tokens}; a number ≥ 0 is expected")
+        return self._generated(given, max_new_tokens, chosen, random)
+
+    def _generated(
+        self, given: list[int], count: int, chosen: Any, random: np.random.Generator
+    ) -> Generator[int]:
+        count = min(count, self._engine.context_length - len(given) + 1)
+        for _ in range(count):
+            # Other calls may come between two tokens: what the cache has is compared each time.
+            with self._lock:
+                size = self._feed(given)
+                found = self._read("token" if chosen.is_greedy else "logits", size)[0]
+            token = int(found) if chosen.is_greedy else chosen.choose(found, given, random)
+            if token in self._engine.stop_tokens:
+                return
+            yield token
+            given = [*given, token]
+
+    def stream(
+        self, prompt: str | Messages, max_new_tokens: int = 128, *,
+        stop: str | Sequence[str] = (), **sampling: Any,
+    ) -> TextStream:
+        """As ``Model.stream``. With messages, give the whole conversation each time: the tokens
+        that it begins with are known already."""
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(s, str) and s for s in stops):
+            raise ValueError("stop is a text, or several, none of them empty")
+        ids = self._engine.prompt_ids(prompt)
+        return TextStream(
+            self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops
+        )
+
+    def generate(
+        self, prompt: str | Messages, max_new_tokens: int = 128, *,
+        stop: str | Sequence[str] = (), **sampling: Any,
+    ) -> str:
+        """As ``Model.generate``, in this conversation."""
+        return "".join(self.stream(prompt, max_new_tokens, stop=stop, **sampling))
+
+    def close(self) -> None:
+        """Free the cache. A second call does nothing."""
+        with self._lock:
+            cache, self._cache = self._cache, None
+            others = [t for tensors in self._tensors.values() for t in tensors.values()]
+            self._tensors.clear()
+            for tensor in (*(cache or {}).values(), *others):
+                tensor.destroy()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- runs ----------------------------------------------------------------------------------
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        given = [int(i) for i in ids]
+        length, size = self._engine.context_length, self._engine.decoder.config.vocabulary
+        if not given:
+            raise ValueError("no tokens: at least one is needed")
+        if len(given) > length:
+            raise ValueError(f"{len(given)} tokens exceed the context of {length}")
+        wrong = next((i for i in given if not 0 <= i < size), None)
+        if wrong is not None:
+            raise ValueError(f"token {wrong} is not in the vocabulary of {size}")
+        return given
+
+    def _feed(self, given: list[int]) -> int:
+        """Have the device compute what follows these tokens; returns the size of the last run."""
+        # The last token is computed again, if need be, since its logits are wanted.
+        limit = min(len(self._ids), len(given) - 1)
+        common = next((n for n in range(limit) if self._ids[n] != given[n]), limit)
+        del self._ids[common:]
+        size = 1
+        for part, size in _chunks(given[common:]):
+            self._run(part, size)
+        return size
+
+    def _run(self, part: Sequence[int], size: int, every: bool = False) -> None:
+        """One run on ``size`` tokens, the first of them ``part``, behind those in the cache."""
+        if self._cache is None:
+            raise InvalidStateError("the session was closed")
+        context = self._engine.context
+        graph = self._engine.graph(size, every)
+        tensors = self._own_tensors(size, every)
+        step = np.zeros(size + 2, np.uint32)
+        step[: len(part)] = part
+        step[size:] = len(self._ids), len(part) - 1
+        context.write_tensor(tensors["step"], step)
+        context.dispatch(
+            graph, {"step": tensors["step"], **self._cache},
+            {
+                "logits": tensors["logits"], "token": tensors["token"],
+                **{f"new {name}": tensor for name, tensor in self._cache.items()},
+            },
+        )
+        self._ids.extend(part)
+
+    def _own_tensors(self, size: int, every: bool) -> dict[str, MLTensor]:
+        key = size, every
+        if key not in self._tensors:
+            context, graph = self._engine.context, self._engine.graph(size, every)
+            rows, vocabulary = graph.outputs["logits"].shape
+            self._tensors[key] = {
+                name: context.create_tensor({
+                    "data_type": kind, "shape": shape, "readable": name != "step",
+                    "writable": name == "step",
+                }).result()
+                for name, kind, shape in (
+                    ("step", "uint32", (size + 2,)), ("logits", "float32", (rows, vocabulary)),
+                    ("token", "int32", (rows,)),
+                )
+            }
+        return self._tensors[key]
+
+    def _read(self, name: str, size: int, every: bool = False) -> np.ndarray:
+        tensor = self._tensors[size, every][name]
+        array: np.ndarray = self._engine.context.read_tensor(tensor).result()
+        return array
+
+
+class TextStream:
+    """Pieces of text as they come: an iterator, for ``async for`` too. ``token_count``: the tokens
+    so far."""
+
+    def __init__(
+        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+    ) -> None:
+        self.token_count = 0
+        self._pieces = self._texts(tokens, tokenizer, stop)
+
+    def _texts(
+        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+    ) -> Generator[str]:
+        growth, until = TextGrowth(tokenizer), StopFilter(stop)
+        try:
+            for token in tokens:
+                self.token_count += 1
+                if piece := until.add(growth.add(token)):
+                    yield piece
+                if until.stopped:
+                    return
+            if rest := until.add(growth.finish()) + until.finish():
+                yield rest
+        finally:
+            tokens.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        piece = await asyncio.to_thread(next, self._pieces, None)
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    def close(self) -> None:
+        """End the text here. A second call does nothing."""
+        self._pieces.close()
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
+    """Parts of the tokens, and the sizes of the runs that compute them, which may be larger."""
+    start = 0
+    while start < len(ids):
+        left = len(ids) - start
+        size = next((c for c in CHUNKS if c >= left), CHUNKS[-1])
+        yield ids[start : start + size], size
+        start += size

@@ -1,0 +1,121 @@
+"""The weights of a folder: safetensors files, mapped into memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.support.errors import sanitize
+from webnn_vk.webnn_file.errors import GraphFileError
+from webnn_vk.webnn_file.weights import Archive
+
+from .errors import InvalidModelError
+
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+#: JSON files beside the weights are smaller than this. Tokenizers have the largest.
+MAX_JSON_BYTES = 64 << 20
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file. InvalidModelError if it is missing, damaged or too large."""
+    try:
+        size = os.stat(path).st_size
+        if size > MAX_JSON_BYTES:
+            raise InvalidModelError(
+                f"{sanitize(path.name)} has {size} bytes; at most {MAX_JSON_BYTES} are read"
+            )
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidModelError(
+            f"{sanitize(path.name)} can't be read: {error.strerror}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidModelError):
+            raise
+        raise InvalidModelError(f"{sanitize(path.name)} is no JSON: {_short(error)}") from None
+
+
+class Weights:
+    """Tensors by name. ``prefixes`` of names ("model.", "transformer.") are left out, since files
+    have them or not."""
+
+    def __init__(self, folder: Path, prefixes: Sequence[str] = ("model.", "transformer.")) -> None:
+        self._archives: dict[str, Archive] = {}
+        self._where: dict[str, tuple[Archive, str]] = {}
+        self._used: set[str] = set()
+        for file, wanted in _files(folder):
+            try:
+                archive = Archive(folder / file)
+            except GraphFileError as error:
+                raise InvalidModelError(str(error)) from None
+            names = archive.names()
+            missing = sorted(wanted - set(names)) if wanted else []
+            if missing:
+                raise InvalidModelError(
+                    f"{sanitize(file)} lacks the tensor {sanitize(missing[0])[:200]!r}"
+                )
+            for name in names:
+                short = next((name[len(p) :] for p in prefixes if name.startswith(p)), name)
+                if short in self._where:
+                    raise InvalidModelError(f"tensor {sanitize(name)[:200]!r} is stored twice")
+                self._where[short] = archive, name
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
+    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """A tensor's elements, read-only: float32, or float16 where they are stored so.
+        InvalidModelError if it is missing, or has another shape or another data type."""
+        if name not in self._where:
+            raise InvalidModelError(f"the weights lack the tensor {name!r}")
+        archive, stored = self._where[name]
+        try:
+            array = archive.floats(stored)
+        except GraphFileError as error:
+            raise InvalidModelError(str(error)) from None
+        if array.shape != shape:
+            raise InvalidModelError(
+                f"tensor {sanitize(stored)[:200]!r} is {list(array.shape)[:16]}; {list(shape)} is "
+                "expected"
+            )
+        self._used.add(name)
+        return array
+
+    def unused(self) -> Iterator[str]:
+        """The tensors that nothing has read."""
+        return (name for name in self._where if name not in self._used)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, set[str]]]:
+    """The files with weights, and the tensors that the index says are in each."""
+    index = folder / _INDEX
+    if not index.exists():
+        if not (folder / _SINGLE).exists():
+            raise InvalidModelError(
+                f"{sanitize(folder.name)} has neither {_SINGLE} nor {_INDEX}"
+            )
+        yield _SINGLE, set()
+        return
+    content = read_json(index)
+    where = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(where, dict) or not where:
+        raise InvalidModelError(f"{_INDEX} has no weight_map")
+    shards: dict[str, set[str]] = {}
+    for name, file in where.items():
+        # A shard is a plain file of the folder.
+        if not isinstance(file, str) or file in (".", "..") or os.path.basename(file) != file:
+            raise InvalidModelError(f"{_INDEX} names the file {sanitize(repr(file))[:200]}")
+        shards.setdefault(file, set()).add(name)
+    for file in sorted(shards):
+        if not (folder / file).is_file():
+            raise InvalidModelError(f"the shard {sanitize(file)[:200]} is missing")
+        yield file, shards[file]
+
+
+def _short(error: BaseException) -> str:
+    return sanitize(" ".join(str(error).split()))[:200]
