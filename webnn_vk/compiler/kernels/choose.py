@@ -31,7 +31,7 @@ def choose(
     if len(candidates) == 1:
         return candidates[0]
     needed = [_registers(c, problem, profile) for c in candidates]
-    most = max(device_class(profile).cost.registers, min(needed))
+    most = max(device_class(profile).max_registers, min(needed))
     fitting = [c for c, count in zip(candidates, needed, strict=True) if count <= most]
     chosen: Schedule = getattr(rules_for(profile), family)(fitting, problem)
     return chosen
@@ -39,8 +39,8 @@ def choose(
 
 def _registers(schedule: Schedule, problem: Any, profile: DeviceProfile) -> int:
     """The registers that an invocation's values take. Compilers spill what doesn't fit to memory,
-    and some take a minute for it (`bench chips`). A subgroup wider than the narrowest that the
-    device has leaves each invocation so much less."""
+    and some take a minute for it (`bench chips`); many registers leave room for few subgroups. A
+    subgroup wider than the narrowest that the device has leaves each invocation so much less."""
     wide = 1
     if schedule.kernel == "subgroups" and schedule["lanes"] <= profile.max_subgroup_size:
         wide = max(1, schedule["lanes"] // profile.min_subgroup_size)

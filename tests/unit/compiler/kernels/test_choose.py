@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from webnn_vk.compiler.kernels.heuristics import (
     device_class,
     rules_for,
 )
+from webnn_vk.compiler.kernels.heuristics.device_classes import GpuClass
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -260,6 +261,27 @@ def test_each_class_of_devices_has_its_rules() -> None:
     slow = stored_profile("llvmpipe").replace(slow_gathers=True)
     assert device_class(slow).name == "llvmpipe-slow-gathers"
     assert all(len(device.source) > 40 for device in DEVICE_CLASSES.values())
+
+
+def test_what_spills_nothing_keeps_the_occupancy_of_a_vendor() -> None:
+    """So that the limit of spills holds the occupancy too, with registers left for addresses."""
+    vendors = {n: d for n, d in DEVICE_CLASSES.items() if isinstance(d, GpuClass) and n != "gpu"}
+    assert {name: device.occupancy for name, device in vendors.items()} == {
+        "nvidia": 12, "amd": 2, "intel": 8, "adreno": 4, "arm": 1, "apple": 384,
+    }
+    for device in vendors.values():
+        assert device.max_registers == device.cost.registers <= device.occupied_registers
+
+
+def test_a_schedule_below_the_occupancy_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = (MLOperandDescriptor("float32", (1024, 1024)),) * 2
+    solver, problem = solver_of(KernelNode.of(node_of("matmul", *given)[0]))
+    profile = stored_profile("nvidia_ampere").replace(cooperative_matrices=())
+    candidates = solver.candidates(problem, profile)
+    assert choose("matmul", candidates, problem, profile)["TM"] == 8
+    crowded = replace(DEVICE_CLASSES["nvidia"], occupied_registers=60)
+    monkeypatch.setitem(DEVICE_CLASSES, "nvidia", crowded)
+    assert choose("matmul", candidates, problem, profile)["TM"] == 4
 
 
 def test_schedules_are_plain_data() -> None:

@@ -48,6 +48,11 @@ class DeviceClass:
     #: takes a kernel compiled for the purpose; smaller operands are stored by a kernel before.
     min_prologue_elements: ClassVar[int] = 0
 
+    @property
+    def max_registers(self) -> int:
+        """The most values that an invocation of a chosen kernel keeps."""
+        return self.cost.registers
+
     def workgroup(self, count: int) -> int:
         """Invocations in a workgroup where ``count`` of them work independently."""
         return 64
@@ -77,6 +82,10 @@ class GpuClass(DeviceClass):
     filter_bytes, transformed_bytes: memory that Winograd's way may take for a convolution's filter,
     and between its dispatches.
     shared_bytes: shared memory of a workgroup that leaves a core room for another one.
+    occupancy: what no kernel of a model falls below, as the vendor's compiler counts it (see
+    `docs/shaders.md`). occupied_registers: the most registers of 4 bytes at that occupancy on the
+    chip of `codegen.isa.chips` that has fewest; more than an invocation's values need, since
+    addresses take some.
     strided_rows: as depthwise_rows, of strided convolutions.
     """
 
@@ -92,9 +101,16 @@ class GpuClass(DeviceClass):
     filter_bytes: int = 1 << 25
     transformed_bytes: int = 1 << 28
     shared_bytes: int = 1 << 15
+    occupancy: int = 1
+    occupied_registers: int = 128
     strided_rows: tuple[int, ...] = (4, 1)
 
     cuts_products = True
+
+    @property
+    def max_registers(self) -> int:
+        """As many as nothing is spilled with and the occupancy holds with."""
+        return min(self.cost.registers, self.occupied_registers)
 
     def shared_memory(self, profile: DeviceProfile) -> int:
         return min(profile.max_shared_memory, self.shared_bytes)
@@ -194,30 +210,41 @@ _FAST_GATHERS = replace(
 )
 
 
-def _vendor(name: str, registers: int, reported: str = "", **fields: Any) -> GpuClass:
+def _vendor(
+    name: str, registers: int, occupancy: tuple[int, int], reported: str = "", **fields: Any
+) -> GpuClass:
     """A vendor's class, as long as nothing was measured. registers: the most that no kernel spills
-    with on the vendor's chips in `codegen.isa.chips`."""
+    with on the vendor's chips in `codegen.isa.chips`. occupancy: `GpuClass.occupancy` and
+    `GpuClass.occupied_registers`, from those chips' compilers."""
+    least, occupied = occupancy
     return replace(
-        _GPU, name=name, cost=replace(_GPU.cost, registers=registers),
-        source=f"{_GPU.source} {reported}", **fields,
+        _GPU, name=name, cost=replace(_GPU.cost, registers=registers), occupancy=least,
+        occupied_registers=occupied, source=f"{_GPU.source} {reported}", **fields,
     )
 
 
 _VENDOR_CLASSES = [
-    _vendor("nvidia", 128, "Cooperative matrices: llama.cpp on an RTX 3090 (its issue 12767), 3 "
-            "times its kernels without them.", fast_matrices=True),
-    _vendor("amd", 128, "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request "
-            "22620), twice its kernels without them. Where a driver emulates them, as ncnn's issue "
-            "6504 saw on RDNA2, tuning has to say otherwise.", fast_matrices=True),
-    _vendor("intel", 42, "Cooperative matrices are left to tuning: on an Arc A770 others saw "
-            "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
+    # 65536 registers for 12 warps of 32 invocations.
+    _vendor(
+        "nvidia", 128, (12, 168), "Cooperative matrices: llama.cpp on an RTX 3090 (its issue "
+        "12767), 3 times its kernels without them.", fast_matrices=True),
+    # Vega has 256 registers for 2 waves; RDNA has more.
+    _vendor(
+        "amd", 128, (2, 128), "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request "
+        "22620), twice its kernels without them. Where a driver emulates them, as ncnn's issue "
+        "6504 saw on RDNA2, tuning has to say otherwise.", fast_matrices=True),
+    # 128 registers of 32 bytes for 8 invocations.
+    _vendor(
+        "intel", 42, (8, 128), "Cooperative matrices are left to tuning: on an Arc A770 others saw "
+        "anything from a thousandth to twenty times the speed (llama.cpp's issue 24404)."),
     # Its compiler loads all rows of a depthwise convolution at once, with a stride too many.
-    _vendor("adreno", 60, "Cooperative matrices are left to tuning: ncnn turned them off there "
-            "(its issue 6719).", shared_bytes=1 << 14, strided_rows=(1,)),
+    _vendor(
+        "adreno", 60, (4, 128), "Cooperative matrices are left to tuning: ncnn turned them off "
+        "there (its issue 6719).", shared_bytes=1 << 14, strided_rows=(1,)),
     # No product fits with operands in shared memory, and that is right: Mali's compiler counts 96
     # to 120 cycles of loads and stores an iteration for these, 14 to 32 for operands from buffers.
-    _vendor("arm", 24, shared_bytes=1 << 14),
-    _vendor("apple", 60, shared_bytes=1 << 14),
+    _vendor("arm", 24, (1, 64), shared_bytes=1 << 14),
+    _vendor("apple", 60, (384, 127), shared_bytes=1 << 14),
 ]
 
 #: Every class of devices by its name.
