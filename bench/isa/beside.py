@@ -20,10 +20,11 @@ from .bound import CHIPS
 
 OURS = "webnn_vk"
 NOTE = (
-    "µs at least: multiply-adds × what one costs in the kernel's loop (vector unit, LDS or memory, "
-    "whichever takes longest), and all other kernels once; in brackets with whole workgroups on "
-    "each of the chip's {units} compute units. Share: of multiply-adds in the loop that takes "
-    "longest. Ahead: the fastest peer's by ours."
+    "µs at least: what the kernels execute, each instruction as often as it runs, in vector unit, "
+    "LDS or memory, whichever takes longest; in brackets with whole workgroups on each of the "
+    "chip's {units} compute units. Share: of multiply-adds in the dispatch that takes longest. "
+    "Ahead: the fastest peer's by ours. Peers' kernels are those that they chose for the device "
+    "that they were captured on."
 )
 
 
@@ -43,7 +44,7 @@ def rows_for(chip: str, folder: Path, timeout: float | None = None) -> list[dict
 
 
 def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:
-    """Print a table for each chip, write everything as JSON."""
+    """Print a table for each chip, write the bounds as JSON."""
     everything = {}
     for chip in chips:
         everything[chip] = rows_for(chip, folder)
@@ -54,7 +55,11 @@ def main(chips: Sequence[str], folder: Path, json_file: Path | None) -> None:
             print(line)
         print(NOTE.format(units=CHIPS[chip].units))
     if json_file:
-        json_file.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+        small = {
+            chip: [{k: v for k, v in row.items() if k != "dispatches"} for row in rows]
+            for chip, rows in everything.items()
+        }
+        json_file.write_text(json.dumps(small, indent=1) + "\n", encoding="utf-8")
 
 
 def table(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -15,16 +15,16 @@ from typing import Any, TypeVar
 
 from webnn_vk.codegen.isa import listing
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
-from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Target, compile_program
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.driver.vulkan.compile_only.device import ChipUnavailable, CompileOnlyDevice
 from webnn_vk.driver.vulkan.errors import VulkanError
 
 from . import bound, graphs, workloads
 from .beside import OURS
-from .capture import CaptureError, read_log, read_module
-from .kernels import Kernel
+from .capture import Capture, Captured, Dispatched, Kept, Layout, read_module
+from .execution import Inputs, Undetermined, executed
 
 #: Bytes of push constants of every pipeline; RADV's limit is higher.
 _PUSH_BYTES = 256
@@ -54,8 +54,6 @@ def _judged(
     device: CompileOnlyDevice, chip: bound.Chip, folder: Path, name: str
 ) -> Iterable[dict[str, Any]]:
     """A row for us, and for each peer that has the workload."""
-    graph = graphs.described(workloads.WORKLOADS[name])
-    layers, elements = workloads.layers(graph), workloads.elements(graph)
     peers = sorted(path.parent.name for path in folder.glob(f"*/{name}") if path.is_dir())
     for who in (OURS, *peers):
         row: dict[str, Any] = {
@@ -63,22 +61,14 @@ def _judged(
         }
         try:
             if who == OURS:
-                done = _ours(device, chip, graph, layers)
+                kept = ours(device.profile, name)
             else:
-                done = _captured(device, chip, folder / who / name)
-                row["dispatches"] = [_plain(d) for d in done]
-                known = bound.attributed(layers, done)
-                if known is None:
-                    count = sum(d.kernel.multiply_adds > 0 for d in done)
-                    raise CaptureError(
-                        f"which of its {len(done)} dispatches, of which {count} multiply, do "
-                        f"the {len(layers)} products can't be told"
-                    )
-                done = known
-        except (VulkanError, CaptureError, OSError, ValueError) as error:
+                kept = Kept.read(folder / who / name)
+            done = dispatches(device, chip, kept)
+        except (VulkanError, ValueError, OSError) as error:
             yield row | {"error": str(error)}
             continue
-        judgement = bound.bound(done, chip, elements)
+        judgement = bound.bound(done, chip)
         yield row | {"bound": asdict(judgement), "dispatches": [_plain(d) for d in done]}
 
 
@@ -86,65 +76,67 @@ def _plain(dispatch: bound.Dispatch) -> dict[str, Any]:
     kernel = dispatch.kernel
     return {
         "groups": dispatch.groups, "local_size": dispatch.local_size,
-        "multiply_adds": dispatch.multiply_adds, "fma_share": kernel.share,
-        "looped": kernel.looped, "per_fma": asdict(kernel.per_fma), "once": asdict(kernel.once),
+        "multiply_adds": round(kernel.multiply_adds * dispatch.invocations),
+        "fma_share": kernel.share, "one": asdict(kernel.one),
     }
 
 
-def _ours(
-    device: CompileOnlyDevice, chip: bound.Chip, graph: Graph, layers: Sequence[bound.Layer]
-) -> list[bound.Dispatch]:
-    program, _ = compile_program(graph, Target(device.profile))
+def ours(profile: DeviceProfile, name: str) -> Kept:
+    """Our program for a workload, as a capturing driver would record it."""
+    graph = graphs.described(workloads.WORKLOADS[name])
+    program, _ = compile_program(graph, Target(profile))
     steps = workloads.steps(program)
     kinds = list(dict.fromkeys((step.spec, step.constants) for step in steps))
     modules = ShaderStore().get([spec for spec, _ in kinds])
-    requests = [
-        Kernel(*kind).request(module) for kind, module in zip(kinds, modules, strict=True)
-    ]
-    found = _parallel(lambda request: _listing(device, request, chip), requests)
-    kernels = dict(zip(kinds, found, strict=True))
-    return [
-        bound.Dispatch(
-            kernels[step.spec, step.constants], step.groups, _local_size(step), count
+    pipelines = {n: Captured("main", constants) for n, (_, constants) in enumerate(kinds)}
+    number = {kind: n for n, kind in enumerate(kinds)}
+    capture = Capture(pipelines, tuple(
+        Dispatched(number[step.spec, step.constants], step.groups, step.push) for step in steps
+    ))
+    return Kept(capture, dict(enumerate(modules)))
+
+
+def dispatches(
+    device: CompileOnlyDevice, chip: bound.Chip, kept: Kept
+) -> list[bound.Dispatch]:
+    """The dispatches of a capture with what their kernels cost. `Undetermined` names the pipelines
+    whose loops can't be counted."""
+    capture = kept.capture
+    layouts = {
+        n: read_module(code, capture.pipelines[n].constants) for n, code in kept.codes.items()
+    }
+    listings = dict(zip(kept.codes, _parallel(
+        lambda n: _listing(device, n, capture.pipelines[n], kept.codes[n], layouts[n]),
+        kept.codes,
+    ), strict=True))
+    found: dict[Dispatched, bound.Kernel] = {}
+    unknown: dict[int, str] = {}
+    for dispatched in dict.fromkeys(capture.dispatches):
+        n = dispatched.pipeline
+        pipeline = capture.pipelines[n]
+        inputs = Inputs(
+            dispatched.groups, layouts[n].local_size, dispatched.push, dict(dispatched.uniforms)
         )
-        for step, count in zip(steps, workloads.multiply_adds(steps, layers), strict=True)
-    ]
-
-
-def _local_size(step: Any) -> tuple[int, int, int]:
-    values = dict(step.constants)
-    x, y, z = (int.from_bytes(values[i], "little") for i in range(3))
-    return x, y, z
-
-
-def _captured(device: CompileOnlyDevice, chip: bound.Chip, folder: Path) -> list[bound.Dispatch]:
-    capture = read_log((folder / "log.txt").read_text(encoding="utf-8"))
-    if not capture.dispatches:
-        raise CaptureError("nothing was dispatched on Vulkan")
-    numbers = list(dict.fromkeys(number for number, _ in capture.dispatches))
-
-    def one(number: int) -> tuple[bound.Kernel, tuple[int, int, int]]:
-        pipeline = capture.pipelines[number]
-        code = (folder / f"pipe_{number}.spv").read_bytes()
-        layout = read_module(code, pipeline.constants)
-        request = PipelineRequest(
-            code, 0, _PUSH_BYTES, pipeline.constants, f"pipeline {number}",
-            entry_point=pipeline.entry,
-        )
-        return _listing(device, request, chip, layout.sets), layout.local_size
-
-    found = dict(zip(numbers, _parallel(one, numbers), strict=True))
+        try:
+            loop = executed(kept.codes[n], pipeline.constants, pipeline.entry, inputs)
+            found[dispatched] = bound.judged(listings[n], loop, chip)
+        except Undetermined as error:
+            unknown[n] = f"pipeline {n} ({pipeline.entry}): {error}"
+    if unknown:
+        raise Undetermined("; ".join(unknown.values()))
     return [
-        bound.Dispatch(found[number][0], groups, found[number][1])
-        for number, groups in capture.dispatches
+        bound.Dispatch(found[d], d.groups, layouts[d.pipeline].local_size)
+        for d in capture.dispatches
     ]
 
 
 def _listing(
-    device: CompileOnlyDevice, request: PipelineRequest, chip: bound.Chip, sets: Any = None
-) -> bound.Kernel:
-    compiled = device.compile(request, sets=sets)
-    return bound.judged(listing.parse(compiled.assembly), chip)
+    device: CompileOnlyDevice, number: int, pipeline: Captured, code: bytes, layout: Layout
+) -> Sequence[listing.Block]:
+    request = PipelineRequest(
+        code, 0, _PUSH_BYTES, pipeline.constants, f"pipeline {number}", entry_point=pipeline.entry
+    )
+    return listing.parse(device.compile(request, sets=layout.sets).assembly)
 
 
 def _parallel(function: Callable[[Any], T], values: Iterable[Any]) -> list[T]:

@@ -2,8 +2,9 @@
 
 A folder with ``log.txt`` and a SPIR-V module ``pipe_<number>.spv`` for each pipeline. The log has a
 line for each pipeline, ``pipe <number> entry <name> <id>=<hex> …`` with its specialisation
-constants, for each dispatch, ``dispatch <pipeline> <x> <y> <z>`` with its workgroups, and
-``=== run`` where a run begins.
+constants, for each dispatch, ``dispatch <pipeline> <x> <y> <z> push=<hex> <set>.<binding>=<hex> …``
+with its workgroups, its push constants, and the content of its uniform buffers, and ``=== run``
+where a run begins. ``capture.c`` is such a driver.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from webnn_vk.codegen import spirv
 
@@ -30,7 +32,7 @@ _UNIFORM_TEXEL_BUFFER, _UNIFORM_BUFFER, _STORAGE = 4, 6, 7
 
 _RUN = "=== run"
 _PIPELINE = re.compile(r"pipe (\d+) entry (\S+)((?: \d+=[0-9a-f]*)*)\s*$")
-_DISPATCH = re.compile(r"dispatch (\d+) (\d+) (\d+) (\d+)\s*$")
+_DISPATCH = re.compile(r"dispatch (\d+) (\d+) (\d+) (\d+)((?: [a-z0-9.]+=[0-9a-f]*)*)\s*$")
 
 
 class CaptureError(ValueError):
@@ -46,11 +48,54 @@ class Captured:
 
 
 @dataclass(frozen=True)
+class Dispatched:
+    """A dispatch of a pipeline with so many workgroups. ``uniforms``: the content of uniform
+    buffers by set and binding."""
+
+    pipeline: int
+    groups: tuple[int, int, int]
+    push: bytes = b""
+    uniforms: tuple[tuple[tuple[int, int], bytes], ...] = ()
+
+
+@dataclass(frozen=True)
 class Capture:
-    """``pipelines`` by number, and of the last run the ``dispatches``: (pipeline, workgroups)."""
+    """``pipelines`` by number, and the ``dispatches`` of the last run."""
 
     pipelines: Mapping[int, Captured]
-    dispatches: tuple[tuple[int, tuple[int, int, int]], ...]
+    dispatches: tuple[Dispatched, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A capture with the SPIR-V of its pipelines by number."""
+
+    capture: Capture
+    codes: Mapping[int, bytes]
+
+    @classmethod
+    def read(cls, folder: Path) -> Kept:
+        """A folder's content. Raises `CaptureError` and OSError."""
+        capture = read_log((folder / "log.txt").read_text(encoding="utf-8"))
+        if not capture.dispatches:
+            raise CaptureError("nothing was dispatched on Vulkan")
+        numbers = {dispatch.pipeline for dispatch in capture.dispatches}
+        return cls(capture, {n: (folder / f"pipe_{n}.spv").read_bytes() for n in sorted(numbers)})
+
+    def write(self, folder: Path) -> None:
+        """Makes a folder that `read` reads."""
+        folder.mkdir(parents=True)
+        lines = []
+        for number, pipeline in self.capture.pipelines.items():
+            (folder / f"pipe_{number}.spv").write_bytes(self.codes[number])
+            pairs = (f" {i}={value.hex()}" for i, value in pipeline.constants)
+            lines.append(f"pipe {number} entry {pipeline.entry}{''.join(pairs)}")
+        for d in self.capture.dispatches:
+            given = [f" push={d.push.hex()}"] * bool(d.push)
+            given += [f" {at}.{binding}={value.hex()}" for (at, binding), value in d.uniforms]
+            x, y, z = d.groups
+            lines.append(f"dispatch {d.pipeline} {x} {y} {z}{''.join(given)}")
+        (folder / "log.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -68,7 +113,7 @@ class Layout:
 def read_log(text: str) -> Capture:
     """The log's content; CaptureError for a line that is none of its three kinds."""
     pipelines: dict[int, Captured] = {}
-    dispatches: list[tuple[int, tuple[int, int, int]]] = []
+    dispatches: list[Dispatched] = []
     for line in text.splitlines():
         if line.strip() == _RUN:
             dispatches = []
@@ -78,14 +123,24 @@ def read_log(text: str) -> Capture:
                 found[2], tuple((int(i), bytes.fromhex(value)) for i, value in constants)
             )
         elif found := _DISPATCH.match(line):
-            x, y, z = (int(found[i]) for i in (2, 3, 4))
-            dispatches.append((int(found[1]), (x, y, z)))
+            dispatches.append(_dispatched(found))
         elif line.strip():
             raise CaptureError(f"not a line of a capture's log: {line!r}")
-    missing = {pipeline for pipeline, _ in dispatches} - pipelines.keys()
+    missing = {dispatch.pipeline for dispatch in dispatches} - pipelines.keys()
     if missing:
         raise CaptureError(f"dispatches of pipelines that are not in the log: {sorted(missing)}")
     return Capture(pipelines, tuple(dispatches))
+
+
+def _dispatched(line: re.Match[str]) -> Dispatched:
+    number, x, y, z = (int(line[i]) for i in range(1, 5))
+    given = dict(pair.split("=") for pair in line[5].split())
+    push = bytes.fromhex(given.pop("push", ""))
+    uniforms = []
+    for place, content in given.items():
+        of_set, _, binding = place.partition(".")
+        uniforms.append(((int(of_set), int(binding)), bytes.fromhex(content)))
+    return Dispatched(number, (x, y, z), push, tuple(uniforms))
 
 
 def read_module(code: bytes, constants: tuple[tuple[int, bytes], ...] = ()) -> Layout:

@@ -14,6 +14,8 @@
                 (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)
     chips       docs/devices.md: our kernels under six makers' compilers
                 (docs/chips.json: see tests/support/chip_table.py)
+    bounds      docs/performance.md: bounds of our kernels and peers' from their ISA
+                (docs/bounds.json: see tests/support/bound_table.py)
     pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
@@ -27,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import (
+    bound_table,
     chip_table,
     driver_table,
     engine_table,
@@ -49,6 +52,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "engine": engine_table.files,
     "drivers": driver_table.files,
     "chips": chip_table.files,
+    "bounds": bound_table.files,
     "pictures": pictures.files,
 }
 

@@ -5,7 +5,16 @@ import struct
 import pytest
 
 from bench.isa.beside import failures, table
-from bench.isa.capture import Capture, Captured, CaptureError, Layout, read_log, read_module
+from bench.isa.capture import (
+    Capture,
+    Captured,
+    CaptureError,
+    Dispatched,
+    Kept,
+    Layout,
+    read_log,
+    read_module,
+)
 
 LOG = """\
 pipe 0 entry main 0=01000000 7=0000803f
@@ -13,19 +22,34 @@ pipe 0 entry main 0=01000000 7=0000803f
 dispatch 0 9 9 9
 === run
 pipe 1 entry other
-dispatch 1 4 5 6
+dispatch 1 4 5 6 push=0001 0.3=ff 1.0=aabb
 dispatch 0 2 1 1
 """
 
 
 def test_the_log_of_the_last_run():
+    first = Captured("main", ((0, b"\1\0\0\0"), (7, b"\0\0\x80?")))
     assert read_log(LOG) == Capture(
-        {0: Captured("main", ((0, b"\1\0\0\0"), (7, b"\0\0\x80?"))), 1: Captured("other", ())},
-        ((1, (4, 5, 6)), (0, (2, 1, 1))),
+        {0: first, 1: Captured("other", ())},
+        (
+            Dispatched(1, (4, 5, 6), b"\0\1", (((0, 3), b"\xff"), ((1, 0), b"\xaa\xbb"))),
+            Dispatched(0, (2, 1, 1)),
+        ),
     )
 
 
-@pytest.mark.parametrize("text", ["dispatch 3 1 1 1", "pipe x", "dispatch 0 1 1"])
+def test_what_is_written_is_read_back(tmp_path):
+    kept = Kept(read_log(LOG), {0: b"zero", 1: b"one"})
+    kept.write(tmp_path / "a" / "b")
+    assert Kept.read(tmp_path / "a" / "b") == kept
+    (tmp_path / "a" / "b" / "log.txt").write_text("=== run\n")
+    with pytest.raises(CaptureError, match="nothing was dispatched"):
+        Kept.read(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize(
+    "text", ["dispatch 3 1 1 1", "dispatch 3 1 1 1 push=g", "pipe x", "dispatch 0 1 1"]
+)
 def test_what_is_no_log(text):
     with pytest.raises(CaptureError):
         read_log(text)
