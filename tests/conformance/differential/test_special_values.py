@@ -161,8 +161,8 @@ def wrong(example: Example, kind: str, where: str, got: np.ndarray, want: np.nda
 
 
 def _of_weight_zero(example: Example, cpu: MLContext, behind: str | None) -> np.ndarray:
-    """For each element of an attention, whether the weight of a value that is not finite can be 0 in
-    one kernel, which makes it NaN or leaves it out, and a tiny number in another."""
+    """For each element of an attention, whether the weight of a value that is not finite can be 0
+    in one kernel, which makes it NaN or leaves it out, and a tiny number in another."""
     value = example.operands["value"]
     wide = {n: a.astype(np.float32) if a.dtype.kind == "f" else a
             for n, a in example.operands.items()}
