@@ -44,7 +44,7 @@ def test_the_command_of_the_page(folder, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["nothing", "x"], "nothing is not a folder"),
+    (["nothing", "x"], "nothing is neither a folder nor a GGUF file"),
     ([NAME, "x", "--context-length", "9999"], "context_length is 9999"),
     ([NAME, "y" * 400], "tokens exceed the context of 200"),
 ])
