@@ -12,8 +12,8 @@ from webnn_vk.generate.fields import Fields
 from webnn_vk.generate.tokens import Tokenizer
 from webnn_vk.support.errors import sanitize
 
-#: Types of tokens that are not made by merging characters.
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+#: Types of tokens.
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 #: Tokens of models of the kind "llama" are shorter; those of spaces are the longest.
 _MAX_CHARACTERS = 1024
 #: Where words begin in texts of Llama 3, and of Qwen 2, which splits digits one by one.
@@ -60,6 +60,10 @@ def tokenizer_of(
     types = _numbers(fields, "token_type", len(tokens))
     ids = _special_ids(fields, len(tokens), kind)
     pre = fields.text("pre")
+    for number in np.flatnonzero(types == _UNUSED).tolist():
+        # The converter's names for rows of the embedding that no token has.
+        if tokens[number] == f"[PAD{number}]":
+            del vocab[tokens[number]]
     try:
         if kind == "gpt2":
             made = _byte_level(fields, vocab, pre)
