@@ -287,8 +287,7 @@ def export(
 @app.command(epilog='Example: webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?"')
 def generate(
     model: Annotated[str, typer.Argument(
-        metavar="MODEL", show_default=False,
-        help="A decoder model: a Hugging Face folder, or a GGUF file.")],
+        metavar="MODEL", show_default=False, help="A Hugging Face folder or a GGUF file.")],
     prompt: Annotated[str, typer.Argument(
         metavar="PROMPT", show_default=False, help="The text to continue, or a message.")],
     max_new_tokens: Annotated[int, option(

@@ -161,8 +161,8 @@ def wrong(example: Example, kind: str, where: str, got: np.ndarray, want: np.nda
 
 
 def _of_weight_zero(example: Example, cpu: MLContext, behind: str | None) -> np.ndarray:
-    """By element of an attention, whether a value that is not finite may have weight 0 in one way of
-    computing, which makes NaN of it, or is left out, and a tiny weight in another."""
+    """By element of an attention, whether a value that is not finite may have weight 0 in one way
+    of computing, which makes NaN of it, or is left out, and a tiny weight in another."""
     value = example.operands["value"]
     wide = {n: a.astype(np.float32) if a.dtype.kind == "f" else a
             for n, a in example.operands.items()}
