@@ -19,7 +19,7 @@ from webnn_vk.api.context import MLContext
 from webnn_vk.api.tensor import MLTensor
 
 from .config import DecoderConfig
-from .weights import Weights
+from .source import WeightSource
 
 #: What weights may be stored as: activations and cache have the same type, or float32 where the
 #: weights are 8-bit integers.
@@ -33,7 +33,7 @@ class Decoder:
 
     context: MLContext
     config: DecoderConfig
-    weights: Weights
+    weights: WeightSource
     data_type: str
     capacity: int
     #: Products read their weights as 8-bit integers, with a scale for each output.

@@ -60,9 +60,9 @@ class Engine:
         return tokenizer.encode(text, add_special_tokens=False)
 
     def required_tokenizer(self) -> Tokenizer:
-        """The tokenizer. InvalidModelError if the folder has none."""
+        """The tokenizer. InvalidModelError if the model has none."""
         if self.tokenizer is None:
-            raise InvalidModelError("the model has no tokenizer.json")
+            raise InvalidModelError("the model has no tokenizer")
         return self.tokenizer
 
     def sampling(self, given: Mapping[str, Any]) -> tuple[Sampling, np.random.Generator]:

@@ -286,8 +286,8 @@ def export(
 
 @app.command(epilog='Example: webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?"')
 def generate(
-    folder: Annotated[str, typer.Argument(
-        metavar="FOLDER", show_default=False, help="A Hugging Face folder of a decoder model.")],
+    model: Annotated[str, typer.Argument(
+        metavar="MODEL", show_default=False, help="A Hugging Face folder or a GGUF file.")],
     prompt: Annotated[str, typer.Argument(
         metavar="PROMPT", show_default=False, help="The text to continue, or a message.")],
     max_new_tokens: Annotated[int, option(
@@ -312,7 +312,7 @@ def generate(
     """Write the text that follows a prompt, by a decoder model."""
     from .generate import generate as do
 
-    do(folder, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
+    do(model, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
        context_length=context_length, as_json=json, sampling={
            "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
            "stop": stop or (),

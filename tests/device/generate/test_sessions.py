@@ -184,6 +184,6 @@ def test_a_model_without_a_tokenizer(context, tmp_path):
     write_folder(tmp_path, CONFIG, random_weights(CONFIG, 3))
     model = Model.load(tmp_path, context)
     assert model.generate_tokens([1, 2], 3)
-    with pytest.raises(InvalidModelError, match=r"no tokenizer\.json"):
+    with pytest.raises(InvalidModelError, match="no tokenizer"):
         model.generate("text")
     assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
