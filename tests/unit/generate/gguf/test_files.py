@@ -211,8 +211,8 @@ def changes(draw):
 
 
 def mutated(data, steps):
-    # The header's end: what lies behind are numbers, any of which make a model.
-    end = data.index(b"output_norm.weight") + 200
+    # The header and three times as many bytes of numbers, any of which make a model.
+    end = 4 * (data.index(b"output_norm.weight") + 200)
     made = bytearray(data)
     for what, place, value in steps:
         at = place % min(end, max(1, len(made)))
