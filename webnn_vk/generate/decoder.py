@@ -38,7 +38,7 @@ class Decoder:
     capacity: int
     #: Products read their weights as 8-bit integers, with a scale for each output.
     integers: bool = False
-    #: Tells the constants of this model from those of others on the context.
+    #: Part of the names of constants, so that models on one context do not share them.
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
     _quantized: dict[tuple[str, ...], _Quantized] = field(default_factory=dict)
