@@ -145,7 +145,8 @@ class Model:
 
         ``stop``: texts that end the result, which is without them. ``temperature``, ``top_k``,
         ``top_p``, ``min_p``, ``repetition_penalty``: see ``Sampling``. The defaults
-        come from ``generation_config.json``; without it each token is the most probable one. ``seed``: of the random numbers.
+        come from ``generation_config.json``; without it each token is the most probable one.
+        ``seed``: of the random numbers.
         Raises ValueError for numbers out of range and for a prompt that leaves no room in the
         context."""
         with self._lock:
