@@ -13,7 +13,7 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
+from .dispatch import Binding, Dispatch, Scratch, grid
 from .heuristics import device_class
 from .node import KernelNode
 from .parts import bind, byte_length, memory
