@@ -16,7 +16,7 @@ from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
 from .config import DecoderConfig
-from .decoder import DATA_TYPES, Decoder
+from .decoder import DATA_TYPES, ROUNDED, Decoder
 from .engine import CHUNKS, Engine, Messages
 from .errors import InvalidModelError
 from .folder import open_folder
@@ -49,8 +49,9 @@ class Model:
         ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja``.
 
         ``context``: a context of its own by default. ``dtype`` of weights and cache on the device:
-        "float32" (the default) or "float16"; "int8" rounds the weights of products to 8 bits, with
-        a scale for each output, beside a float32 cache. ``context_length``: the most tokens of a
+        "float32" or "float16"; "int8" and "int4" round matrices to so many bits, with a scale for
+        each block of 32, beside a float32 cache. By default the quantised matrices of a GGUF file
+        stay as they are, and all else is float32. ``context_length``: the most tokens of a
         conversation, for which a session reserves memory; by default what the model was made for,
         at most 4,096.
 
@@ -70,9 +71,11 @@ class Model:
             context = webnn_vk.ml.create_context().result()
         # Chunks are padded: their last rows are written behind the context's end.
         capacity = length + max(CHUNKS) - 1
-        integers = dtype == "int8"
-        kind = "float32" if dtype is None or integers else dtype
-        decoder = Decoder(context, config, source.weights, kind, capacity, integers)
+        bits = ROUNDED.get(dtype or "")
+        kind = "float32" if dtype is None or bits else dtype
+        decoder = Decoder(
+            context, config, source.weights, kind, capacity, dtype is None or bits is not None, bits
+        )
         engine = Engine(
             context, decoder, length, source.tokenizer, source.defaults, source.stop_tokens
         )
@@ -96,8 +99,9 @@ class Model:
 
     @property
     def dtype(self) -> str:
-        """What the weights are stored as on the device."""
-        return "int8" if self._engine.decoder.integers else self._engine.decoder.data_type
+        """What weights that the files don't quantise are stored as on the device."""
+        decoder = self._engine.decoder
+        return f"int{decoder.bits}" if decoder.bits else decoder.data_type
 
     @property
     def context_length(self) -> int:

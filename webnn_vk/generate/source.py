@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from .blocks import Blocks
 from .config import DecoderConfig
 from .sampling import Sampling
 from .tokens import Tokenizer
@@ -20,6 +21,11 @@ class WeightSource(Protocol):
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A tensor's elements, read-only: float32, or float16 where they are stored so.
         InvalidModelError if it is missing or has another shape."""
+        ...
+
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        """A matrix as it is quantised in the file, [outputs, inputs] in every architecture; None
+        for one of floats. ``shape`` and errors are those of ``array``."""
         ...
 
     def unused(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from webnn_vk.support.errors import sanitize
 from webnn_vk.webnn_file.errors import GraphFileError
 from webnn_vk.webnn_file.weights import Archive
 
+from .blocks import Blocks
 from .errors import InvalidModelError
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -92,6 +93,10 @@ class Weights:
             )
         self._used.add(name)
         return array
+
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        """None: safetensors files have floats."""
+        return None
 
     def unused(self) -> Iterator[str]:
         """The tensors that nothing has read, although they could change the result."""

@@ -1,4 +1,4 @@
-"""A GGUF file, mapped into memory: metadata, and tensors as floats."""
+"""A GGUF file, mapped into memory: metadata, and tensors as floats or as they are quantised."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from webnn_vk.generate.blocks import Blocks
 from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.mmap_array import mapped_file, own_pages
 
+from .blocks import BLOCK_TYPES, blocks_of
 from .header import TensorEntry, read_header
 
 #: The types of tensors that are read. Most files that llama.cpp's quantisation writes have these.
@@ -53,8 +55,37 @@ class GgufFile:
         """A tensor, read-only: where it lies in the file if it is F32 or F16, else dequantised to
         float32. InvalidModelError if it is missing or not whole; UnsupportedModelError for other
         types."""
-        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+        from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
+
+        kind, stored = self._stored(name)
+        shape = self.shape(name)
+        count = math.prod(shape)
+        if kind in ("F32", "F16"):
+            array = stored.reshape(-1).view("<f4" if kind == "F32" else "<f2")
+        else:
+            array = own_pages((count,), np.dtype(np.float32))
+            elements = count // max(1, len(stored))
+            step = max(1, _PART // max(1, elements))
+            with np.errstate(all="ignore"):
+                for first in range(0, len(stored), step):
+                    part = dequantize(stored[first : first + step], GGMLQuantizationType[kind])
+                    array[first * elements : (first + step) * elements] = part.reshape(-1)
+        array = array.reshape(shape)
+        array.setflags(write=False)
+        return array
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as it is quantised; None for one of floats. Errors as those of ``floats``."""
+        kind, stored = self._stored(name)
+        shape = self.shape(name)
+        if kind not in BLOCK_TYPES or len(shape) != 2 or not stored.size:
+            return None
+        return blocks_of(stored, kind, *shape)
+
+    def _stored(self, name: str) -> tuple[str, np.ndarray]:
+        """A tensor's type and its bytes [blocks, bytes of a block]."""
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         entry = self._entry(name)
         kinds = {GGMLQuantizationType[kind].value: kind for kind in TENSOR_TYPES}
@@ -64,12 +95,10 @@ class GgufFile:
                 f"{self._name}: tensor {sanitize(name)[:80]!r} is "
                 f"{known.get(entry.kind, entry.kind)}; one of {', '.join(TENSOR_TYPES)} is expected"
             )
-        kind = GGMLQuantizationType(entry.kind)
-        elements, size = GGML_QUANT_SIZES[kind]
+        elements, size = GGML_QUANT_SIZES[GGMLQuantizationType(entry.kind)]
         columns = entry.shape[-1] if entry.shape else 1
-        count = math.prod(entry.shape)
         start = self._start + entry.offset
-        end = start + count // elements * size
+        end = start + math.prod(entry.shape) // elements * size
         if columns % elements or end > self._data.size:
             raise InvalidModelError(
                 f"{self._name}: tensor {sanitize(name)[:80]!r} {list(entry.shape)} has incomplete "
@@ -77,20 +106,7 @@ class GgufFile:
                 f"{self._name} is truncated: tensor {sanitize(name)[:80]!r} ends at byte {end} of "
                 f"{self._data.size}"
             )
-        stored = self._data[start:end]
-        if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16):
-            array = stored.view("<f4" if kind == GGMLQuantizationType.F32 else "<f2")
-        else:
-            array = own_pages((count,), np.dtype(np.float32))
-            part = max(1, _PART // elements) * elements
-            with np.errstate(all="ignore"):
-                for first in range(0, count, part):
-                    at = first // elements * size
-                    blocks = stored[at : at + part // elements * size].reshape(-1, size)
-                    array[first : first + part] = dequantize(blocks, kind).reshape(-1)
-        array = array.reshape(entry.shape)
-        array.setflags(write=False)
-        return array
+        return kinds[entry.kind], self._data[start:end].reshape(-1, size)
 
     def _entry(self, name: str) -> TensorEntry:
         if name not in self._tensors:

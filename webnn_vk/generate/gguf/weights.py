@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from webnn_vk.generate.blocks import Blocks
 from webnn_vk.generate.config import DecoderConfig
 from webnn_vk.generate.errors import InvalidModelError
 from webnn_vk.support.errors import sanitize
@@ -42,6 +43,11 @@ def stored_name(name: str) -> str:
     return f"blk.{layer[1]}.{_LAYER_PARTS[layer[2]]}.{kind}"
 
 
+def _is_transposed(name: str, shape: tuple[int, ...]) -> bool:
+    """GPT-2's matrices are [inputs, outputs] in transformers, and [outputs, inputs] here."""
+    return ".c_" in name and len(shape) == 2
+
+
 class GgufWeights:
     """Tensors by name (``source.WeightSource``). Each is read when it is asked for, and not kept.
     """
@@ -53,22 +59,32 @@ class GgufWeights:
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A tensor's elements, read-only: float32, or float16 where they are stored so.
         InvalidModelError if it is missing or has another shape."""
+        array = self._file.floats(self._checked(name, shape))
+        if _is_transposed(name, shape):
+            return array.T
+        return self._halves(array) if self._is_permuted(name) else array
+
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        """See ``WeightSource``."""
+        found = self._file.blocks(self._checked(name, shape))
+        if found is None or not self._is_permuted(name):
+            return found
+        return found.rows(self._halves(np.arange(shape[0])))
+
+    def _checked(self, name: str, shape: tuple[int, ...]) -> str:
+        """The file's name of a tensor. InvalidModelError if it is missing or has another shape."""
         stored = stored_name(name)
-        # GPT-2's matrices are [inputs, outputs] in transformers, and [outputs, inputs] here.
-        transposed = ".c_" in name and len(shape) == 2
-        expected = shape[::-1] if transposed else shape
+        expected = shape[::-1] if _is_transposed(name, shape) else shape
         found = self._file.shape(stored)
         if found != expected:
             raise InvalidModelError(
                 f"tensor {sanitize(stored)[:200]!r} is {list(found)}; {list(expected)} is expected"
             )
         self._used.add(stored)
-        array = self._file.floats(stored)
-        if transposed:
-            return array.T
-        if self._config.architecture == "llama" and (".q_proj." in name or ".k_proj." in name):
-            return self._halves(array)
-        return array
+        return stored
+
+    def _is_permuted(self, name: str) -> bool:
+        return self._config.architecture == "llama" and (".q_proj." in name or ".k_proj." in name)
 
     def _halves(self, array: np.ndarray) -> np.ndarray:
         """Rows of queries or keys as transformers has them. It rotates the elements i and i + n / 2
