@@ -47,10 +47,11 @@ def blocks(array: np.ndarray, kind: Kind, seed: int) -> np.ndarray:
 
 
 def write_gguf(
-    path: Path, config: dict, weights: dict[str, np.ndarray], kind: Kind = Kind.F32, *,
+    path: Path, config: dict, weights: dict[str, np.ndarray],
+    kind: Kind | Callable[[str], Kind] = Kind.F32, *,
     permute: bool = True, fill: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
 ) -> dict[str, np.ndarray]:
-    """A file of a model, its matrices in the type ``kind``; returns the weights that it holds, as
+    """A file of a model, its matrices in the type ``kind`` (of a name); returns the weights that it holds, as
     transformers has them. ``fill`` adds metadata."""
     name = config["model_type"]
     architecture = ARCHITECTURES[name]
@@ -72,10 +73,11 @@ def write_gguf(
         array = array if heads is None else permuted(array, heads)
         array = array.T if ".c_" in own and array.ndim == 2 else array
         array = np.ascontiguousarray(array)
-        if array.ndim == 2 and kind != Kind.F32:
-            data = blocks(array, kind, seed)
-            back = gguf.dequantize(data, kind)
-            writer.add_tensor(stored, data, raw_dtype=kind)
+        own_kind = kind(own) if callable(kind) else kind
+        if array.ndim == 2 and own_kind != Kind.F32:
+            data = blocks(array, own_kind, seed)
+            back = gguf.dequantize(data, own_kind)
+            writer.add_tensor(stored, data, raw_dtype=own_kind)
         else:
             back = array
             writer.add_tensor(stored, array)
