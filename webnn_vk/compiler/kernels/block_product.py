@@ -99,7 +99,7 @@ class BlockProductFamily(Family):
             Schedule(KERNEL, (("LX", x), ("LY", y), ("TM", tm), ("TR", rows)), load)
             for load in loads for x, y, tm, rows in (
                 *((x, y, 1, min(4, p.m)) for x, y in ((32, 4), (16, 8), (8, 16))),
-                *((8, 1, tm, tr) for tm, tr in ((8, 1), (8, 2), (8, 4), (8, 8)) if tr <= p.m),
+                *((8, 1, tm, tr) for tm, tr in ((16, 1), (8, 2), (8, 4), (8, 8)) if tr <= p.m),
             )
             if x * y <= profile.max_workgroup_invocations
         ] if not p.block % p.chunk else []

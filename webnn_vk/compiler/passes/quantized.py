@@ -272,13 +272,14 @@ def _run(graph: Graph, compilation: Compilation) -> Graph:
     if compilation.profile is None:
         return graph
     quantized = takes_quantized(compilation.profile)
-    # What is applied to the sum is part of the product's kernel, which is compiled for this graph.
-    if compilation.has_compiler:
-        graph = apply_rewrites(
-            graph, _RULES if quantized else _BLOCK_RULES, kept=compilation.force_cpu,
-            applied=lambda text: compilation.notes.add("fuse_dequantize", text),
-        )
-    elif quantized:
+    # A scale that is applied to the sum is part of the product's kernel, which is compiled for this
+    # graph.
+    graph = apply_rewrites(
+        graph, _RULES if quantized and compilation.has_compiler else _BLOCK_RULES,
+        kept=compilation.force_cpu,
+        applied=lambda text: compilation.notes.add("fuse_dequantize", text),
+    )
+    if quantized and not compilation.has_compiler:
         return graph
     # No kernel reads these filters as integers: floats are faster than dequantising at each run.
     return fold_weights(graph, compilation, _CONVOLUTIONS if quantized else _PRODUCTS)
