@@ -31,7 +31,8 @@ WHAT = {
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory", "generation"),
+    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
+    "megabytes": ("generation", "memory"),
     "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
                         help="one of the above")
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
-    parser.add_argument("--megabytes", type=_count, help="weights of the model (memory, generation)")
+    parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory)")
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",

@@ -51,8 +51,8 @@ def write_gguf(
     kind: Kind | Callable[[str], Kind] = Kind.F32, *,
     permute: bool = True, fill: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
 ) -> dict[str, np.ndarray]:
-    """A file of a model, its matrices in the type ``kind`` (of a name); returns the weights that it holds, as
-    transformers has them. ``fill`` adds metadata."""
+    """A file of a model, its matrices in the type ``kind``, or one for each name; returns the
+    weights that it holds, as transformers has them. ``fill`` adds metadata."""
     name = config["model_type"]
     architecture = ARCHITECTURES[name]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])

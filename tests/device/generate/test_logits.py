@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
-from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
 #: Largest difference of float32 logits, beside the largest logit.

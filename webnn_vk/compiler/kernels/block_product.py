@@ -104,8 +104,8 @@ class BlockProductFamily(Family):
             if x * y <= profile.max_workgroup_invocations
         ] if not p.block % p.chunk else []
         direct = [
-            Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", 8)), load)
-            for load in loads for y, tm in ((1, 4), (1, 8), (1, 16), (8, 4))
+            Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)), load)
+            for load in loads for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 8), (8, 4, 4))
         ]
         tiled = [
             Schedule(

@@ -10,12 +10,12 @@ import numpy as np
 from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import U32, Double, Operand
 from .lowering import BlockProduct
-from .record import Check, Limits, compiler_operator
+from .record import Check, Like, Limits, compiler_operator
 
 
 @compiler_operator(
     a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(("uint32",), (2, 2)),
-    scale=Limits(FLOAT_TYPES, (2, 2)), offset=Limits(FLOAT_TYPES, (2, 2)),
+    scale=Limits(FLOAT_TYPES, (2, 2)), offset=Like("scale"),
     output=Limits(("float32",)),
 )
 def block_matmul(
@@ -54,10 +54,6 @@ def block_matmul(
     )
     if offset is not None:
         check.shape("offset", offset, scale.shape)
-        check.that(
-            offset.data_type == scale.data_type,
-            f"offset is {offset}; the data type of scale ({scale.data_type}) is expected",
-        )
     return MLOperandDescriptor("float32", (*a.shape[:-1], rows))
 
 

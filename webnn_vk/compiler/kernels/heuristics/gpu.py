@@ -45,7 +45,7 @@ class Gpu(Rules):
     def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
         """Few rows by subgroups that share a row of weights, as far as it is long enough for all
         lanes; else the largest tile of which enough are left."""
-        by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] > 8]
+        by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] * c["LY"] > 8]
         if by_rows and problem.m <= _FEW_ROWS:
             steps = problem.stored // problem.chunk
             return next((c for c in by_rows if c["LX"] <= steps), by_rows[-1])

@@ -53,8 +53,9 @@ class Software(Rules):
         by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] == 8]
         if by_rows:
             return by_rows[-1]
-        rows = 4 if problem.m <= 4 else 8
-        return next(c for c in candidates if (c["LY"], c["TM"]) == (1, rows))
+        sizes = 1, 4 if problem.m <= 4 else 8, 8
+        direct = (c for c in candidates if c.kernel == "matmul")
+        return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
 
     def _cost(self, problem: Any) -> Callable[[Schedule], float]:
         """The modelled time of a schedule of a kernel that the model knows."""
