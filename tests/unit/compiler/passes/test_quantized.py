@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.passes import FUSE_DEQUANTIZE, Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.passes import (
+    FUSE_DEQUANTIZE,
+    Compilation,
+    decompose_nodes,
+    remove_dead_code,
+    run_passes,
+)
 from webnn_vk.compiler.program import Program, Target, compile_program
 from webnn_vk.compiler.program.verify import verify
 from webnn_vk.driver.resources import room_for
@@ -294,3 +300,29 @@ def test_without_its_kernel_it_is_what_the_specification_has() -> None:
     )
     operators = [o for step in program.report.steps for o in step.operators]
     assert operators == ["dequantize_linear", "matmul", "mul"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("offset", [False, True])
+def test_weights_in_blocks_by_operators_of_the_specification(bits: int, offset: bool) -> None:
+    """As they are computed where no kernel can be had; columns beyond the inner dimension are
+    left out."""
+    rng = np.random.default_rng(bits)
+    emit = Emitter()
+    x = graph_input("x", (2, 3, 60))
+    words = emit.constant(rng.integers(0, 1 << 32, (24, 2 * bits), np.uint32))
+    scale, shift = (
+        emit.constant(rng.uniform(-0.1, 0.1, (24, 2)).astype(np.float16)) for _ in range(2)
+    )
+    y = emit.block_matmul(
+        x, words, scale, offset=shift if offset else None, bits=bits, zero_point=3.0
+    )
+    graph = graph_of(emit, {"y": y}, x)
+    other = decompose_nodes(graph, lambda node: node.operator.name == "block_matmul")
+    assert "block_matmul" not in names(other) and "div" in names(other)
+    feeds = random_feeds(graph)
+    (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, other))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    program = compiled(graph, available=lambda spec: all(b.name != "scale" for b in spec.buffers))
+    operators = {o for step in program.report.steps for o in step.operators}
+    assert "block_matmul" not in operators and "matmul" in operators
