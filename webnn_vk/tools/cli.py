@@ -304,7 +304,7 @@ def generate(
     stop: Annotated[list[str] | None, option(
         "--stop", metavar="TEXT", help="A text that ends the result.")] = None,
     dtype: Annotated[Literal["float32", "float16", "int8", "int4"] | None, option(
-        "--dtype", help="Of the weights; else as quantised in the file, or float32.")] = None,
+        "--dtype", metavar="TYPE", help="Of weights: float32, float16, int8, int4.")] = None,
     context_length: Annotated[int | None, option(
         "--context-length", min=1, metavar="N", help="The most tokens at all.")] = None,
     device: Device = None, json: Json = False,
