@@ -148,3 +148,24 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
         program, _ = compile_program(graph_of(outputs), Target(stored_profile("nvidia_ampere")))
         kernels = [s.kernel for s in program.report.steps if "block_matmul" in s.operators]
         assert kernels == [kernel] * (4 * WIDE["num_hidden_layers"] + 1)
+
+
+def test_without_a_compiler(context: MLContext, tmp_path):
+    """The shader archive has the kernels of packed weights."""
+    from tests.support.profiles import stored_profile
+    from webnn_vk.tools.shader_archive import catalogue
+
+    if not context.device_info.is_vulkan:
+        pytest.skip("the CPU device computes with floats")
+    write_folder(tmp_path, WIDE, random_weights(WIDE, 1))
+    decoder = Model.load(tmp_path, context, dtype="int4", context_length=64)._engine.decoder
+    for name in ("nvidia_ampere", "llvmpipe"):
+        profile = stored_profile(name)
+        available = set(catalogue(profile.features))
+        for tokens in (1, 128):
+            builder = MLGraphBuilder(context)
+            outputs, _ = decoder.outputs(builder, tokens, every=True)
+            target = Target(profile, available=available.__contains__, has_compiler=False)
+            program, _ = compile_program(graph_of(outputs), target)
+            operators = [o for step in program.report.steps for o in step.operators]
+            assert operators.count("block_matmul") == 4 * WIDE["num_hidden_layers"] + 1
