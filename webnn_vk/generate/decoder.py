@@ -1,9 +1,12 @@
 """The graph of a decoder: logits of some tokens, from their ids and the keys and values before.
 
-A graph is made for a number of tokens S and a capacity C of the cache. Its input ``step``, uint32
-[S + 2], holds the tokens' ids, the position of the first, and the number of the token whose logits
-are computed. The cache has two tensors a layer, ``key.N`` and ``value.N`` [C, heads, head size],
-which are donated: a run writes the rows of its tokens and reads the rows up to the last of them.
+A graph for S tokens of one sequence has the input ``step``, uint32 [S + 2]: the tokens' ids, the
+position of the first, and the number of the token whose logits are computed. A graph for one token
+of each of B sequences has ``step`` [2·B]: the ids, then the positions.
+
+The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
+[C, heads, head size]; those of sequence R among several are ``key.N.R`` and ``value.N.R``. They are
+donated: a run writes the rows of its tokens and reads the rows up to the last of them.
 """
 
 from __future__ import annotations
@@ -109,15 +112,22 @@ class Decoder:
         return array.astype(self.data_type, copy=False)
 
     def outputs(
-        self, builder: MLGraphBuilder, tokens: int, every: bool
+        self, builder: MLGraphBuilder, tokens: int, every: bool = False
     ) -> tuple[dict[str, MLOperand], dict[str, str]]:
-        """The graph's outputs and its donated inputs: "logits", float32 [rows, vocabulary], and
-        "token", the first of the largest logits, int32 [rows]. One row, or with ``every`` one for
-        each token."""
+        """Outputs and donated inputs of a graph for tokens of one sequence: "logits", float32
+        [rows, vocabulary], and "token", the first of the largest logits, int32 [rows]. One row, or
+        with ``every`` one for each token."""
         return _Graph(self, builder, tokens).outputs(every)
 
+    def batch_outputs(
+        self, builder: MLGraphBuilder, sequences: int
+    ) -> tuple[dict[str, MLOperand], dict[str, str]]:
+        """Outputs and donated inputs of a graph for one token of each of several sequences, with a
+        row for each."""
+        return _BatchGraph(self, builder, sequences).outputs(every=True)
+
     def names(self) -> list[str]:
-        """The tensors of the cache."""
+        """The tensors of a sequence's cache."""
         layers = range(self.config.layers)
         return [f"{kind}.{layer}" for layer in layers for kind in ("key", "value")]
 
@@ -160,12 +170,7 @@ class _Graph:
         self._packed: dict[tuple[str, ...], tuple[MLOperand, ...]] = {}
         self.donated: dict[str, str] = {}
         b = builder
-        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
-        self.ids = b.slice(step, [0], [tokens])
-        first = b.slice(step, [tokens], [1])
-        self.last = b.slice(step, [tokens + 1], [1])
-        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
-        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
+        self.read_step()
         if self.c.rotary is not None:
             cosines, sines = self.c.rotary.tables(decoder.capacity, self.c.head_size)
             shape = (tokens, 1, self.c.head_size)
@@ -174,6 +179,16 @@ class _Graph:
                 for t in (cosines, sines)
             )
             self.partners = self.constant(self.c.rotary.partners(self.c.head_size))
+
+    def read_step(self) -> None:
+        """The tokens' ids and positions, and how many rows of the cache they attend to."""
+        b, tokens = self.b, self.tokens
+        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
+        self.ids = b.slice(step, [0], [tokens])
+        first = b.slice(step, [tokens], [1])
+        self.last = b.slice(step, [tokens + 1], [1])
+        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
+        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
 
     # -- constants -----------------------------------------------------------------------------
     def constant(self, array: np.ndarray) -> MLOperand:
@@ -254,15 +269,23 @@ class _Graph:
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
     ) -> MLOperand:
         """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
-        c, b, tokens = self.c, self.b, self.tokens
+        return self.cached_attention(query, key, value, f"{n}", self.positions, self.length)
+
+    def cached_attention(
+        self, query: MLOperand, key: MLOperand, value: MLOperand, cache: str,
+        positions: MLOperand, length: MLOperand,
+    ) -> MLOperand:
+        """`attention` with the tensors ``key.CACHE`` and ``value.CACHE``."""
+        c, b, tokens = self.c, self.b, query.shape[0]
         shape = self.decoder.cache_shape()
-        rows = b.reshape(self.positions, (tokens, 1))
+        rows = b.reshape(positions, (tokens, 1))
         cached = []
         for kind, update in (("key", key), ("value", value)):
-            past = b.input(f"{kind}.{n}", {"data_type": self.data_type, "shape": shape})
+            name = f"{kind}.{cache}"
+            past = b.input(name, {"data_type": self.data_type, "shape": shape})
             present = b.scatter_nd(past, rows, update)
-            self.present[f"new {kind}.{n}"] = present
-            self.donated[f"{kind}.{n}"] = f"new {kind}.{n}"
+            self.present[f"new {name}"] = present
+            self.donated[name] = f"new {name}"
             cached.append(present)
         group, scale = c.heads // c.kv_heads, c.head_size**-0.5
         if tokens == 1:
@@ -279,7 +302,7 @@ class _Graph:
                 b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
             )
         result = apply_operator(
-            b, "attention", query, keys, values, length=self.length, scale=scale,
+            b, "attention", query, keys, values, length=length, scale=scale,
             causal=tokens > 1,
         )
         if tokens > 1:
@@ -382,6 +405,29 @@ class _Graph:
     def activated(self, x: MLOperand) -> MLOperand:
         call: Callable[..., MLOperand] = apply_operator
         return call(self.b, self.c.activation, x)
+
+
+class _BatchGraph(_Graph):
+    """One token of each of several sequences: products have a row for each, attention reads the
+    cache of each."""
+
+    def read_step(self) -> None:
+        b, sequences = self.b, self.tokens
+        step = b.input("step", {"data_type": "uint32", "shape": (2 * sequences,)})
+        self.ids, self.positions = b.split(step, 2)
+        self.length = b.add(self.positions, self.constant(np.array([1], np.uint32)))
+        self.steps = [b.split(operand, sequences) for operand in (self.positions, self.length)]
+
+    def attention(
+        self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
+    ) -> MLOperand:
+        b = self.b
+        given = (b.split(operand, self.tokens) for operand in (query, key, value))
+        rows = zip(*given, *self.steps, strict=True)
+        return b.concat([
+            self.cached_attention(q, k, v, f"{n}.{row}", position, length)
+            for row, (q, k, v, position, length) in enumerate(rows)
+        ], 0)
 
 
 @dataclass(frozen=True)
