@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,14 @@ DEFAULT_CONTEXT_LENGTH = 4096
 
 
 class Model:
-    """A decoder on a device, opened by ``Model.load``. Sessions are independent of each other, and
-    calls of a model without a session wait for each other."""
+    """A decoder on a device, opened by ``Model.load``. Any thread may call. Texts that are written
+    at the same time share runs on the device, up to 16 of them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
-        # A session for calls without one: it keeps its cache.
-        self._idle: Session | None = None
+        # For calls without a session: its cache is reused.
+        self._kept: Session | None = None
 
     @classmethod
     def load(
@@ -129,16 +130,16 @@ class Model:
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of these tokens, float32 [tokens, vocabulary]."""
-        with self._lock:
-            return self._own().logits(ids)
+        with self._session() as session:
+            return session.logits(ids)
 
     def generate_tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
     ) -> list[int]:
         """The tokens that follow ``ids``, up to one that ends the text (which is left out). For
         ``sampling`` see ``generate``."""
-        with self._lock:
-            return list(self._own().tokens(ids, max_new_tokens, **sampling))
+        with self._session() as session:
+            return list(session.tokens(ids, max_new_tokens, **sampling))
 
     def generate(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -153,8 +154,8 @@ class Model:
         ``seed``: of the random numbers.
         Raises ValueError for numbers out of range and for a prompt that leaves no room in the
         context."""
-        with self._lock:
-            return "".join(self._own().stream(prompt, max_new_tokens, stop=stop, **sampling))
+        with self._session() as session:
+            return session.generate(prompt, max_new_tokens, stop=stop, **sampling)
 
     def stream(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -162,12 +163,21 @@ class Model:
     ) -> TextStream:
         """As ``generate``, in pieces of whole characters as they come: an iterator, for ``async
         for`` too. ``close()`` ends it early."""
-        return self.session().stream(prompt, max_new_tokens, stop=stop, **sampling)
+        return self.session().closing_stream(prompt, max_new_tokens, stop=stop, **sampling)
 
-    def _own(self) -> Session:
-        if self._idle is None:
-            self._idle = self.session()
-        return self._idle
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """The session that is kept, or a new one beside other calls."""
+        if not self._lock.acquire(blocking=False):
+            with self.session() as session:
+                yield session
+            return
+        try:
+            if self._kept is None:
+                self._kept = self.session()
+            yield self._kept
+        finally:
+            self._lock.release()
 
     def __repr__(self) -> str:
         c = self.config
