@@ -12,12 +12,13 @@ import statistics
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from webnn_vk import MLContext
-from webnn_vk.generate import Model
+from webnn_vk.generate import Model, Session
 from webnn_vk.tools.devices import open_context
 
 from .table import show
@@ -25,6 +26,8 @@ from .table import show
 DTYPES = ("float32", "int8", "int4")
 #: Tokens of the prompt, and of the text that follows.
 PROMPT, TOKENS = 128, 16
+#: How many sequences run together.
+SEQUENCES = (1, 4, 16)
 
 
 def write_model(folder: Path, megabytes: int) -> int:
@@ -87,7 +90,7 @@ def read_rate(runs: int) -> float:
 
 def main(device: str | None, megabytes: int, runs: int) -> None:
     """A row for each data type: bytes of the weights, milliseconds of a token and of a prompt by
-    the clock, the least of several, and of the processor."""
+    the clock, the least of several, and of the processor; tokens a second of several sequences."""
     rows = []
     with tempfile.TemporaryDirectory() as name, open_context(device) as context:
         print(context.device_info)
@@ -98,7 +101,7 @@ def main(device: str | None, megabytes: int, runs: int) -> None:
             rows.append(_measure(context, Path(name), dtype, runs, rate))
     show(
         ("weights", "on the device", "a token", "processor", "of the rate", "a prompt of "
-         f"{PROMPT}", "processor"), rows,
+         f"{PROMPT}", "processor", *(f"tokens/s of {n}" for n in SEQUENCES)), rows,
     )
 
 
@@ -124,11 +127,34 @@ def _measure(
                 next(stream)
                 steps.append((time.perf_counter() - start, time.process_time() - used))
             stream.close()
+    together = [f"{_rate_together(model, count):.0f}" for count in SEQUENCES]
     (step, _), (prompt, _) = min(steps), min(prompts)
     share = stored / rate / step
     processor = statistics.median(used for _, used in steps)
     return [
         dtype, f"{stored / 1e6:.0f} MB", f"{1e3 * step:.1f} ms", f"{1e3 * processor:.1f} ms",
         f"{100 * share:.0f} %", f"{1e3 * prompt:.0f} ms",
-        f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms",
+        f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms", *together,
     ]
+
+
+def _rate_together(model: Model, count: int) -> float:
+    """Tokens a second of so many sequences that begin together, without their prompts."""
+    sessions = [model.session() for _ in range(count)]
+    ready, times = threading.Barrier(count), []
+
+    def run(session: Session, first: int) -> None:
+        stream = session.tokens([first, 2, 3], 2 * TOKENS + 1, temperature=0)
+        for _ in range(TOKENS):  # the graphs are made meanwhile
+            next(stream)
+        ready.wait()
+        start = time.perf_counter()
+        for _ in range(TOKENS):
+            next(stream)
+        times.append(time.perf_counter() - start)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(run, sessions, range(count)))
+    for session in sessions:
+        session.close()
+    return count * TOKENS / max(times)
