@@ -16,6 +16,9 @@ from .engine import CHUNKS, Engine, Messages
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
 
+#: Tokens, and in the end why there are no more: "stop" or "length".
+TokenStream = Generator[int, None, str]
+
 
 class Session:
     """A conversation with a cache of its own. What a call's tokens have in common with those before
@@ -47,9 +50,10 @@ class Session:
 
     def tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
-    ) -> Generator[int]:
+    ) -> TokenStream:
         """The tokens that follow ``ids``, one by one, up to one that ends the text (which is left
-        out) or the context's end. For ``sampling`` see ``Model.generate``."""
+        out) or the context's end. The generator returns "stop" or "length". For ``sampling`` see
+        ``Model.generate``."""
         chosen, random = self._engine.sampling(sampling)
         given = self._checked(ids)
         if max_new_tokens < 0:
@@ -58,7 +62,7 @@ class Session:
 
     def _generated(
         self, given: list[int], count: int, chosen: Any, random: np.random.Generator
-    ) -> Generator[int]:
+    ) -> TokenStream:
         count = min(count, self._engine.context_length - len(given) + 1)
         for _ in range(count):
             # Other calls may come between two tokens: what the cache has is compared each time.
@@ -66,9 +70,10 @@ class Session:
                 (found,) = self._feed(given, "token" if chosen.is_greedy else "logits")
             token = int(found) if chosen.is_greedy else chosen.choose(found, given, random)
             if token in self._engine.stop_tokens:
-                return
+                return "stop"
             yield token
             given = [*given, token]
+        return "length"
 
     def stream(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -81,7 +86,8 @@ class Session:
             raise ValueError("stop is a text, or several, none of them empty")
         ids = self._engine.prompt_ids(prompt)
         return TextStream(
-            self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops
+            self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops,
+            len(ids),
         )
 
     def closing_stream(self, *arguments: Any, **options: Any) -> TextStream:
@@ -151,13 +157,18 @@ class Session:
 
 
 class TextStream:
-    """Pieces of text as they come: an iterator, for ``async for`` too. ``token_count``: the tokens
-    so far. Any thread may close it."""
+    """Pieces of text as they come: an iterator, for ``async for`` too. ``prompt_token_count`` and
+    ``token_count``: the tokens of the prompt, and those written so far. ``finish_reason``: "stop"
+    after a token or a text that ends it, "length" after as many tokens as were wanted or have room,
+    None before the end and where the stream was closed. Any thread may close it."""
 
     def __init__(
-        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str],
+        prompt_token_count: int,
     ) -> None:
+        self.prompt_token_count = prompt_token_count
         self.token_count = 0
+        self.finish_reason: str | None = None
         #: Called when the stream has ended.
         self.at_end: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
@@ -165,16 +176,27 @@ class TextStream:
         self._pieces = self._texts(tokens, tokenizer, stop)
 
     def _texts(
-        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str]
     ) -> Generator[str]:
         growth, until = TextGrowth(tokenizer), StopFilter(stop)
-        for token in tokens:
+        while True:
+            try:
+                token = next(tokens)
+            except StopIteration as end:
+                self.finish_reason = end.value
+                break
             self.token_count += 1
             if piece := until.add(growth.add(token)):
                 yield piece
-            if until.stopped or self._is_closed:
+            if self._is_closed:
                 return
-        if rest := until.add(growth.finish()) + until.finish():
+            if until.stopped:
+                self.finish_reason = "stop"
+                return
+        rest = until.add(growth.finish()) + until.finish()
+        if until.stopped:
+            self.finish_reason = "stop"
+        if rest:
             yield rest
 
     def __iter__(self) -> Iterator[str]:
