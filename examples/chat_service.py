@@ -1,7 +1,7 @@
 """A chat service with OpenAI's protocol. The texts of several users are computed together.
 
     pip install "webnn_vk[generate]" fastapi uvicorn
-    MODEL=SmolLM2-135M-Instruct uvicorn --app-dir examples chat_service:app
+    python examples/chat_service.py SmolLM2-135M-Instruct
     curl localhost:8000/v1/chat/completions -H 'content-type: application/json' \\
         -d '{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": true}'
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -91,9 +92,8 @@ class Chat:
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One model for the life of the service."""
-    path = os.environ["MODEL"]
-    model = await asyncio.to_thread(Model.load, path)
-    app.state.chat = Chat(model, os.path.basename(path.rstrip("/")))
+    path: Path = app.state.path
+    app.state.chat = Chat(await asyncio.to_thread(Model.load, path), path.name)
     yield
 
 
@@ -174,3 +174,10 @@ async def failed(request: Request, error: OperationError) -> JSONResponse:
 
 def _refused(status: int, kind: str, error: Exception) -> JSONResponse:
     return JSONResponse({"error": {"message": str(error), "type": kind}}, status)
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    app.state.path = Path(sys.argv[1])
+    uvicorn.run(app)

@@ -17,9 +17,10 @@ URL = "/v1/chat/completions"
 
 
 @pytest.fixture
-def client(program, device, tmp_path, monkeypatch):
-    monkeypatch.setenv("MODEL", str(text_folder(tmp_path)))
-    with testclient.TestClient(program("chat_service").app) as client:
+def client(program, device, tmp_path):
+    app = program("chat_service").app
+    app.state.path = text_folder(tmp_path)
+    with testclient.TestClient(app) as client:
         yield client
 
 
