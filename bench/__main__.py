@@ -26,11 +26,13 @@ WHAT = {
     "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
     "repository",
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
+    "generation": "a token beside reading the weights, for weights of 32, 8 and 4 bits",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"), "megabytes": ("memory",),
+    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
+    "megabytes": ("generation", "memory"),
     "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
                         help="one of the above")
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
-    parser.add_argument("--megabytes", type=_count, help="weights of the model (memory)")
+    parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory)")
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
@@ -137,6 +139,10 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "generation":
+            from . import generation
+
+            generation.main(options.device, options.megabytes or 500, options.runs or 5)
         elif options.what == "recurrent":
             from . import recurrent
 

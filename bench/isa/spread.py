@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
+from webnn_vk.api.builder import apply_operator
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.families import solver_of
@@ -104,6 +105,13 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         turned = b.transpose(keys, permutation=[0, 2, 1])
         return b.matmul(b.softmax(b.matmul(query, turned), 2), values)
 
+    def blocks(bits: int, rows: int) -> Any:
+        def made() -> Any:
+            words, scale = x(2048, 32 * bits, of="uint32"), x(2048, 32, of="float16")
+            return apply_operator(b, "block_matmul", x(rows, 1024), words, scale, bits=bits)
+
+        return made
+
     def conv(c_in: int, c_out: int, size: int, side: int, transposed: bool = False, **more: Any):
         groups = more.get("groups", 1)
         last = more.pop("last", False)
@@ -179,6 +187,10 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "batch norm": lambda: b.batch_normalization(
             x(1, 64, 56, 56), x(64), x(64), scale=x(64), bias=x(64)),
         "batch norm last": lambda: b.batch_normalization(x(8, 256), x(256), x(256), axis=1),
+        **{
+            f"weights of {bits} bits, {rows}": blocks(bits, rows)
+            for bits in (4, 8) for rows in (1, 4, 128)
+        },
         "attention": lambda: attention(12, 128, 64),
         "attention, many": lambda: attention(96, 512, 128),
         "attention, a token": lambda: attention(32, 1, 128),

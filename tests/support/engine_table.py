@@ -1,5 +1,5 @@
-"""docs/cpu-engine.md: the steps that stay on NumPy, and the vectors for which ONNX Runtime computes
-other results from the exported model."""
+"""docs/cpu-engine.md: the operators that ONNX Runtime computes wrongly, and the vectors of which it
+computes other results from the exported model."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ WRONG_IN_ONNX_RUNTIME = {
 
 def text() -> str:
     """The generated part of the page."""
-    from webnn_vk.runtime.engine_limits import NUMPY_ONLY
+    from webnn_vk.onnx.runtime_limits import LIMITS
 
-    by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for stay in NUMPY_ONLY:
-        by_reason.setdefault((stay.reason, stay.types), []).append(stay.operator)
     lines = ["| operators | data types | reason |", "| --- | --- | --- |"]
-    for (reason, types), names in by_reason.items():
-        listed = " ".join(f"`{name}`" for name in names)
-        lines.append(f"| {listed} | {', '.join(types) or 'all'} | {reason} |")
+    for limit in LIMITS:
+        listed = " ".join(f"`{name}`" for name in limit.operators)
+        lines.append(f"| {listed} | {', '.join(limit.types) or 'all'} | {limit.reason} |")
     lines += [
         "", "These graphs of the conformance suite give other results when exported to ONNX "
         "Runtime:", "",

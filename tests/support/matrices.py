@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support import newer_mesa
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile
 from webnn_vk.codegen.spec import KernelSpec
@@ -85,6 +86,7 @@ def pretended_gpu_with_own() -> dict[str, Any]:
     """As `forced.pretended_gpu`, with the test device's own matrices if it has any."""
     own = device_profile()
     if "cooperative_matrix" not in own.features:
+        assert not newer_mesa.runs_this(), f"{own.name} lists no cooperative matrices"
         return pretended_gpu()
     return pretended_gpu() | {
         "cooperative_matrices": own.cooperative_matrices, "subgroup_size": own.subgroup_size,

@@ -13,6 +13,7 @@ from webnn_vk.codegen.isa import chips
 
 from .chips import missing as missing_chips
 
+_MARK = "WEBNN_VK_TEST_NEWER_MESA"
 _TRIPLE = "x86_64-linux-gnu"
 
 
@@ -34,6 +35,11 @@ def _libraries() -> Path:
     return _root() / "usr/lib" / _TRIPLE
 
 
+def runs_this() -> bool:
+    """Whether this process was started by `command`."""
+    return _MARK in os.environ
+
+
 def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """The words and the environment that run Python with arguments. ``folder``: for the driver's
     manifest. The Khronos layer of the same release is used, if it was laid down."""
@@ -49,7 +55,7 @@ def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
     environment = {
         **os.environ, "VK_ICD_FILENAMES": str(manifest), "VK_DRIVER_FILES": str(manifest),
         "VK_LAYER_PATH": str(layers), "WEBNN_VK_VALIDATE": str(int(layers.is_dir())),
-        "WEBNN_VK_DEVICE": "llvmpipe", "PYTHONPATH": path,
+        "WEBNN_VK_DEVICE": "llvmpipe", "PYTHONPATH": path, _MARK: "1",
     }
     own = f"/usr/lib/{_TRIPLE}:/lib/{_TRIPLE}"
     return [

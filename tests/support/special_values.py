@@ -44,6 +44,7 @@ class Promise(Enum):
 
 _SUMS = frozenset({
     "average_pool2d", "l2_pool2d", "cumulative_sum", "gemm", "matmul", "quantized_matmul",
+    "block_matmul",
     "reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_mean",
     "reduce_product", "reduce_sum", "reduce_sum_square", "resample2d",
 })

@@ -14,12 +14,14 @@ TEMPLATE = (
 )
 
 
-def byte_tokenizer() -> Any:
-    """A token for each byte, as byte-level models have, and an end of text."""
+def byte_tokenizer(*merges: tuple[str, str]) -> Any:
+    """A token for each byte and each merge, as byte-level models have, and an end of text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    tokens = [*alphabet, *("".join(pair) for pair in merges)]
+    vocab = {token: number for number, token in enumerate(tokens)}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens(["<end>"])

@@ -45,6 +45,7 @@ from webnn_vk.support.promise import MLPromise, kind_of
 
 from .build import build_graph
 from .context import MLContext
+from .donation import checked_pairs
 from .ml_graph import MLGraph
 from .operand_arithmetic import Arithmetic
 from .tensor import MLTensor
@@ -341,7 +342,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             if value in live and inputs.setdefault(value.name, value) is not value:
                 raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
         unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
-        return Graph(inputs, values, nodes, unused, _donated(donate, inputs, values))
+        return Graph(inputs, values, nodes, unused, checked_pairs(donate, inputs, values))
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
@@ -422,34 +423,6 @@ class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
     tensor: TensorState = field(kw_only=True)
-
-
-def _donated(
-    donate: Mapping[str, str] | None, inputs: Mapping[str, Value], outputs: Mapping[str, Value]
-) -> dict[str, str]:
-    """The checked pairs of ``build``'s ``donate``."""
-    pairs = {} if donate is None else dict(
-        entries(donate, "build: donate is a mapping of inputs to outputs")
-    )
-    taken: set[str] = set()
-    for past, present in pairs.items():
-        for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
-            if not isinstance(name, str) or name not in known:
-                text = sanitize(name) if isinstance(name, str) else shown(name)
-                raise TypeError(
-                    f"build: donate names {text!r}; the graph's {kind}s are "
-                    f"{sorted(map(sanitize, known))}"
-                )
-        if present in taken:
-            raise TypeError(f"build: donate gives output {sanitize(present)!r} two inputs")
-        taken.add(present)
-        given, wanted = inputs[past].descriptor, outputs[present].descriptor
-        if given != wanted:
-            raise TypeError(
-                f"build: donate: input {sanitize(past)!r} is {given}, output "
-                f"{sanitize(present)!r} is {wanted}; they must be equal"
-            )
-    return pairs
 
 
 _CONSTANT_FORMS = (

@@ -36,8 +36,9 @@ from webnn_vk.support.settings import Settings
 from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .create_tensor import checked_descriptor, create_tensor, import_constant
+from .donation import check_distinct
 from .limits import op_support_limits
-from .ml_graph import MLGraph, check_distinct, executable_of, storages
+from .ml_graph import MLGraph, executable_of, storages
 from .tensor import MLTensor
 from .tensor_export import external_binding
 

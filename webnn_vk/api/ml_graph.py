@@ -101,26 +101,6 @@ def check_names(
         )
 
 
-def check_distinct(
-    inputs: Mapping[str, Any], outputs: Mapping[str, Any], donated: Mapping[str, str]
-) -> None:
-    """TypeError if a tensor is given twice, unless it is for a donated input and its output."""
-    seen = {id(tensor): name for name, tensor in inputs.items()}
-    if len(seen) == len(inputs):
-        others: set[int] = set()
-        for name, tensor in outputs.items():
-            past = seen.get(id(tensor))
-            if id(tensor) in others or (past is not None and donated.get(past) != name):
-                break
-            others.add(id(tensor))
-        else:
-            return
-    raise TypeError(
-        "dispatch: a tensor is given more than once, which only a donated input and its output may "
-        "be (build(…, donate={input: output}))"
-    )
-
-
 def _named(name: Any) -> str:
     return sanitize(name) if isinstance(name, str) else shown(name)
 

@@ -1,6 +1,7 @@
-"""Text generation: decoder models of Hugging Face folders, with their cache on the device.
+"""Text generation: decoder models of Hugging Face folders and GGUF files, with their cache on the
+device.
 
-Needs the extra ``generate``. ``Model.load`` opens a folder; ``generate``, ``stream`` and
+Needs the extra ``generate``. ``Model.load`` opens a model; ``generate``, ``stream`` and
 ``session`` make text of it (docs/generation.md).
 """
 

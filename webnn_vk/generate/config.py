@@ -1,4 +1,4 @@
-"""``config.json`` of a Hugging Face folder as a ``DecoderConfig``.
+"""What a decoder computes, and how ``config.json`` of a Hugging Face folder says it.
 
 Every field of the file is either read, or known to have no influence on the result. A field that is
 neither is an error, so that no model is computed differently from what its file says.
@@ -13,6 +13,7 @@ from typing import Any
 from webnn_vk.support.errors import sanitize
 
 from .errors import InvalidModelError, UnsupportedModelError
+from .fields import Fields
 from .rotary import Rotary, rotary_of
 
 
@@ -65,70 +66,6 @@ _LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
 ARCHITECTURES = (*_LLAMA_LIKE, "gpt2")
 
 
-class _Fields:
-    """The fields of the file. Each method takes one; ``finish`` complains about the others."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = dict(fields)
-
-    def take(self, name: str, default: Any = None) -> Any:
-        value = self._fields.pop(name, None)
-        return default if value is None else value
-
-    def count(self, name: str, default: int | None = None) -> int:
-        value = self.take(name, default)
-        if type(value) is not int or not 0 < value < 2**31:
-            raise InvalidModelError(
-                f"config.json: {name} is {sanitize(repr(value))[:80]}; a positive integer is "
-                "expected"
-            )
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value = self.take(name, default)
-        if type(value) not in (int, float) or not 0 < value < 1e12:
-            raise InvalidModelError(
-                f"config.json: {name} is {sanitize(repr(value))[:80]}; a positive number is "
-                "expected"
-            )
-        return float(value)
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.take(name, default)
-        if type(value) is not bool:
-            raise InvalidModelError(
-                f"config.json: {name} is {sanitize(repr(value))[:80]}; true or false is expected"
-            )
-        return value
-
-    def only(self, name: str, *values: Any) -> None:
-        """The field is absent or has one of the values that are implemented."""
-        value = self.take(name)
-        if value is not None and value not in values:
-            raise UnsupportedModelError(
-                f"config.json: {name} = {sanitize(repr(value))[:80]} is not supported"
-            )
-
-    def activation(self, *names: str) -> str:
-        for name in names:
-            value = self.take(name)
-            if value is not None:
-                if not isinstance(value, str) or value not in _ACTIVATIONS:
-                    raise UnsupportedModelError(
-                        f"config.json: {name} = {sanitize(repr(value))[:80]} is not supported; one "
-                        f"of {', '.join(_ACTIVATIONS)} is expected"
-                    )
-                return _ACTIVATIONS[value]
-        raise InvalidModelError(f"config.json lacks {' or '.join(names)}")
-
-    def finish(self, architecture: str) -> None:
-        unknown = sorted(name for name in self._fields if name not in _IGNORED)
-        if unknown:
-            raise UnsupportedModelError(
-                f"config.json: unknown field {sanitize(unknown[0])[:80]!r} for {architecture}"
-            )
-
-
 def decoder_config(fields: Any) -> DecoderConfig:
     """The parsed ``config.json``. InvalidModelError if it is damaged; UnsupportedModelError, with
     the name, for an architecture, a field or a value that is not implemented."""
@@ -144,9 +81,9 @@ def decoder_config(fields: Any) -> DecoderConfig:
         )
     if "quantization_config" in fields:
         raise UnsupportedModelError("config.json: quantization_config is not supported")
-    known = _Fields(fields)
+    known = Fields(fields, "config.json: ")
     config = _gpt2(known) if kind == "gpt2" else _llama_like(known, kind)
-    known.finish(kind)
+    known.finish(kind, _IGNORED)
     if config.heads % config.kv_heads:
         raise InvalidModelError(
             f"config.json: {config.heads} heads can't share {config.kv_heads} heads of keys"
@@ -154,7 +91,7 @@ def decoder_config(fields: Any) -> DecoderConfig:
     return config
 
 
-def _llama_like(f: _Fields, kind: str) -> DecoderConfig:
+def _llama_like(f: Fields, kind: str) -> DecoderConfig:
     width, heads = f.count("hidden_size"), f.count("num_attention_heads")
     head_size = f.count("head_dim", max(1, width // heads))
     context = f.count("max_position_embeddings", 2048)
@@ -176,14 +113,14 @@ def _llama_like(f: _Fields, kind: str) -> DecoderConfig:
     return DecoderConfig(
         kind, f.count("vocab_size"), width, layers, heads,
         f.count("num_key_value_heads", heads), head_size, f.count("intermediate_size"), context,
-        f.number("rms_norm_eps", 1e-6), f.activation("hidden_act", "hidden_activation"), "rms",
+        f.number("rms_norm_eps", 1e-6), _activation(f, "hidden_act", "hidden_activation"), "rms",
         True, f.flag("tie_word_embeddings"), rotary, qkv_bias=bias,
         output_bias=bias and kind != "qwen2", mlp_bias=f.flag("mlp_bias"),
         qk_norm=kind == "qwen3",
     )
 
 
-def _gpt2(f: _Fields) -> DecoderConfig:
+def _gpt2(f: Fields) -> DecoderConfig:
     width, heads = f.count("n_embd"), f.count("n_head")
     f.only("scale_attn_weights", True)
     f.only("scale_attn_by_inverse_layer_idx", False)
@@ -196,6 +133,20 @@ def _gpt2(f: _Fields) -> DecoderConfig:
     return DecoderConfig(
         "gpt2", f.count("vocab_size"), width, f.count("n_layer"), heads, heads, width // heads,
         inner, f.count("n_positions", 1024), f.number("layer_norm_epsilon", 1e-5),
-        f.activation("activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
+        _activation(f, "activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
         qkv_bias=True, output_bias=True, mlp_bias=True,
     )
+
+
+def _activation(f: Fields, *names: str) -> str:
+    """The operator that the first of these fields names."""
+    for name in names:
+        value = f.take(name)
+        if value is not None:
+            if not isinstance(value, str) or value not in _ACTIVATIONS:
+                raise UnsupportedModelError(
+                    f"config.json: {name} = {sanitize(repr(value))[:80]} is not supported; one of "
+                    f"{', '.join(_ACTIVATIONS)} is expected"
+                )
+            return _ACTIVATIONS[value]
+    raise InvalidModelError(f"config.json lacks {' or '.join(names)}")

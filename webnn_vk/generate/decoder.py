@@ -1,29 +1,36 @@
 """The graph of a decoder: logits of some tokens, from their ids and the keys and values before.
 
-A graph is made for a number of tokens S and a capacity C of the cache. Its input ``step``, uint32
-[S + 2], holds the tokens' ids, the position of the first, and the number of the token whose logits
-are computed. The cache has two tensors a layer, ``key.N`` and ``value.N`` [C, heads, head size],
-which are donated: a run writes the rows of its tokens and reads the rows up to the last of them.
+A graph for S tokens of one sequence has the input ``step``, uint32 [S + 2]: the tokens' ids, the
+position of the first, and the number of the token whose logits are computed. A graph for one token
+of each of B sequences has ``step`` [2·B]: the ids, then the positions.
+
+The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
+[C, heads, head size]; those of sequence R among several are ``key.N.R`` and ``value.N.R``. They are
+donated: a run writes the rows of its tokens and reads the rows up to the last of them.
 """
 
 from __future__ import annotations
 
-import secrets
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator, constant_of
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.tensor import MLTensor
+from webnn_vk.compiler.ops.block_product import dequantized
 
+from .blocks import Blocks, joined, rounded
 from .config import DecoderConfig
-from .weights import Weights
+from .source import WeightSource
 
+#: What matrices are rounded to: data type → bits.
+ROUNDED = {"int4": 4, "int8": 8}
 #: What weights may be stored as: activations and cache have the same type, or float32 where the
-#: weights are 8-bit integers.
-DATA_TYPES = ("float32", "float16", "int8")
+#: weights are integers.
+DATA_TYPES = ("float32", "float16", *ROUNDED)
 
 
 @dataclass
@@ -33,15 +40,15 @@ class Decoder:
 
     context: MLContext
     config: DecoderConfig
-    weights: Weights
+    weights: WeightSource
     data_type: str
     capacity: int
-    #: Products read their weights as 8-bit integers, with a scale for each output.
-    integers: bool = False
-    #: Tells the constants of this model from those of others on the context.
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    #: Matrices that the files quantise stay so, unless they have more than ``bits``.
+    keeps: bool = False
+    #: Other matrices are rounded to so many bits, with a scale for each block.
+    bits: int | None = None
     _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
-    _quantized: dict[tuple[str, ...], _Quantized] = field(default_factory=dict)
+    _parts: dict[tuple[str, ...], tuple[_Part, ...]] = field(default_factory=dict)
 
     def weight(
         self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
@@ -50,45 +57,77 @@ class Decoder:
         if names not in self._tensors:
             arrays = [self.typed(self.weights.array(*n)) for n in zip(names, shapes, strict=True)]
             array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            descriptor = {"data_type": self.data_type, "shape": array.shape}
-            made = self.context.create_constant_tensor(descriptor, array)
-            self._tensors[names] = made.result()
+            self._tensors[names] = self._on_device(array)
         return self._tensors[names]
 
-    def quantized(
-        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], inner: int
-    ) -> _Quantized:
-        """Matrices of the files, one below the other, rounded to 8 bits. ``inner``: the dimension
-        that products sum over."""
-        if names not in self._quantized:
-            rows = [self.weights.array(*n).astype(np.float32)
-                    for n in zip(names, shapes, strict=True)]
-            array = np.concatenate(rows)
-            largest = np.max(np.abs(array), axis=inner, keepdims=True)
-            scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-            integers = np.rint(array / scales).astype(np.int8)
-            tensor = None
-            if self.context.device_info.type not in ("cpu", "numpy"):
-                descriptor = {"data_type": "int8", "shape": integers.shape}
-                tensor = self.context.create_constant_tensor(descriptor, integers).result()
-            kept = integers if tensor is None else None
-            self._quantized[names] = _Quantized(scales, kept, tensor)
-        return self._quantized[names]
+    def parts(
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1
+    ) -> tuple[_Part, ...]:
+        """Matrices of the files, one below the other, in parts that are stored alike. ``inner``:
+        the dimension that products sum over; 0 for one matrix at most."""
+        if names not in self._parts:
+            given = ((n, s, self._blocks(n, s, inner)) for n, s in zip(names, shapes, strict=True))
+            made = []
+            for _, group in itertools.groupby(given, lambda g: g[2] and g[2].form):
+                own, sizes, found = zip(*group, strict=True)
+                packed = None
+                if found[0] is not None and self._computes_packed():
+                    packed = self._packed(joined(found))
+                elif found[0] is not None:
+                    floats = np.concatenate([blocks.floats() for blocks in found])
+                    self._tensors[own] = self._on_device(floats if inner else floats.T)
+                made.append(_Part(own, sizes, packed))
+            self._parts[names] = tuple(made)
+        return self._parts[names]
+
+    def _blocks(self, name: str, shape: tuple[int, int], inner: int) -> Blocks | None:
+        """A matrix that is or becomes quantised; None for one of floats."""
+        if self.keeps:
+            found = self.weights.blocks(name, shape)
+            if found is not None and (self.bits is None or found.bits <= self.bits):
+                return found
+        if self.bits is None:
+            return None
+        array = self.weights.array(name, shape)
+        return rounded(array if inner else array.T, self.bits)
+
+    def _computes_packed(self) -> bool:
+        """Whether products read packed weights; the CPU device has kernels for floats only."""
+        return self.context.device_info.is_vulkan
+
+    def _packed(self, blocks: Blocks) -> _Packed:
+        offset = None if blocks.offset is None else self._on_device(blocks.offset)
+        words, scale = map(self._on_device, (blocks.words, blocks.scale))
+        return _Packed(words, scale, offset, blocks.bits, blocks.zero_point)
+
+    def _on_device(self, array: np.ndarray) -> MLTensor:
+        """A constant tensor, which all graphs share."""
+        descriptor = {"data_type": array.dtype.name, "shape": array.shape}
+        return self.context.create_constant_tensor(
+            descriptor, np.ascontiguousarray(array)
+        ).result()
 
     def typed(self, array: np.ndarray) -> np.ndarray:
         """Numbers in the model's data type."""
         return array.astype(self.data_type, copy=False)
 
     def outputs(
-        self, builder: MLGraphBuilder, tokens: int, every: bool
+        self, builder: MLGraphBuilder, tokens: int, every: bool = False
     ) -> tuple[dict[str, MLOperand], dict[str, str]]:
-        """The graph's outputs and its donated inputs: "logits", float32 [rows, vocabulary], and
-        "token", the first of the largest logits, int32 [rows]. One row, or with ``every`` one for
-        each token."""
+        """Outputs and donated inputs of a graph for tokens of one sequence: "logits", float32
+        [rows, vocabulary], and "token", the first of the largest logits, int32 [rows]. One row, or
+        with ``every`` one for each token."""
         return _Graph(self, builder, tokens).outputs(every)
 
+    def batch_outputs(
+        self, builder: MLGraphBuilder, sequences: int
+    ) -> tuple[dict[str, MLOperand], dict[str, str]]:
+        """Outputs and donated inputs of a graph for one token of each of several sequences, with a
+        row for each."""
+        return _BatchGraph(self, builder, sequences).outputs(every=True)
+
     def names(self) -> list[str]:
-        """The tensors of the cache."""
+        """The tensors of a sequence's cache."""
         layers = range(self.config.layers)
         return [f"{kind}.{layer}" for layer in layers for kind in ("key", "value")]
 
@@ -98,13 +137,26 @@ class Decoder:
 
 
 @dataclass(frozen=True)
-class _Quantized:
-    """A matrix of 8-bit integers and a float32 scale for each output. Software devices read floats
-    faster: there the integers are kept on the host, and become floats in each graph."""
+class _Packed:
+    """Operands and arguments of `block_matmul`."""
 
-    scales: np.ndarray
-    integers: np.ndarray | None
-    tensor: MLTensor | None
+    words: MLTensor
+    scale: MLTensor
+    offset: MLTensor | None
+    bits: int
+    zero_point: int
+
+    def tensors(self) -> tuple[MLTensor, ...]:
+        return self.words, self.scale, *(() if self.offset is None else (self.offset,))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Matrices one below the other. ``packed`` None: their floats are ``Decoder.weight``."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, int], ...]
+    packed: _Packed | None
 
 
 class _Graph:
@@ -115,14 +167,10 @@ class _Graph:
         self.decoder, self.data_type = decoder, decoder.data_type
         self.present: dict[str, MLOperand] = {}
         self._weights: dict[tuple[str, ...], MLOperand] = {}
+        self._packed: dict[tuple[str, ...], tuple[MLOperand, ...]] = {}
         self.donated: dict[str, str] = {}
         b = builder
-        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
-        self.ids = b.slice(step, [0], [tokens])
-        first = b.slice(step, [tokens], [1])
-        self.last = b.slice(step, [tokens + 1], [1])
-        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
-        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
+        self.read_step()
         if self.c.rotary is not None:
             cosines, sines = self.c.rotary.tables(decoder.capacity, self.c.head_size)
             shape = (tokens, 1, self.c.head_size)
@@ -131,6 +179,16 @@ class _Graph:
                 for t in (cosines, sines)
             )
             self.partners = self.constant(self.c.rotary.partners(self.c.head_size))
+
+    def read_step(self) -> None:
+        """The tokens' ids and positions, and how many rows of the cache they attend to."""
+        b, tokens = self.b, self.tokens
+        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
+        self.ids = b.slice(step, [0], [tokens])
+        first = b.slice(step, [tokens], [1])
+        self.last = b.slice(step, [tokens + 1], [1])
+        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
+        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
 
     # -- constants -----------------------------------------------------------------------------
     def constant(self, array: np.ndarray) -> MLOperand:
@@ -146,8 +204,7 @@ class _Graph:
     def outputs(self, every: bool) -> tuple[dict[str, MLOperand], dict[str, str]]:
         c, b = self.c, self.b
         names = _GPT2 if c.architecture == "gpt2" else _LLAMA
-        embedding = self.weight(names.embedding, shapes=((c.vocabulary, c.width),))
-        x = b.gather(embedding, self.ids)
+        x = self.embedded(names.embedding)
         if c.rotary is None:
             table = self.weight("wpe.weight", shapes=((c.context_length, c.width),))
             x = b.add(x, b.gather(table, self.positions))
@@ -158,9 +215,7 @@ class _Graph:
             x = b.gather(x, self.last)
         x = self.norm(x, names.norm)
         head = names.embedding if c.tied else "lm_head.weight"
-        logits = b.gemm(
-            x, self.matrix(head, shapes=((c.vocabulary, c.width),)), b_transpose=True
-        )
+        logits = self.product(x, (head,), ((c.vocabulary, c.width),))
         if self.data_type != "float32":
             logits = b.cast(logits, "float32")
         token = b.arg_max(logits, 1, output_data_type="int32")
@@ -214,15 +269,23 @@ class _Graph:
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
     ) -> MLOperand:
         """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
-        c, b, tokens = self.c, self.b, self.tokens
+        return self.cached_attention(query, key, value, f"{n}", self.positions, self.length)
+
+    def cached_attention(
+        self, query: MLOperand, key: MLOperand, value: MLOperand, cache: str,
+        positions: MLOperand, length: MLOperand,
+    ) -> MLOperand:
+        """`attention` with the tensors ``key.CACHE`` and ``value.CACHE``."""
+        c, b, tokens = self.c, self.b, query.shape[0]
         shape = self.decoder.cache_shape()
-        rows = b.reshape(self.positions, (tokens, 1))
+        rows = b.reshape(positions, (tokens, 1))
         cached = []
         for kind, update in (("key", key), ("value", value)):
-            past = b.input(f"{kind}.{n}", {"data_type": self.data_type, "shape": shape})
+            name = f"{kind}.{cache}"
+            past = b.input(name, {"data_type": self.data_type, "shape": shape})
             present = b.scatter_nd(past, rows, update)
-            self.present[f"new {kind}.{n}"] = present
-            self.donated[f"{kind}.{n}"] = f"new {kind}.{n}"
+            self.present[f"new {name}"] = present
+            self.donated[name] = f"new {name}"
             cached.append(present)
         group, scale = c.heads // c.kv_heads, c.head_size**-0.5
         if tokens == 1:
@@ -239,7 +302,7 @@ class _Graph:
                 b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
             )
         result = apply_operator(
-            b, "attention", query, keys, values, length=self.length, scale=scale,
+            b, "attention", query, keys, values, length=length, scale=scale,
             causal=tokens > 1,
         )
         if tokens > 1:
@@ -281,37 +344,90 @@ class _Graph:
         bias: bool,
     ) -> MLOperand:
         """x · wᵀ + bias, for weights [outputs, inputs] of several layers side by side."""
-        w = self.matrix(*(f"{name}.weight" for name in names), shapes=shapes)
         c = None
         if bias:
             c = self.weight(
                 *(f"{name}.bias" for name in names), shapes=tuple((s[0],) for s in shapes)
             )
-        return self.b.gemm(x, w, c=c, b_transpose=True)
+        return self.product(x, tuple(f"{name}.weight" for name in names), shapes, c)
 
-    def matrix(
-        self, *names: str, shapes: tuple[tuple[int, int], ...], inner: int = 1
+    def product(
+        self, x: MLOperand, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...],
+        c: MLOperand | None = None, inner: int = 1,
     ) -> MLOperand:
-        """Weights of a product, which sums over the dimension ``inner``."""
-        if not self.decoder.integers:
-            return self.weight(*names, shapes=shapes)
-        b, found = self.b, self.decoder.quantized(names, shapes, inner)
-        if found.tensor is not None:
-            integers = b.constant(found.tensor)
-        else:
-            assert found.integers is not None
-            integers = constant_of(b, found.integers, f"{self.decoder.token} {' '.join(names)}")
-        zeros = np.zeros(found.scales.shape, np.int8)
-        return b.dequantize_linear(integers, self.constant(found.scales), self.constant(zeros))
+        """x times weights, which are summed over their dimension ``inner``, + c."""
+        b, parts = self.b, self.decoder.parts(names, shapes, inner)
+        if len(parts) == 1 and parts[0].packed is None:
+            return b.gemm(x, self.weight(*names, shapes=shapes), c=c, b_transpose=inner == 1)
+        made = []
+        for part in parts:
+            if part.packed is None:
+                weight = self.weight(*part.names, shapes=part.shapes)
+                made.append(b.gemm(x, weight, b_transpose=inner == 1))
+                continue
+            words, scale, *offset = self.packed(part)
+            made.append(apply_operator(
+                b, "block_matmul", x, words, scale, offset=offset[0] if offset else None,
+                bits=part.packed.bits, zero_point=part.packed.zero_point,
+            ))
+        result = made[0] if len(made) == 1 else b.concat(made, 1)
+        return result if c is None else b.add(result, c)
+
+    def packed(self, part: _Part) -> tuple[MLOperand, ...]:
+        """Words, scales and offsets of packed weights."""
+        assert part.packed is not None
+        if part.names not in self._packed:
+            self._packed[part.names] = tuple(map(self.b.constant, part.packed.tensors()))
+        return self._packed[part.names]
+
+    def embedded(self, name: str) -> MLOperand:
+        """The tokens' rows of the embedding table, [S, width]. Of a packed table only these rows
+        become floats."""
+        c, b = self.c, self.b
+        shape = c.vocabulary, c.width
+        (part,) = self.decoder.parts((name,), (shape,))
+        if part.packed is None:
+            return b.gather(self.weight(name, shapes=(shape,)), self.ids)
+        words, scale, *offset = (b.gather(table, self.ids) for table in self.packed(part))
+        rows: MLOperand = dequantized(
+            b, words, scale, offset[0] if offset else None, part.packed.bits,
+            part.packed.zero_point,
+        )
+        if rows.shape[1] != c.width:
+            rows = b.slice(rows, [0, 0], [self.tokens, c.width])
+        return rows
 
     def convolution(self, x: MLOperand, name: str, shape: tuple[int, int]) -> MLOperand:
         """x · w + bias, for weights [inputs, outputs]: GPT-2's Conv1D."""
-        w = self.matrix(f"{name}.weight", shapes=(shape,), inner=0)
-        return self.b.gemm(x, w, c=self.weight(f"{name}.bias", shapes=((shape[1],),)))
+        c = self.weight(f"{name}.bias", shapes=((shape[1],),))
+        return self.product(x, (f"{name}.weight",), (shape,), c, inner=0)
 
     def activated(self, x: MLOperand) -> MLOperand:
         call: Callable[..., MLOperand] = apply_operator
         return call(self.b, self.c.activation, x)
+
+
+class _BatchGraph(_Graph):
+    """One token of each of several sequences: products have a row for each, attention reads the
+    cache of each."""
+
+    def read_step(self) -> None:
+        b, sequences = self.b, self.tokens
+        step = b.input("step", {"data_type": "uint32", "shape": (2 * sequences,)})
+        self.ids, self.positions = b.split(step, 2)
+        self.length = b.add(self.positions, self.constant(np.array([1], np.uint32)))
+        self.steps = [b.split(operand, sequences) for operand in (self.positions, self.length)]
+
+    def attention(
+        self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
+    ) -> MLOperand:
+        b = self.b
+        given = (b.split(operand, self.tokens) for operand in (query, key, value))
+        rows = zip(*given, *self.steps, strict=True)
+        return b.concat([
+            self.cached_attention(q, k, v, f"{n}.{row}", position, length)
+            for row, (q, k, v, position, length) in enumerate(rows)
+        ], 0)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from webnn_vk.support.errors import OperationError, UnknownError
 from .decoder import Decoder
 from .errors import InvalidModelError
 from .sampling import Sampling
+from .scheduler import Scheduler
 from .tokens import Tokenizer
 
 #: Tokens of a run: the graphs that are made, when they are first needed.
@@ -37,17 +38,23 @@ class Engine:
     tokenizer: Tokenizer | None
     defaults: Sampling
     stop_tokens: frozenset[int]
-    _graphs: dict[tuple[int, bool], MLGraph] = field(default_factory=dict)
+    _graphs: dict[tuple[int, bool, int], MLGraph] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def graph(self, tokens: int, every: bool = False) -> MLGraph:
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(self.context, self.graph)
+
+    def graph(self, tokens: int, every: bool = False, sequences: int = 1) -> MLGraph:
         """The graph for a number of tokens, built when it is first needed; with ``every``, it has
-        the logits of each of them."""
+        the logits of each of them. For several sequences, of one token each."""
         with self._lock:
-            key = tokens, every
+            key = tokens, every, sequences
             if key not in self._graphs:
                 builder = MLGraphBuilder(self.context)
-                outputs, donated = self.decoder.outputs(builder, tokens, every)
+                if sequences > 1:
+                    outputs, donated = self.decoder.batch_outputs(builder, sequences)
+                else:
+                    outputs, donated = self.decoder.outputs(builder, tokens, every)
                 self._graphs[key] = builder.build(outputs, donate=donated).result()
             return self._graphs[key]
 
@@ -60,9 +67,9 @@ class Engine:
         return tokenizer.encode(text, add_special_tokens=False)
 
     def required_tokenizer(self) -> Tokenizer:
-        """The tokenizer. InvalidModelError if the folder has none."""
+        """The tokenizer. InvalidModelError if the model has none."""
         if self.tokenizer is None:
-            raise InvalidModelError("the model has no tokenizer.json")
+            raise InvalidModelError("the model has no tokenizer")
         return self.tokenizer
 
     def sampling(self, given: Mapping[str, Any]) -> tuple[Sampling, np.random.Generator]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a folder that holds a model."""
+"""What can go wrong with the files of a model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from webnn_vk.support.errors import NotSupportedError
 
 
 class InvalidModelError(ValueError):
-    """The folder holds no valid model: a file is missing or damaged, or files contradict each
-    other."""
+    """The folder or file holds no valid model: something is missing, damaged or contradictory."""
 
 
 class UnsupportedModelError(NotSupportedError):

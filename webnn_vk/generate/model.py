@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +16,51 @@ from webnn_vk.api.context import MLContext
 from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
-from .config import DecoderConfig, decoder_config
-from .decoder import DATA_TYPES, Decoder
+from .config import DecoderConfig
+from .decoder import DATA_TYPES, ROUNDED, Decoder
 from .engine import CHUNKS, Engine, Messages
 from .errors import InvalidModelError
-from .sampling import Sampling
+from .folder import open_folder
+from .gguf import open_gguf
 from .session import Session, TextStream
+from .source import ModelSource
 from .tokens import Tokenizer
-from .weights import Weights, read_json
 
 #: The context's length, if the caller gives none and the model was made for more.
 DEFAULT_CONTEXT_LENGTH = 4096
 
 
 class Model:
-    """A decoder on a device, opened by ``Model.load``. Sessions are independent of each other, and
-    calls of a model without a session wait for each other."""
+    """A decoder on a device, opened by ``Model.load``. Any thread may call. Texts that are written
+    at the same time share runs on the device, up to 16 of them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
-        # A session for calls without one: it keeps its cache.
-        self._idle: Session | None = None
+        # For calls without a session: its cache is reused.
+        self._kept: Session | None = None
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], context: MLContext | None = None,
         dtype: str | None = None, context_length: int | None = None,
     ) -> Model:
-        """The model of a Hugging Face folder: ``config.json``, ``model.safetensors`` or its shards,
-        ``tokenizer.json``, and if there are any ``tokenizer_config.json``,
-        ``generation_config.json`` and ``chat_template.jinja``.
+        """The model of a GGUF file, or of a Hugging Face folder: ``config.json``,
+        ``model.safetensors`` or its shards, ``tokenizer.json``, and if there are any
+        ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja``.
 
         ``context``: a context of its own by default. ``dtype`` of weights and cache on the device:
-        "float32" (the default) or "float16"; "int8" rounds the weights of products to 8 bits, with
-        a scale for each output, beside a float32 cache. ``context_length``: the most tokens of a
+        "float32" or "float16"; "int8" and "int4" round matrices to so many bits, with a scale for
+        each block of 32, beside a float32 cache. By default the quantised matrices of a GGUF file
+        stay as they are, and all else is float32. ``context_length``: the most tokens of a
         conversation, for which a session reserves memory; by default what the model was made for,
         at most 4,096.
 
-        Raises InvalidModelError for a damaged folder, UnsupportedModelError for an architecture or
+        Raises InvalidModelError for damaged files, UnsupportedModelError for an architecture or
         an option that is not implemented, both with one line; ValueError for wrong arguments,
         OperationError when the device lacks the memory."""
-        folder = Path(path)
-        if not folder.is_dir():
-            raise InvalidModelError(f"{sanitize(str(folder))} is not a folder")
-        fields = read_json(folder / "config.json")
-        config = decoder_config(fields)
+        source = _opened(Path(path))
+        config = source.config
         if dtype is not None and dtype not in DATA_TYPES:
             raise ValueError(f"dtype is {dtype!r}; one of {', '.join(DATA_TYPES)} is expected")
         length = context_length or min(config.context_length, DEFAULT_CONTEXT_LENGTH)
@@ -68,35 +68,30 @@ class Model:
             raise ValueError(
                 f"context_length is {length}; 1 to {config.context_length} are expected"
             )
-        beside = folder / "generation_config.json"
-        generation = read_json(beside) if beside.exists() else {}
-        if not isinstance(generation, dict):
-            raise InvalidModelError("generation_config.json is no JSON object")
-        tokenizer = Tokenizer(folder) if (folder / "tokenizer.json").exists() else None
-        weights = Weights(folder)
         if context is None:
             context = webnn_vk.ml.create_context().result()
         # Chunks are padded: their last rows are written behind the context's end.
         capacity = length + max(CHUNKS) - 1
-        integers = dtype == "int8"
-        kind = "float32" if dtype is None or integers else dtype
-        decoder = Decoder(context, config, weights, kind, capacity, integers)
+        bits = ROUNDED.get(dtype or "")
+        kind = "float32" if dtype is None or bits else dtype
+        decoder = Decoder(
+            context, config, source.weights, kind, capacity, dtype is None or bits is not None, bits
+        )
         engine = Engine(
-            context, decoder, length, tokenizer, _defaults(generation),
-            _stop_tokens(generation, fields),
+            context, decoder, length, source.tokenizer, source.defaults, source.stop_tokens
         )
         engine.graph(1)
-        unused = [name for name in weights.unused() if not _is_known_rest(name, config)]
-        if unused:
+        unused = next(source.weights.unused(), None)
+        if unused is not None:
             raise InvalidModelError(
                 f"the weights have a tensor that is not of a {config.architecture} model of this "
-                f"config.json: {sanitize(unused[0])[:200]!r}"
+                f"configuration: {sanitize(unused)[:200]!r}"
             )
         return cls(engine)
 
     @property
     def config(self) -> DecoderConfig:
-        """What ``config.json`` says."""
+        """What the model computes."""
         return self._engine.decoder.config
 
     @property
@@ -105,8 +100,9 @@ class Model:
 
     @property
     def dtype(self) -> str:
-        """What the weights are stored as on the device."""
-        return "int8" if self._engine.decoder.integers else self._engine.decoder.data_type
+        """What weights that the files don't quantise are stored as on the device."""
+        decoder = self._engine.decoder
+        return f"int{decoder.bits}" if decoder.bits else decoder.data_type
 
     @property
     def context_length(self) -> int:
@@ -115,7 +111,7 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer. InvalidModelError if the folder has no ``tokenizer.json``."""
+        """The model's tokenizer. InvalidModelError if its files have none."""
         return self._engine.required_tokenizer()
 
     @property
@@ -134,16 +130,16 @@ class Model:
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of these tokens, float32 [tokens, vocabulary]."""
-        with self._lock:
-            return self._own().logits(ids)
+        with self._session() as session:
+            return session.logits(ids)
 
     def generate_tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
     ) -> list[int]:
         """The tokens that follow ``ids``, up to one that ends the text (which is left out). For
         ``sampling`` see ``generate``."""
-        with self._lock:
-            return list(self._own().tokens(ids, max_new_tokens, **sampling))
+        with self._session() as session:
+            return list(session.tokens(ids, max_new_tokens, **sampling))
 
     def generate(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -153,12 +149,13 @@ class Model:
         model's chat template renders.
 
         ``stop``: texts that end the result, which is without them. ``temperature``, ``top_k``,
-        ``top_p``, ``min_p``, ``repetition_penalty``: see ``Sampling``; by default those of
-        ``generation_config.json``, or the most probable token. ``seed``: of the random numbers.
+        ``top_p``, ``min_p``, ``repetition_penalty``: see ``Sampling``. The defaults
+        come from ``generation_config.json``; without it each token is the most probable one.
+        ``seed``: of the random numbers.
         Raises ValueError for numbers out of range and for a prompt that leaves no room in the
         context."""
-        with self._lock:
-            return "".join(self._own().stream(prompt, max_new_tokens, stop=stop, **sampling))
+        with self._session() as session:
+            return session.generate(prompt, max_new_tokens, stop=stop, **sampling)
 
     def stream(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -166,12 +163,21 @@ class Model:
     ) -> TextStream:
         """As ``generate``, in pieces of whole characters as they come: an iterator, for ``async
         for`` too. ``close()`` ends it early."""
-        return self.session().stream(prompt, max_new_tokens, stop=stop, **sampling)
+        return self.session().closing_stream(prompt, max_new_tokens, stop=stop, **sampling)
 
-    def _own(self) -> Session:
-        if self._idle is None:
-            self._idle = self.session()
-        return self._idle
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """The session that is kept, or a new one beside other calls."""
+        if not self._lock.acquire(blocking=False):
+            with self.session() as session:
+                yield session
+            return
+        try:
+            if self._kept is None:
+                self._kept = self.session()
+            yield self._kept
+        finally:
+            self._lock.release()
 
     def __repr__(self) -> str:
         c = self.config
@@ -181,34 +187,9 @@ class Model:
         )
 
 
-def _defaults(generation: Mapping[str, Any]) -> Sampling:
-    """How the model's authors have tokens chosen."""
-    if generation.get("do_sample") is not True:
-        return Sampling()
-    given = {"temperature": 1.0}
-    for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
-        value = generation.get(name)
-        if value is not None:
-            if type(value) not in (int, float):
-                raise InvalidModelError(f"generation_config.json: {name} is not a number")
-            given[name] = value
-    try:
-        return Sampling(**given)
-    except (TypeError, ValueError) as error:
-        raise InvalidModelError(f"generation_config.json: {error}") from None
-
-
-def _stop_tokens(generation: Mapping[str, Any], fields: Mapping[str, Any]) -> frozenset[int]:
-    given = generation.get("eos_token_id", fields.get("eos_token_id"))
-    tokens = given if isinstance(given, list) else [] if given is None else [given]
-    if any(type(token) is not int for token in tokens):
-        raise InvalidModelError("eos_token_id is neither a number nor a list of numbers")
-    return frozenset(tokens)
-
-
-def _is_known_rest(name: str, config: DecoderConfig) -> bool:
-    """Whether a file may have this tensor although the graph doesn't read it: buffers that
-    transformers stored, and the output layer that is the embedding."""
-    if name.endswith((".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")):
-        return True
-    return config.tied and name == "lm_head.weight"
+def _opened(path: Path) -> ModelSource:
+    if path.is_dir():
+        return open_folder(path)
+    if path.is_file():
+        return open_gguf(path)
+    raise InvalidModelError(f"{sanitize(str(path))} is neither a folder nor a GGUF file")

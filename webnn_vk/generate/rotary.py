@@ -12,6 +12,7 @@ import numpy as np
 from webnn_vk.support.errors import sanitize
 
 from .errors import InvalidModelError, UnsupportedModelError
+from .fields import Fields
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,14 @@ def rotary_of(
 ) -> Rotary:
     """The rotation that ``rope_theta``, ``partial_rotary_factor`` and ``rope_scaling`` (or
     ``rope_parameters``, which has the others in it) describe."""
-    options = _Options({} if scaling is None else scaling)
+    if scaling is None:
+        scaling = {}
+    if not isinstance(scaling, Mapping):
+        raise InvalidModelError("config.json: rope_scaling is no JSON object")
+    options = Fields(scaling, "config.json: rope_scaling: ")
     base = options.number("rope_theta", base)
+    if base <= 1:
+        raise InvalidModelError(f"config.json: rope_theta is {base}; a number above 1 is expected")
     part = options.number("partial_rotary_factor", part)
     size = int(head_size * part)
     if size <= 0 or size % 2 or size > head_size:
@@ -72,36 +79,11 @@ def rotary_of(
                 f"config.json: rope_type {sanitize(repr(kind))[:80]} is not supported; one of "
                 "default, linear, llama3, yarn is expected"
             )
-    options.finish()
+    options.finish(f"rope_type {kind}")
     return Rotary(tuple(frequencies.tolist()), factor)
 
 
-class _Options:
-    def __init__(self, given: Any) -> None:
-        if not isinstance(given, Mapping):
-            raise InvalidModelError("config.json: rope_scaling is no JSON object")
-        self._given = dict(given)
-
-    def take(self, name: str, default: Any = None) -> Any:
-        value = self._given.pop(name, None)
-        return default if value is None else value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self.take(name, default)
-        if type(value) not in (int, float) or not 0 < value < 1e12:
-            raise InvalidModelError(
-                f"config.json: rope_scaling: {name} is {sanitize(repr(value))[:80]}; a positive "
-                "number is expected"
-            )
-        return float(value)
-
-    def finish(self) -> None:
-        if self._given:
-            name = sanitize(str(next(iter(self._given))))[:80]
-            raise UnsupportedModelError(f"config.json: rope_scaling: unknown field {name!r}")
-
-
-def _llama3(frequencies: np.ndarray, options: _Options) -> np.ndarray:
+def _llama3(frequencies: np.ndarray, options: Fields) -> np.ndarray:
     factor = options.number("factor")
     low, high = options.number("low_freq_factor"), options.number("high_freq_factor")
     original = options.number("original_max_position_embeddings")
@@ -114,7 +96,7 @@ def _llama3(frequencies: np.ndarray, options: _Options) -> np.ndarray:
 
 
 def _yarn(
-    frequencies: np.ndarray, base: float, size: int, context: int, options: _Options
+    frequencies: np.ndarray, base: float, size: int, context: int, options: Fields
 ) -> tuple[np.ndarray, float]:
     factor = options.number("factor")
     original = options.number("original_max_position_embeddings", context / factor)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.promise import MLPromise, settle_in_background
 
 from .engine import CHUNKS, Engine, Messages
+from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
+
+#: Tokens, and in the end why there are no more: "stop" or "length".
+TokenStream = Generator[int, None, str]
 
 
 class Session:
@@ -27,8 +31,6 @@ class Session:
         self._cache: dict[str, MLTensor] | None = engine.cache()
         # The tokens whose keys and values are in the cache, from its first row on.
         self._ids: list[int] = []
-        # Tensors of a graph's other inputs and outputs.
-        self._tensors: dict[tuple[int, bool], dict[str, MLTensor]] = {}
 
     @property
     def ids(self) -> list[int]:
@@ -41,17 +43,17 @@ class Session:
         with self._lock:
             given = self._checked(ids)
             self._ids.clear()
-            parts = []
-            for part, size in _chunks(given):
-                self._run(part, size, every=True)
-                parts.append(self._read("logits", size, every=True)[: len(part)])
+            parts = [
+                self._run(part, size, every=True)[: len(part)] for part, size in _chunks(given)
+            ]
             return np.concatenate(parts)
 
     def tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
-    ) -> Generator[int]:
+    ) -> TokenStream:
         """The tokens that follow ``ids``, one by one, up to one that ends the text (which is left
-        out) or the context's end. For ``sampling`` see ``Model.generate``."""
+        out) or the context's end. The generator returns "stop" or "length". For ``sampling`` see
+        ``Model.generate``."""
         chosen, random = self._engine.sampling(sampling)
         given = self._checked(ids)
         if max_new_tokens < 0:
@@ -60,18 +62,18 @@ class Session:
 
     def _generated(
         self, given: list[int], count: int, chosen: Any, random: np.random.Generator
-    ) -> Generator[int]:
+    ) -> TokenStream:
         count = min(count, self._engine.context_length - len(given) + 1)
         for _ in range(count):
             # Other calls may come between two tokens: what the cache has is compared each time.
             with self._lock:
-                size = self._feed(given)
-                found = self._read("token" if chosen.is_greedy else "logits", size)[0]
+                (found,) = self._feed(given, "token" if chosen.is_greedy else "logits")
             token = int(found) if chosen.is_greedy else chosen.choose(found, given, random)
             if token in self._engine.stop_tokens:
-                return
+                return "stop"
             yield token
             given = [*given, token]
+        return "length"
 
     def stream(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -84,8 +86,19 @@ class Session:
             raise ValueError("stop is a text, or several, none of them empty")
         ids = self._engine.prompt_ids(prompt)
         return TextStream(
-            self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops
+            self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops,
+            len(ids),
         )
+
+    def closing_stream(self, *arguments: Any, **options: Any) -> TextStream:
+        """``stream``, which closes the session when it ends."""
+        try:
+            stream = self.stream(*arguments, **options)
+        except BaseException:
+            self.close()
+            raise
+        stream.at_end = self.close
+        return stream
 
     def generate(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -98,9 +111,7 @@ class Session:
         """Free the cache. A second call does nothing."""
         with self._lock:
             cache, self._cache = self._cache, None
-            others = [t for tensors in self._tensors.values() for t in tensors.values()]
-            self._tensors.clear()
-            for tensor in (*(cache or {}).values(), *others):
+            for tensor in (cache or {}).values():
                 tensor.destroy()
 
     def __enter__(self) -> Session:
@@ -122,104 +133,100 @@ class Session:
             raise ValueError(f"token {wrong} is not in the vocabulary of {size}")
         return given
 
-    def _feed(self, given: list[int]) -> int:
-        """Have the device compute what follows these tokens; returns the size of the last run."""
+    def _feed(self, given: list[int], wants: str) -> np.ndarray:
+        """What follows these tokens: the token or the logits, with a row of its own."""
         # The last token is computed again, if need be, since its logits are wanted.
         limit = min(len(self._ids), len(given) - 1)
         common = next((n for n in range(limit) if self._ids[n] != given[n]), limit)
         del self._ids[common:]
-        size = 1
         for part, size in _chunks(given[common:]):
-            self._run(part, size)
-        return size
+            found = self._run(part, size, wants=wants)
+        return found
 
-    def _run(self, part: Sequence[int], size: int, every: bool = False) -> None:
+    def _run(
+        self, part: Sequence[int], size: int, every: bool = False, wants: str = "logits"
+    ) -> np.ndarray:
         """One run on ``size`` tokens, the first of them ``part``, behind those in the cache."""
         if self._cache is None:
             raise InvalidStateError("the session was closed")
-        context = self._engine.context
-        graph = self._engine.graph(size, every)
-        tensors = self._own_tensors(size, every)
-        step = np.zeros(size + 2, np.uint32)
-        step[: len(part)] = part
-        step[size:] = len(self._ids), len(part) - 1
-        context.write_tensor(tensors["step"], step)
-        context.dispatch(
-            graph, {"step": tensors["step"], **self._cache},
-            {
-                "logits": tensors["logits"], "token": tensors["token"],
-                **{f"new {name}": tensor for name, tensor in self._cache.items()},
-            },
+        found = self._engine.scheduler.compute(
+            Run(self._cache, part, len(self._ids), size, every, wants)
         )
         self._ids.extend(part)
-
-    def _own_tensors(self, size: int, every: bool) -> dict[str, MLTensor]:
-        key = size, every
-        if key not in self._tensors:
-            context, graph = self._engine.context, self._engine.graph(size, every)
-            rows, vocabulary = graph.outputs["logits"].shape
-            self._tensors[key] = {
-                name: context.create_tensor({
-                    "data_type": kind, "shape": shape, "readable": name != "step",
-                    "writable": name == "step",
-                }).result()
-                for name, kind, shape in (
-                    ("step", "uint32", (size + 2,)), ("logits", "float32", (rows, vocabulary)),
-                    ("token", "int32", (rows,)),
-                )
-            }
-        return self._tensors[key]
-
-    def _read(self, name: str, size: int, every: bool = False) -> np.ndarray:
-        tensor = self._tensors[size, every][name]
-        array: np.ndarray = self._engine.context.read_tensor(tensor).result()
-        return array
+        return found
 
 
 class TextStream:
-    """Pieces of text as they come: an iterator, for ``async for`` too. ``token_count``: the tokens
-    so far."""
+    """Pieces of text as they come: an iterator, for ``async for`` too. ``prompt_token_count`` and
+    ``token_count``: the tokens of the prompt, and those written so far. ``finish_reason``: "stop"
+    after a token or a text that ends it, "length" after as many tokens as were wanted or have room,
+    None before the end and where the stream was closed. Any thread may close it."""
 
     def __init__(
-        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str],
+        prompt_token_count: int,
     ) -> None:
+        self.prompt_token_count = prompt_token_count
         self.token_count = 0
+        self.finish_reason: str | None = None
+        #: Called when the stream has ended.
+        self.at_end: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._pieces = self._texts(tokens, tokenizer, stop)
 
     def _texts(
-        self, tokens: Generator[int], tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str]
     ) -> Generator[str]:
         growth, until = TextGrowth(tokenizer), StopFilter(stop)
-        try:
-            for token in tokens:
-                self.token_count += 1
-                if piece := until.add(growth.add(token)):
-                    yield piece
-                if until.stopped:
-                    return
-            if rest := until.add(growth.finish()) + until.finish():
-                yield rest
-        finally:
-            tokens.close()
+        while True:
+            try:
+                token = next(tokens)
+            except StopIteration as end:
+                self.finish_reason = end.value
+                break
+            self.token_count += 1
+            if piece := until.add(growth.add(token)):
+                yield piece
+            if self._is_closed:
+                return
+            if until.stopped:
+                self.finish_reason = "stop"
+                return
+        rest = until.add(growth.finish()) + until.finish()
+        if until.stopped:
+            self.finish_reason = "stop"
+        if rest:
+            yield rest
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        return next(self._pieces)
+        with self._lock:
+            try:
+                return next(self._pieces)
+            except BaseException:
+                self.at_end()
+                raise
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
     async def __anext__(self) -> str:
-        piece = await asyncio.to_thread(next, self._pieces, None)
+        waiting: MLPromise[str | None] = MLPromise("a piece of text")
+        piece = await settle_in_background(waiting, lambda: next(self, None), "generation")
         if piece is None:
             raise StopAsyncIteration
         return piece
 
     def close(self) -> None:
-        """End the text here. A second call does nothing."""
-        self._pieces.close()
+        """End the text here, if another thread waits for a piece, with the token that is being
+        computed. A second call does nothing."""
+        self._is_closed = True
+        with self._lock:
+            self._pieces.close()
+            self.at_end()
 
 
 def _chunks(ids: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:

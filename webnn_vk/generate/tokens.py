@@ -1,45 +1,29 @@
-"""Text ↔ tokens: the tokenizer of a folder, and text that grows token by token."""
+"""Text ↔ tokens: the tokenizer of a model, and text that grows token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from webnn_vk.support.errors import sanitize
 
 from .chat import checked_messages, rendered
 from .errors import InvalidModelError
-from .weights import MAX_JSON_BYTES, read_json
 
 #: What a decoder writes for bytes that are not, or not yet, a character.
 _INCOMPLETE = "\ufffd"
-_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+#: Tokens that chat templates name.
+SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 class Tokenizer:
-    """The tokenizer of a model, from ``tokenizer.json``."""
+    """The tokenizer of a model: one of the package ``tokenizers``, with the model's chat template
+    and the tokens that templates name ("bos_token")."""
 
-    def __init__(self, folder: Path) -> None:
-        import tokenizers
-
-        path = folder / "tokenizer.json"
-        try:
-            if path.stat().st_size > MAX_JSON_BYTES:
-                raise InvalidModelError(f"tokenizer.json has more than {MAX_JSON_BYTES} bytes")
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except OSError as error:
-            raise InvalidModelError(f"tokenizer.json can't be read: {error.strerror}") from None
-        except InvalidModelError:
-            raise
-        except Exception as error:  # the package raises plain Exceptions
-            raise InvalidModelError(
-                f"tokenizer.json is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
-            ) from None
-        described = folder / "tokenizer_config.json"
-        config = read_json(described) if described.exists() else {}
-        self._config: dict[str, Any] = config if isinstance(config, dict) else {}
-        self._template = self._chat_template(folder)
+    def __init__(
+        self, tokenizer: Any, template: str | None = None, special: Mapping[str, str] | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._special = dict(special or {})
 
     @property
     def vocabulary_size(self) -> int:
@@ -72,40 +56,17 @@ class Tokenizer:
     ) -> str:
         """The text of a conversation, with the beginning of the model's answer. ``messages``:
         mappings with "role" and "content"; ``values``: others that the template reads. Raises
-        InvalidModelError if the folder has no template, or if the template fails or exceeds its
+        InvalidModelError if the model has no template, or if the template fails or exceeds its
         limits of time, memory and output; TypeError for other messages."""
         checked = checked_messages(messages)
         if self._template is None:
             raise InvalidModelError(
-                "the model has no chat template (tokenizer_config.json, chat_template.jinja); "
-                "give a text instead of messages"
+                "the model has no chat template; give a text instead of messages"
             )
-        given = {name: self._token(name) for name in _SPECIAL}
-        known = {name: token for name, token in given.items() if token is not None}
         return rendered(self._template, {
-            **known, **values, "messages": checked, "add_generation_prompt": add_generation_prompt,
+            **self._special, **values, "messages": checked,
+            "add_generation_prompt": add_generation_prompt,
         })
-
-    def _token(self, name: str) -> str | None:
-        token = self._config.get(name)
-        if isinstance(token, dict):
-            token = token.get("content")
-        return token if isinstance(token, str) else None
-
-    def _chat_template(self, folder: Path) -> str | None:
-        beside = folder / "chat_template.jinja"
-        if beside.exists():
-            if beside.stat().st_size > MAX_JSON_BYTES:
-                raise InvalidModelError("chat_template.jinja is too large")
-            try:
-                return beside.read_text("utf-8")
-            except (OSError, ValueError):
-                raise InvalidModelError("chat_template.jinja can't be read") from None
-        template = self._config.get("chat_template")
-        if isinstance(template, list):  # several, by name
-            named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-            template = named.get("default")
-        return template if isinstance(template, str) else None
 
 
 class TextGrowth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from webnn_vk.support.errors import sanitize
 from webnn_vk.webnn_file.errors import GraphFileError
 from webnn_vk.webnn_file.weights import Archive
 
+from .blocks import Blocks
 from .errors import InvalidModelError
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -40,11 +41,18 @@ def read_json(path: Path) -> Any:
         raise InvalidModelError(f"{sanitize(path.name)} is no JSON: {_short(error)}") from None
 
 
-class Weights:
-    """Tensors by name. ``prefixes`` of names ("model.", "transformer.") are left out, since files
-    have them or not."""
+#: First parts of names are left out, since files have them or not.
+_PREFIXES = ("model.", "transformer.")
+#: Buffers that transformers stored, which a graph doesn't need.
+_BUFFERS = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 
-    def __init__(self, folder: Path, prefixes: Sequence[str] = ("model.", "transformer.")) -> None:
+
+class Weights:
+    """Tensors by name (``source.WeightSource``). ``spare``: those that files may have although the
+    graph doesn't read them."""
+
+    def __init__(self, folder: Path, spare: Collection[str] = ()) -> None:
+        self._spare = frozenset(spare)
         self._archives: dict[str, Archive] = {}
         self._where: dict[str, tuple[Archive, str]] = {}
         self._used: set[str] = set()
@@ -60,7 +68,7 @@ class Weights:
                     f"{sanitize(file)} lacks the tensor {sanitize(missing[0])[:200]!r}"
                 )
             for name in names:
-                short = next((name[len(p) :] for p in prefixes if name.startswith(p)), name)
+                short = next((name[len(p) :] for p in _PREFIXES if name.startswith(p)), name)
                 if short in self._where:
                     raise InvalidModelError(f"tensor {sanitize(name)[:200]!r} is stored twice")
                 self._where[short] = archive, name
@@ -86,9 +94,14 @@ class Weights:
         self._used.add(name)
         return array
 
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        """None: safetensors files have floats."""
+        return None
+
     def unused(self) -> Iterator[str]:
-        """The tensors that nothing has read."""
-        return (name for name in self._where if name not in self._used)
+        """The tensors that nothing has read, although they could change the result."""
+        known = self._used | self._spare
+        return (n for n in self._where if n not in known and not n.endswith(_BUFFERS))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, set[str]]]:

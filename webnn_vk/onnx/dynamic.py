@@ -18,23 +18,16 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.runtime import reclaim
 from webnn_vk.runtime.cpu import CpuDevice
-from webnn_vk.runtime.engine_limits import NUMPY_ONLY
 from webnn_vk.runtime.engines import OnnxEngine
 
 from .convert import Conversion
 from .nodes import NodeCall
 from .reading import Model, live_nodes, tensors_of
+from .runtime_limits import LIMITS
 from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
-#: ONNX's names of what ``NUMPY_ONLY`` says of WebNN's operators.
-_NAMES = {
-    "max": "Max", "min": "Min", "clamp": "Clip", "relu": "Relu", "sign": "Sign",
-    "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum",
-    "reduce_product": "ReduceProd", "reduce_l1": "ReduceL1",
-    "reduce_sum_square": "ReduceSumSquare", "scatter_nd": "ScatterND",
-}
 #: What the import unrolls or takes a branch of by one call's shapes: others look different.
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement"}
 #: 8-bit products saturate on processors without VNNI.
@@ -105,11 +98,11 @@ class Trial(Conversion):
         types = {x.type for x in tensors}
         if types - _TYPES:
             return f"computes with {', '.join(sorted(types - _TYPES))}"
-        for stay in NUMPY_ONLY:
-            if _NAMES[stay.operator] == node.operator and (
-                not stay.types or not types.isdisjoint(stay.types)
+        for limit in LIMITS:
+            if node.operator in limit.operators and (
+                not limit.types or not types.isdisjoint(limit.types)
             ) and not all(_is_small(x) for x in tensors):
-                return stay.reason
+                return limit.reason
         integers = all(t not in ("float32", "float16") for t in types)
         if node.operator in ("Div", "Mod") and integers and not self._divides(node, inputs):
             return "a division by what may be zero"

@@ -29,7 +29,6 @@ from webnn_vk.support.errors import NotSupportedError, OperationError
 
 from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
-from .engine_limits import numpy_only
 from .host import Arrays, Memory, run_steps
 from .regions import CpuRegion, cut
 
@@ -109,8 +108,7 @@ class _Segment:
         self._runs: list[Callable[[Arrays, Memory], None]] = []
         for step in segment.steps:
             if isinstance(step, CpuStep):
-                why = numpy_only(step) or _unsupported.get(_key(step))
-                if why:
+                if why := _unsupported.get(_key(step)):
                     self._why[step.origin] = why
         parts, regions = self._regions(segment)
         #: See ``engine.Prepared``; None where it is more than one region.

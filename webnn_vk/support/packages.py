@@ -15,6 +15,7 @@ FEATURES = {
     "pictures": ("pictures", ("fast_sugiyama",)),
     "wgpu": ("wgpu", ("wgpu",)),
     "generation": ("generate", ("safetensors", "tokenizers")),
+    "gguf": ("generate", ("gguf",)),
     "search": ("demo", ("safetensors", "tokenizers")),
     "reading": ("demo", ("onnx", "ml_dtypes", "PIL")),
     "charts": ("bench", ("matplotlib",)),

@@ -286,8 +286,8 @@ def export(
 
 @app.command(epilog='Example: webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?"')
 def generate(
-    folder: Annotated[str, typer.Argument(
-        metavar="FOLDER", show_default=False, help="A Hugging Face folder of a decoder model.")],
+    model: Annotated[str, typer.Argument(
+        metavar="MODEL", show_default=False, help="A Hugging Face folder or a GGUF file.")],
     prompt: Annotated[str, typer.Argument(
         metavar="PROMPT", show_default=False, help="The text to continue, or a message.")],
     max_new_tokens: Annotated[int, option(
@@ -303,8 +303,8 @@ def generate(
     seed: Annotated[int | None, option("--seed", metavar="N", help="Of random choices.")] = None,
     stop: Annotated[list[str] | None, option(
         "--stop", metavar="TEXT", help="A text that ends the result.")] = None,
-    dtype: Annotated[Literal["float32", "float16", "int8"] | None, option(
-        "--dtype", help="Of the weights; else float32.")] = None,
+    dtype: Annotated[Literal["float32", "float16", "int8", "int4"] | None, option(
+        "--dtype", metavar="TYPE", help="Of weights: float32, float16, int8, int4.")] = None,
     context_length: Annotated[int | None, option(
         "--context-length", min=1, metavar="N", help="The most tokens at all.")] = None,
     device: Device = None, json: Json = False,
@@ -312,7 +312,7 @@ def generate(
     """Write the text that follows a prompt, by a decoder model."""
     from .generate import generate as do
 
-    do(folder, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
+    do(model, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
        context_length=context_length, as_json=json, sampling={
            "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
            "stop": stop or (),

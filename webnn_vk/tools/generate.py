@@ -16,7 +16,7 @@ from .output import emit
 
 
 def generate(
-    folder: str, prompt: str, count: int, *, chat: bool | None, device: str | None,
+    path: str, prompt: str, count: int, *, chat: bool | None, device: str | None,
     dtype: str | None, context_length: int | None, as_json: bool, sampling: Mapping[str, Any],
 ) -> None:
     """Write the text that follows a prompt as it comes, and on stderr how fast it came. ``chat``:
@@ -28,7 +28,7 @@ def generate(
         start = time.perf_counter()
         # Only a device that can't be opened is an error of the tool's own.
         model = Model.load(
-            folder, open_context(device), dtype=dtype, context_length=context_length
+            path, open_context(device), dtype=dtype, context_length=context_length
         )
         loaded = time.perf_counter()
         if chat is None:

@@ -156,6 +156,10 @@ _CASES: dict[str, Sequence[Case]] = {
     "integer_matmul": [
         _case((8, k), (8, 16), (8,), zeros) for k in (16, 12, 15) for zeros in (None, (8,))
     ],
+    "block_matmul": [
+        _case((8, k), (8, 2 * bits), (8, 2), offset, bits=bits)
+        for k in (64, 63) for bits in (4, 8) for offset in (None, (8, 2))
+    ],
     # Only compilers make these.
     "quantized_matmul": [], "quantized_conv2d": [],
     # Matrices of an odd size behind each other.

@@ -26,7 +26,8 @@ _ULPS = {
     "layer_normalization": 14,
     "instance_normalization": 14, "softmax": 6, "resample2d": 1, "matmul": 2, "gemm": 4,
     "conv2d": 2, "conv_transpose2d": 2, "average_pool2d": 2, "l2_pool2d": 2, "cumulative_sum": 1,
-    "quantized_conv2d": 2, "quantized_matmul": 2, "rms_normalization": 14, "attention": 8,
+    "quantized_conv2d": 2, "quantized_matmul": 2, "block_matmul": 2, "rms_normalization": 14,
+    "attention": 8,
     "swish": 36, "gelu_tanh": 40,
     "reduce_l1": 1, "reduce_l2": 2, "reduce_log_sum": 18, "reduce_log_sum_exp": 18,
     "reduce_mean": 2, "reduce_product": 1, "reduce_sum": 1, "reduce_sum_square": 2, "sin": 1,
@@ -44,7 +45,8 @@ _SUMMING = frozenset(
 ) | {
     "matmul", "gemm", "softmax", "batch_normalization", "layer_normalization",
     "attention", "swish", "gelu_tanh", "instance_normalization", "average_pool2d", "l2_pool2d",
-    "resample2d", "quantized_conv2d", "quantized_matmul", "rms_normalization", "sin", "cos", "tan",
+    "resample2d", "quantized_conv2d", "quantized_matmul", "block_matmul", "rms_normalization",
+    "sin", "cos", "tan",
 }
 _CHANGE = 8 * 2.0**-23
 _TRIALS = 4

@@ -33,7 +33,8 @@ FEW = 24
 ENOUGH = 60
 #: Operators with so many pipelines that their compilation would take minutes.
 SHARES = {
-    "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "quantized_conv2d": 0.2,
+    "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "block_matmul": 0.8,
+    "quantized_conv2d": 0.2,
 }
 MASK = ("float16", "int8", "int16", "int64")
 

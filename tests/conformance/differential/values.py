@@ -21,7 +21,7 @@ _ORDERED = frozenset(
     "lstm_recurrence batch_normalization "
     "instance_normalization layer_normalization softmax resample2d reduce_product "
     "average_pool2d l2_pool2d reduce_mean reduce_l1 reduce_l2 reduce_log_sum reduce_log_sum_exp "
-    "reduce_sum reduce_sum_square cumulative_sum attention quantized_matmul "
+    "reduce_sum reduce_sum_square cumulative_sum attention quantized_matmul block_matmul "
     "quantized_conv2d rms_normalization".split()
 )
 

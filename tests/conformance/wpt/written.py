@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Step = dict[str, Any]
+from .steps import Step, awaited, holds, on, ref, throws, typed
+from .written_interop import interop
+
 _ALL_TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 
 
@@ -19,7 +21,7 @@ def completed(folder: str, file: str, test: dict[str, Any]) -> list[Step]:
     name, recorded = test["name"], test["steps"]
     if name.startswith("interop ") and not recorded:
         setting, _, about = name.removeprefix("interop ").partition(" / ")
-        return _interop(*setting.split(), _INTEROP[about]) if about in _INTEROP else []
+        return interop(*setting.split(), about)
     if file == "parallel-dispatch" and name in _PARALLEL:
         return _awaited_last(recorded, _PARALLEL[name])
     change = _CHANGES.get(f"{folder}/{file}: {name}")
@@ -35,45 +37,20 @@ def needs_gpu(steps: list[Step]) -> bool:
     return any("gpuDevice" in step for step in steps)
 
 
-# -- how steps are written
-def _ref(name: str) -> Step:
-    return {"$ref": name}
-
-
-def _on(target: str, call: str, *args: Any, **more: Any) -> Step:
-    return {"on": target, "call": call, "args": list(args), **more}
-
-
-def _async(target: str, call: str, *args: Any, **more: Any) -> Step:
-    return _on(target, call, *args, **{"async": True, **more})
-
-
-def _throws(error: str, *calls: Step) -> Step:
-    return {"throws": error, "calls": list(calls)}
-
-
-def _typed(kind: str, values: list[Any]) -> Step:
-    return {"$typed": kind, "length": len(values), "data": values}
-
-
-def _holds(data: str, kind: str, values: list[Any]) -> Step:
-    return {"expectData": data, "as": kind, "length": len(values), "equals": values}
-
-
 def _works(context: str) -> list[Step]:
     """Shows that the context computes: tensors, a graph, a dispatch."""
     described = {"dataType": "int32", "shape": [2], "readable": True, "writable": True}
     return [
-        _async(context, "createTensor", described, out="w:x"),
-        _async(context, "createTensor", described, out="w:y"),
-        {"new": "MLGraphBuilder", "args": [_ref(context)], "out": "w:b"},
-        _on("w:b", "input", "x", {"dataType": "int32", "shape": [2]}, out="w:in"),
-        _on("w:b", "add", _ref("w:in"), _ref("w:in"), out="w:out"),
-        _async("w:b", "build", {"y": _ref("w:out")}, out="w:g"),
-        _on(context, "writeTensor", _ref("w:x"), _typed("Int32Array", [3, -4])),
-        _on(context, "dispatch", _ref("w:g"), {"x": _ref("w:x")}, {"y": _ref("w:y")}),
-        _async(context, "readTensor", _ref("w:y"), out="w:d"),
-        _holds("w:d", "Int32Array", [6, -8]),
+        awaited(context, "createTensor", described, out="w:x"),
+        awaited(context, "createTensor", described, out="w:y"),
+        {"new": "MLGraphBuilder", "args": [ref(context)], "out": "w:b"},
+        on("w:b", "input", "x", {"dataType": "int32", "shape": [2]}, out="w:in"),
+        on("w:b", "add", ref("w:in"), ref("w:in"), out="w:out"),
+        awaited("w:b", "build", {"y": ref("w:out")}, out="w:g"),
+        on(context, "writeTensor", ref("w:x"), typed("Int32Array", [3, -4])),
+        on(context, "dispatch", ref("w:g"), {"x": ref("w:x")}, {"y": ref("w:y")}),
+        awaited(context, "readTensor", ref("w:y"), out="w:d"),
+        holds("w:d", "Int32Array", [6, -8]),
     ]
 
 
@@ -100,7 +77,7 @@ def _awaited_last(steps: list[Step], values: list[int]) -> list[Step]:
     reads = [s["out"] for s in steps if s.get("call") == "readTensor"]
     return [
         *({**s, "later": True} if s.get("call") == "readTensor" else s for s in steps),
-        *(_holds(r, "Float32Array", [v]) for r, v in zip(reads, values, strict=True)),
+        *(holds(r, "Float32Array", [v]) for r, v in zip(reads, values, strict=True)),
     ]
 
 
@@ -109,8 +86,8 @@ def _usable(steps: list[Step]) -> list[Step]:
 
 
 def _context_of_gpu_device(_: list[Step]) -> list[Step]:
-    made = {"call": "navigator.ml.createContext", "args": [_ref("gpu")], "out": "c", "async": True}
-    ends = [_on("c", "destroy"), _on("gpu", "destroy")]
+    made = {"call": "navigator.ml.createContext", "args": [ref("gpu")], "out": "c", "async": True}
+    ends = [on("c", "destroy"), on("gpu", "destroy")]
     return [{"gpuDevice": "low-power", "out": "gpu"}, made, *_works("c"), *ends]
 
 
@@ -118,24 +95,24 @@ def _context_is_lost(steps: list[Step]) -> list[Step]:
     context = _last(steps, "call", "destroy")["on"]
     described = {"dataType": "float32", "shape": [1]}
     refused = [
-        _async(context, "createTensor", described, out="x", rejects="InvalidStateError"),
-        _throws("InvalidStateError",
-                {"new": "MLGraphBuilder", "args": [_ref(context)], "out": "x"}),
+        awaited(context, "createTensor", described, out="x", rejects="InvalidStateError"),
+        throws("InvalidStateError",
+                {"new": "MLGraphBuilder", "args": [ref(context)], "out": "x"}),
     ]
     return [*steps, *refused]
 
 
 def _no_dispatch_after(steps: list[Step]) -> list[Step]:
-    return [*steps, _throws("InvalidStateError", _last(steps, "call", "dispatch"))]
+    return [*steps, throws("InvalidStateError", _last(steps, "call", "dispatch"))]
 
 
 def _graph_is_destroyed(steps: list[Step]) -> list[Step]:
     context, described = steps[0]["args"][0]["$ref"], {"dataType": "float32", "shape": [1]}
     graph = _last(steps, "call", "destroy")["on"]
     return [
-        *steps, *(_async(context, "createTensor", described, out=name) for name in ("i", "o")),
-        _throws("InvalidStateError", _on(
-            context, "dispatch", _ref(graph), {"input": _ref("i")}, {"output": _ref("o")}
+        *steps, *(awaited(context, "createTensor", described, out=name) for name in ("i", "o")),
+        throws("InvalidStateError", on(
+            context, "dispatch", ref(graph), {"input": ref("i")}, {"output": ref("o")}
         )),
         *_works(context),
     ]
@@ -146,8 +123,8 @@ def _takes_all_types(steps: list[Step]) -> list[Step]:
     builder, done = steps[0]["out"], list(steps)
     for kind in _ALL_TYPES:
         done += [
-            _on(builder, "input", kind, {"dataType": kind, "shape": [2, 3]}, out="in"),
-            _on(builder, "identity", _ref("in"), out="out"),
+            on(builder, "input", kind, {"dataType": kind, "shape": [2, 3]}, out="in"),
+            on(builder, "identity", ref("in"), out="out"),
             {"expect": "out.dataType", "equals": kind}, {"expect": "out.shape", "equals": [2, 3]},
         ]
     return done
@@ -157,8 +134,8 @@ def _too_large_to_concat(steps: list[Step]) -> list[Step]:
     builder, largest = steps[0]["out"], {"$expr": "maxTensorByteLength/4"}
     described = {"dataType": "float32", "shape": [largest]}
     return [
-        *steps, *(_on(builder, "input", n, described, out=n) for n in ("one", "two")),
-        _throws("TypeError", _on(builder, "concat", [_ref("one"), _ref("two")], 0, out="x")),
+        *steps, *(on(builder, "input", n, described, out=n) for n in ("one", "two")),
+        throws("TypeError", on(builder, "concat", [ref("one"), ref("two")], 0, out="x")),
     ]
 
 
@@ -182,9 +159,9 @@ def _tensor_is_destroyed(steps: list[Step]) -> list[Step]:
     """A destroyed tensor is refused; its context goes on."""
     made = steps[0]
     wanted = {**made["args"][0], "writable": True}
-    array = _typed("Int32Array", [1, 2, 3, 4, 5, 6])
-    write = _on(made["on"], "writeTensor", _ref(made["out"]), array)
-    return [{**made, "args": [wanted]}, *steps[1:], _throws("InvalidStateError", write),
+    array = typed("Int32Array", [1, 2, 3, 4, 5, 6])
+    write = on(made["on"], "writeTensor", ref(made["out"]), array)
+    return [{**made, "args": [wanted]}, *steps[1:], throws("InvalidStateError", write),
             *_works(made["on"])]
 
 
@@ -194,8 +171,8 @@ def _read_into_larger(steps: list[Step]) -> list[Step]:
     count, beyond = 2 * 128 * 128, array["length"] - 2 * 128 * 128
     filled = {**read, "args": [tensor, {**array, "data": {"$fill": 7}}]}
     into = read["into"]
-    return [*steps[:-1], filled, _holds(into, "Int32Array", [0] * count),
-            _holds(into, "Int32Array", [7] * beyond)]
+    return [*steps[:-1], filled, holds(into, "Int32Array", [0] * count),
+            holds(into, "Int32Array", [7] * beyond)]
 
 
 def _graph_of_scalars(steps: list[Step]) -> list[Step]:
@@ -203,10 +180,10 @@ def _graph_of_scalars(steps: list[Step]) -> list[Step]:
     context, graph = steps[0]["out"], steps[-1]["out"]
     described = {"dataType": "float32", "shape": [], "readable": True, "writable": True}
     return [
-        *steps, *(_async(context, "createTensor", described, out=name) for name in ("i", "o")),
-        _on(context, "writeTensor", _ref("i"), _typed("Float32Array", [21])),
-        _on(context, "dispatch", _ref(graph), {"A": _ref("i")}, {"o": _ref("o")}),
-        _async(context, "readTensor", _ref("o"), out="d"), _holds("d", "Float32Array", [42]),
+        *steps, *(awaited(context, "createTensor", described, out=name) for name in ("i", "o")),
+        on(context, "writeTensor", ref("i"), typed("Float32Array", [21])),
+        on(context, "dispatch", ref(graph), {"A": ref("i")}, {"o": ref("o")}),
+        awaited(context, "readTensor", ref("o"), out="d"), holds("d", "Float32Array", [42]),
         {"leftOut": "MLGraph.devices"},
     ]
 
@@ -255,21 +232,21 @@ _UNMODIFIED = {
 def _unmodified(first: str, second: str, given: list[float], wanted: list[float]) -> list[Step]:
     described = {"dataType": "float32", "shape": [4]}
     flags = {**described, "readable": True, "writable": True}
-    constant = [_ref("constant")] if first == "mul" else []
+    constant = [ref("constant")] if first == "mul" else []
     return [
-        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "b"},
-        _on("b", "input", "input", described, out="in"),
-        _on("b", "constant", described, _typed("Float32Array", [-2, 0, 3, 4]), out="constant"),
-        _on("b", first, _ref("in"), *constant, out="first"),
-        _on("b", second, _ref("first"), *constant, out="second"),
-        _async("b", "build", {"output": _ref("second")}, out="g"),
-        *(_async("context1", "createTensor", flags, out=name) for name in ("i", "o")),
-        _on("context1", "writeTensor", _ref("i"), _typed("Float32Array", given)),
-        _on("context1", "dispatch", _ref("g"), {"input": _ref("i")}, {"output": _ref("o")}),
-        _async("context1", "readTensor", _ref("o"), out="result"),
+        {"new": "MLGraphBuilder", "args": [ref("context1")], "out": "b"},
+        on("b", "input", "input", described, out="in"),
+        on("b", "constant", described, typed("Float32Array", [-2, 0, 3, 4]), out="constant"),
+        on("b", first, ref("in"), *constant, out="first"),
+        on("b", second, ref("first"), *constant, out="second"),
+        awaited("b", "build", {"output": ref("second")}, out="g"),
+        *(awaited("context1", "createTensor", flags, out=name) for name in ("i", "o")),
+        on("context1", "writeTensor", ref("i"), typed("Float32Array", given)),
+        on("context1", "dispatch", ref("g"), {"input": ref("i")}, {"output": ref("o")}),
+        awaited("context1", "readTensor", ref("o"), out="result"),
         {"expectData": "result", "as": "Float32Array", "length": 4, "equals": wanted, "ulp": 2},
-        _async("context1", "readTensor", _ref("i"), out="input again"),
-        _holds("input again", "Float32Array", given),
+        awaited("context1", "readTensor", ref("i"), out="input again"),
+        holds("input again", "Float32Array", given),
     ]
 
 
@@ -279,10 +256,10 @@ def _too_many_dimensions() -> list[Step]:
         return {"dataType": "float32", "shape": [2] * rank}
 
     return [
-        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "b"},
-        *(_throws("TypeError", _on("b", "input", "a", described(rank), out="x"))
+        {"new": "MLGraphBuilder", "args": [ref("context1")], "out": "b"},
+        *(throws("TypeError", on("b", "input", "a", described(rank), out="x"))
           for rank in (9, 10)),
-        _on("b", "input", "a", described(8), out="x"),
+        on("b", "input", "a", described(8), out="x"),
         {"expect": "x.shape", "equals": [2] * 8},
     ]
 
@@ -291,15 +268,15 @@ def _names_with_null() -> list[Step]:
     described, (given, made) = {"dataType": "float32", "shape": [1]}, ("input\0tensor", "output\0t")
     flags = {**described, "readable": True, "writable": True}
     return [
-        {"new": "MLGraphBuilder", "args": [_ref("context1")], "out": "b"},
-        _on("b", "input", given, described, out="in"),
-        _on("b", "constant", described, _typed("Float32Array", [2]), out="two"),
-        _on("b", "mul", _ref("in"), _ref("two"), out="out"),
-        _async("b", "build", {made: _ref("out")}, out="g"),
-        *(_async("context1", "createTensor", flags, out=name) for name in ("i", "o")),
-        _on("context1", "writeTensor", _ref("i"), _typed("Float32Array", [21])),
-        _on("context1", "dispatch", _ref("g"), {given: _ref("i")}, {made: _ref("o")}),
-        _async("context1", "readTensor", _ref("o"), out="d"), _holds("d", "Float32Array", [42]),
+        {"new": "MLGraphBuilder", "args": [ref("context1")], "out": "b"},
+        on("b", "input", given, described, out="in"),
+        on("b", "constant", described, typed("Float32Array", [2]), out="two"),
+        on("b", "mul", ref("in"), ref("two"), out="out"),
+        awaited("b", "build", {made: ref("out")}, out="g"),
+        *(awaited("context1", "createTensor", flags, out=name) for name in ("i", "o")),
+        on("context1", "writeTensor", ref("i"), typed("Float32Array", [21])),
+        on("context1", "dispatch", ref("g"), {given: ref("i")}, {made: ref("o")}),
+        awaited("context1", "readTensor", ref("o"), out="d"), holds("d", "Float32Array", [42]),
     ]
 
 
@@ -311,191 +288,4 @@ _ADDED: dict[str, dict[str, list[Step]]] = {
     },
     "validation/invalid-rank": {"Throw if rank is too large": _too_many_dimensions()},
     "validation/unprintableNames": {"tensor names can include null bytes": _names_with_null()},
-}
-
-# -- tensors that a GPUDevice has in between
-COUNT, SHAPE = 48, [24, 2]
-_NUMBERS = [float(n) for n in range(1, COUNT + 1)]
-
-
-class _Interop:
-    """Steps on one context, one GPUDevice and one data type."""
-
-    def __init__(self, data_type: str) -> None:
-        self.data_type, self.array = data_type, f"{data_type.capitalize()}Array"
-        self.described = {"dataType": data_type, "shape": SHAPE}
-
-    def graph(self) -> list[Step]:
-        """output = input + input: in the draft one tensor can't be passed as two inputs."""
-        return [
-            {"new": "MLGraphBuilder", "args": [_ref("c")], "out": "b"},
-            _on("b", "input", "input", self.described, out="x"),
-            _on("b", "add", _ref("x"), _ref("x"), out="sum"),
-            _async("b", "build", {"output": _ref("sum")}, out="g"),
-        ]
-
-    def tensor(self, *names: str) -> list[Step]:
-        wanted = {**self.described, "readable": True, "writable": True}
-        return [_async("c", "createExportableTensor", wanted, _ref("gpu"), out=n) for n in names]
-
-    def write(self, tensor: str, values: list[float]) -> Step:
-        return _on("c", "writeTensor", _ref(tensor), _typed(self.array, values))
-
-    def read(self, tensor: str, values: list[float]) -> list[Step]:
-        return [_async("c", "readTensor", _ref(tensor), out="d"),
-                _holds("d", self.array, values)]
-
-    def export(self, tensor: str, buffer: str) -> Step:
-        return _on("c", "exportToGPU", _ref(tensor), out=buffer)
-
-    def dispatch(self, tensor: str, output: str) -> Step:
-        return _on("c", "dispatch", _ref("g"), {"input": _ref(tensor)}, {"output": _ref(output)})
-
-    def increment(self, source: str, target: str) -> Step:
-        return {"increment": [source, target], "on": "gpu", "as": self.array}
-
-    def buffer(self, buffer: str, values: list[float]) -> Step:
-        return {"expectBuffer": buffer, "on": "gpu", "as": self.array, "equals": values}
-
-
-def _interop(data_type: str, power: str, about: Callable[[_Interop], list[Step]]) -> list[Step]:
-    made = {"call": "navigator.ml.createContext", "args": [_ref("gpu")], "out": "c", "async": True}
-    ends = [_on("c", "destroy"), _on("gpu", "destroy")]
-    return [{"gpuDevice": power, "out": "gpu"}, made, *about(_Interop(data_type)), *ends]
-
-
-def _plus(values: list[float], more: float) -> list[float]:
-    return [v + more for v in values]
-
-
-def _destroyed(*names: str) -> list[Step]:
-    return [_on(name, "destroy") for name in names]
-
-
-def _export_tensor(i: _Interop) -> list[Step]:
-    usage = 0x80 | 4 | 8  # STORAGE, COPY_SRC, COPY_DST
-    return [
-        *i.tensor("t"), i.export("t", "u"), {"expect": "u.usage", "equals": usage},
-        {"expect": "u.size", "equals": COUNT * (2 if i.data_type == "float16" else 4)},
-        i.buffer("u", [0.0] * COUNT),
-    ]
-
-
-def _export_wrong_tensor(i: _Interop) -> list[Step]:
-    return [_async("c", "createTensor", i.described, out="t"),
-            _throws("TypeError", i.export("t", "u"))]
-
-
-def _export_big_tensor(i: _Interop) -> list[Step]:
-    """Of 16 MiB; a buffer larger than the maximum tensor is refused."""
-    count = 4 << 20
-    big = {"dataType": "float32", "shape": [count], "writable": True}
-    beyond = {"dataType": "float32", "shape": [{"$expr": "maxTensorByteLength/4+1"}]}
-    return [
-        _async("c", "createExportableTensor", beyond, _ref("gpu"), out="x", rejects="TypeError"),
-        _async("c", "createExportableTensor", big, _ref("gpu"), out="t"),
-        _on("c", "writeTensor", _ref("t"),
-            {"$typed": "Float32Array", "length": count, "data": {"$fill": 3}}),
-        i.export("t", "u"), {"expect": "u.size", "equals": 4 * count}, i.buffer("u", [3.0] * count),
-    ]
-
-
-def _export_then_destroy_buffer(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.write("t", _NUMBERS), i.export("t", "u"), *_destroyed("u"),
-            *i.read("t", _NUMBERS)]
-
-
-def _export_then_destroy_tensor(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.write("t", _NUMBERS), i.export("t", "u"), *_destroyed("t"),
-            i.buffer("u", _NUMBERS), _throws("InvalidStateError", i.export("t", "v"))]
-
-
-def _write_after_export(i: _Interop) -> list[Step]:
-    write = i.write("t", _NUMBERS)
-    return [*i.tensor("t"), i.export("t", "u"), _throws("TypeError", write),
-            i.buffer("u", [0.0] * COUNT), *_destroyed("u"), write, *i.read("t", _NUMBERS)]
-
-
-def _read_after_export(i: _Interop) -> list[Step]:
-    refused = _async("c", "readTensor", _ref("t"), rejects="TypeError")
-    return [*i.tensor("t"), i.write("t", _NUMBERS), i.export("t", "u"), refused, *_destroyed("u"),
-            *i.read("t", _NUMBERS)]
-
-
-def _dispatch_after_export(exported: str) -> Callable[[_Interop], list[Step]]:
-    """Refused while a buffer has the tensor, with no computation; accepted afterwards."""
-    def about(i: _Interop) -> list[Step]:
-        run = i.dispatch("in", "out")
-        left = i.read("out", [0.0] * COUNT) if exported == "in" else []
-        return [
-            *i.graph(), *i.tensor("in", "out"), i.write("in", _NUMBERS), i.export(exported, "u"),
-            _throws("TypeError", run), *left, *_destroyed("u"), run,
-            *i.read("out", [2 * n for n in _NUMBERS]),
-        ]
-
-    return about
-
-
-def _export_twice(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.export("t", "u"), i.export("t", "v"), {"same": ["u", "v"]}]
-
-
-def _dispatch_gpu_twice(i: _Interop) -> list[Step]:
-    both, steps = [i.export("in", "u"), i.export("out", "v")], i.tensor("in", "out")
-    for values in (_NUMBERS, _plus(_NUMBERS, 100)):
-        steps += [i.write("in", values), *both, i.increment("u", "v"),
-                  i.buffer("v", _plus(values, 1)), *_destroyed("u", "v")]
-    return steps
-
-
-def _webnn_dispatch_only(i: _Interop) -> list[Step]:
-    return [
-        *i.graph(), *i.tensor("in", "out"), i.write("in", _NUMBERS), i.export("in", "u"),
-        i.export("out", "v"), *_destroyed("u", "v"), i.dispatch("in", "out"),
-        *i.read("out", [2 * n for n in _NUMBERS]),
-    ]
-
-
-def _from_webgpu_then_webnn(i: _Interop) -> list[Step]:
-    """x + 1 by the shader, its double by the graph, plus 1 by the shader, without waiting between
-    them."""
-    both = [i.export("in", "u"), i.export("out", "v"), i.increment("u", "v")]
-    return [
-        *i.graph(), *i.tensor("in", "out"), i.write("in", _NUMBERS), *both, *_destroyed("u", "v"),
-        i.dispatch("out", "in"), *both, i.buffer("v", [2 * n + 3 for n in _NUMBERS]),
-    ]
-
-
-def _destroy_context_after_export(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.write("t", _NUMBERS), i.export("t", "u"), *_destroyed("c"),
-            i.buffer("u", _NUMBERS)]
-
-
-def _destroy_device_after_export(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.write("t", _NUMBERS), i.export("t", "u"), *_destroyed("gpu", "u"),
-            *i.read("t", _NUMBERS)]
-
-
-def _destroy_device_before_export(i: _Interop) -> list[Step]:
-    return [*i.tensor("t"), i.write("t", _NUMBERS), *_destroyed("gpu"),
-            _throws("InvalidStateError", i.export("t", "u")), *i.read("t", _NUMBERS)]
-
-
-_INTEROP: dict[str, Callable[[_Interop], list[Step]]] = {
-    "export tensor": _export_tensor,
-    "export wrong tensor": _export_wrong_tensor,
-    "export big tensor": _export_big_tensor,
-    "export then destroy buffer": _export_then_destroy_buffer,
-    "export then destroy tensor": _export_then_destroy_tensor,
-    "write tensor after export": _write_after_export,
-    "read after export": _read_after_export,
-    "dispatch as input after export": _dispatch_after_export("in"),
-    "dispatch as output after export": _dispatch_after_export("out"),
-    "export twice": _export_twice,
-    "dispatch gpu twice": _dispatch_gpu_twice,
-    "webnn dispatch only": _webnn_dispatch_only,
-    "dispatch from webgpu then webnn": _from_webgpu_then_webnn,
-    "destroy context after export": _destroy_context_after_export,
-    "destroy device after export": _destroy_device_after_export,
-    "destroy device before export": _destroy_device_before_export,
 }

@@ -1,5 +1,5 @@
-"""Models in float16 whose products go by cooperative matrices: those of the device if it has any,
-as newer versions of lavapipe do, else their emulation."""
+"""Models in float16 whose products use cooperative matrices. On a device without them, the kernels
+run in their emulation; newer versions of lavapipe have them (test_newer_mesa.py)."""
 
 from __future__ import annotations
 

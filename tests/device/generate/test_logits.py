@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
-from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
 #: Largest difference of float32 logits, beside the largest logit.
@@ -60,66 +60,6 @@ def test_half_precision(context: MLContext, tmp_path, name):
     np.testing.assert_allclose(
         model.logits(ids), expected, rtol=0, atol=HALF_BOUND * np.abs(expected).max()
     )
-
-
-def rounded(config, weights):
-    """A model whose product weights have 8 bits and a scale for each output, written out."""
-    if config["model_type"] == "gpt2":
-        untied, outputs = config, {name: 0 for name in weights if ".c_" in name}
-    else:
-        untied = {**config, "tie_word_embeddings": False}
-        head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-        weights = {**weights, "lm_head.weight": head}
-        outputs = {name: 1 for name in weights if "proj" in name or "lm_head" in name}
-    made = dict(weights)
-    for name, inner in outputs.items():
-        if name.endswith("weight"):
-            scale = np.abs(weights[name]).max(inner, keepdims=True) / 127
-            made[name] = np.rint(weights[name] / scale) * scale
-    return untied, made
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-def test_weights_of_8_bits(context: MLContext, tmp_path, name):
-    model, config, weights = model_of(tmp_path, name, context, dtype="int8")
-    assert model.dtype == "int8"
-    ids = np.random.default_rng(6).integers(0, config["vocab_size"], 40).tolist()
-    expected = logits(*rounded(config, weights), ids)
-    bound = BOUND * np.abs(expected).max()
-    np.testing.assert_allclose(model.logits(ids), expected, rtol=0, atol=bound)
-    exact = logits(config, weights, ids)
-    assert np.abs(exact - expected).max() > 10 * bound  # weights were rounded
-    tokens = model.generate_tokens(ids, 8)
-    assert len(tokens) == 8
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_gpus_keep_weights_of_8_bits(cpu_context: MLContext, tmp_path, name):
-    """Compiled for GPUs, products read the integers; no float form of them is made."""
-    from tests.support.profiles import stored_profile
-    from webnn_vk.api.builder import graph_of
-    from webnn_vk.compiler.program import Target, compile_program
-    from webnn_vk.generate.config import decoder_config
-    from webnn_vk.generate.decoder import Decoder
-    from webnn_vk.generate.weights import Weights
-
-    wide = {"llama": {"hidden_size": 128, "intermediate_size": 256}, "gpt2": {"n_embd": 128}}[name]
-    config = {**CONFIGS[name], **wide}
-    write_folder(tmp_path, config, random_weights(config, 1))
-    target = Target(stored_profile("nvidia_ampere"))
-    for tokens in (1, 16):
-        held = {}
-        for integers in (False, True):
-            decoder = Decoder(
-                cpu_context, decoder_config(config), Weights(tmp_path), "float32", 64, integers
-            )
-            builder = MLGraphBuilder(cpu_context)
-            outputs, _ = decoder.outputs(builder, tokens, every=False)
-            program, _ = compile_program(graph_of(outputs), target)
-            held[integers] = sum(
-                c.byte_length for c in program.constants if len(c.shape) == 2 and c.size >= 4096
-            )
-        assert held[True] < 0.5 * held[False]
 
 
 @pytest.mark.parametrize("data_type", ["float16", "bfloat16"])

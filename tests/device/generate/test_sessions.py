@@ -30,10 +30,13 @@ def test_a_conversation_reuses_what_it_begins_with(model):
     with model.session() as session:
         first = list(session.tokens(ids, 6))
         assert session.ids == [*ids, *first[:-1]]
-        runs = []
-        session._run = lambda part, size, every=False, run=session._run: (
-            runs.append(len(part)), run(part, size, every)
-        )
+        runs, run = [], session._run
+
+        def counted(part, size, **how):
+            runs.append(len(part))
+            return run(part, size, **how)
+
+        session._run = counted
         more = [*ids, *first, 7, 8, 9]
         second = list(session.tokens(more, 6))
         assert runs[0] == 4 and runs[1:] == [1] * 5  # the last token, three more, then one by one
@@ -184,6 +187,6 @@ def test_a_model_without_a_tokenizer(context, tmp_path):
     write_folder(tmp_path, CONFIG, random_weights(CONFIG, 3))
     model = Model.load(tmp_path, context)
     assert model.generate_tokens([1, 2], 3)
-    with pytest.raises(InvalidModelError, match=r"no tokenizer\.json"):
+    with pytest.raises(InvalidModelError, match="no tokenizer"):
         model.generate("text")
     assert json.loads((tmp_path / "config.json").read_text()) == CONFIG

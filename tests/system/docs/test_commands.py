@@ -82,6 +82,7 @@ SHADERS = {
 #: need a network.
 ELSEWHERE = {
     'webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?" --max-new-tokens 100',
+    'webnn-vk generate SmolLM2-135M-Instruct-Q8_0.gguf "Why is the sky blue?" --max-new-tokens 100',
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
     # tests/system/isa/test_chips.py, where the chips' drivers are

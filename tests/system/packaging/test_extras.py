@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.drivers import require_vulkan
+from tests.support.gguf_files import text_gguf
 from tests.support.text_models import text_folder
 from tests.unit.support.test_packages import EXTRAS
 from webnn_vk.support import packages
@@ -61,8 +62,9 @@ assert compiler.find_supporting(store.MATRIX2_EXTENSION, store.MATRIX2_TARGET)
 GENERATION = """
 from webnn_vk import ml
 from webnn_vk.generate import Model
-model = Model.load("decoder", ml.create_context(accelerated=False).result())
-assert len(model.generate_tokens(model.tokenizer.encode("hello"), 3)) == 3
+for path in ("decoder", "decoder.gguf"):
+    model = Model.load(path, ml.create_context(accelerated=False).result())
+    assert len(model.generate_tokens(model.tokenizer.encode("hello"), 3)) == 3
 """
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
@@ -92,6 +94,7 @@ def test_extra(extra, environment, clone, tmp_path):
     if extra == "wgpu":
         require_vulkan()
     text_folder(tmp_path / "decoder")
+    text_gguf(tmp_path / "decoder.gguf")
     folder, arguments = DOES[extra]
     python = environment(extra)
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

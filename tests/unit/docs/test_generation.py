@@ -1,4 +1,4 @@
-"""docs/generation.md: its programs and its command run, on a small model with random weights."""
+"""docs/generation.md: its programs and its commands run, on small models with random weights."""
 
 import json
 import re
@@ -6,8 +6,11 @@ import shlex
 
 import pytest
 
+from tests.support.gguf_files import text_gguf
 from tests.support.paths import ROOT
 from tests.support.text_models import text_folder
+from webnn_vk.generate.gguf.file import TENSOR_TYPES
+from webnn_vk.generate.gguf.tokenizer import PRE_TOKENIZERS
 from webnn_vk.tools import cli
 
 PAGE = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")
@@ -19,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
     text_folder(tmp_path / NAME)
+    text_gguf(tmp_path / f"{NAME}-Q8_0.gguf")
 
 
 def test_the_programs_of_the_page(folder, capsys):
@@ -31,8 +35,15 @@ def test_the_programs_of_the_page(folder, capsys):
     assert [m["role"] for m in names["messages"]] == ["user", "assistant", "user"]
 
 
-def test_the_command_of_the_page(folder, capsys):
-    (command,) = re.findall(r"```sh\nwebnn-vk (.*?)\n```", PAGE)
+COMMANDS = re.findall(r"^webnn-vk (.*)$", PAGE, re.MULTILINE)
+
+
+def test_the_page_has_commands():
+    assert len(COMMANDS) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_page(folder, capsys, command):
     arguments = [*shlex.split(command), "--device", "cpu"]
     assert cli.main(arguments) == 0
     written = capsys.readouterr()
@@ -43,8 +54,13 @@ def test_the_command_of_the_page(folder, capsys):
     assert set(result["seconds"]) == {"load", "first", "all"}
 
 
+def test_what_is_read_of_gguf_files():
+    assert f"| tensors | {', '.join(TENSOR_TYPES)} |" in PAGE
+    assert ", ".join(f"`{name}`" for name in PRE_TOKENIZERS) in PAGE
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["nothing", "x"], "nothing is not a folder"),
+    (["nothing", "x"], "nothing is neither a folder nor a GGUF file"),
     ([NAME, "x", "--context-length", "9999"], "context_length is 9999"),
     ([NAME, "y" * 400], "tokens exceed the context of 200"),
 ])

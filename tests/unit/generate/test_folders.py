@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.reference_decoder import CONFIGS, LLAMA, random_weights, write_folder
-from webnn_vk.generate import InvalidModelError, Model, Tokenizer, UnsupportedModelError
+from webnn_vk.generate import InvalidModelError, Model, UnsupportedModelError
 from webnn_vk.generate.config import decoder_config
+from webnn_vk.generate.folder import folder_tokenizer
 
 SMALL = {**LLAMA, "num_hidden_layers": 1, "vocab_size": 11}
 
@@ -30,7 +31,7 @@ def refused(folder, context, message, kind=InvalidModelError):
 
 
 def test_no_folder(cpu_context, tmp_path):
-    refused(tmp_path / "none", cpu_context, "is not a folder")
+    refused(tmp_path / "none", cpu_context, "neither a folder nor a GGUF file")
     refused(tmp_path, cpu_context, "config.json can't be read")
 
 
@@ -53,6 +54,7 @@ def test_configs(cpu_context, tmp_path, text, message):
     ({"rope_scaling": {"rope_type": "linear", "factor": 2, "x": 1}}, "unknown field 'x'"),
     ({"rope_scaling": {"rope_type": "linear"}}, "factor is None"),
     ({"rope_scaling": 3}, "rope_scaling is no JSON object"),
+    ({"rope_theta": 1}, "rope_theta is 1.0; a number above 1"),
     ({"num_key_value_heads": 3}, "4 heads can't share 3"),
     ({"vocab_size": -1}, "vocab_size is -1"), ({"vocab_size": True}, "vocab_size is True"),
     ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"attention_bias": 1}, "attention_bias is 1"),
@@ -141,7 +143,7 @@ def tokenizer_of(folder, template=None):
     Made(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(folder / "tokenizer.json"))
     if template is not None:
         (folder / "chat_template.jinja").write_text(template)
-    return Tokenizer(folder)
+    return folder_tokenizer(folder)
 
 
 def test_tokenizers(cpu_context, tmp_path):

@@ -128,7 +128,7 @@ def test_wrong_use(command, tmp_path, words, message):
 
 
 FAILURES = [
-    ("generate nowhere x --device cpu", "nowhere is not a folder"),
+    ("generate nowhere x --device cpu", "nowhere is neither a folder nor a GGUF file"),
     ("generate folder.onnx x --device cpu", "config.json can't be read"),
     ("run nowhere.onnx", "no such file: nowhere.onnx"),
     ("run folder.onnx", "it is a folder: folder.onnx"),

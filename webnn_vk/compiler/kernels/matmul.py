@@ -52,8 +52,6 @@ class Matmul(Family):
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         access = node.operands[operand]
-        if operand == "scale":
-            return access.is_dense
         if operand == "c":
             return min(access.strides, default=0) >= 0
         return matrix(_oriented(node, operand)) is not None
@@ -80,7 +78,6 @@ class Matmul(Family):
         if batch == (1,):
             batch = a_batch = b_batch = out_batch = ()
         (lda, a_transposed), (ldb, b_transposed) = matrix(a), matrix(b)
-        scale = node.operand("scale")
         return normalize(Product(
             m, n, k, lda, ldb, out.strides[-2] if m > 1 else n, a_transposed, b_transposed,
             batch, a_batch, b_batch, out_batch,
@@ -90,7 +87,6 @@ class Matmul(Family):
             panel=panel_of(b), data_type=a.data_type,
             quantized="b" if isinstance(node.lowering, QuantizedProduct) else "",
             zero_point=node.arguments.get("zero_point", 0.0),
-            block=0 if scale is None else k // scale.shape[1],
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
@@ -135,7 +131,7 @@ class Matmul(Family):
         """Packs b in panels as wide as the schedule's tiles, so that a workgroup reads contiguous
         memory, unless b can't be packed so or packing gains nothing."""
         p = problem
-        if any(p.b_batch) or p.n == 1 or p.block or schedule.kernel == "matvec":
+        if any(p.b_batch) or p.n == 1 or schedule.kernel == "matvec":
             return node
         name = p.operands[1]
         b = node.operands[name]

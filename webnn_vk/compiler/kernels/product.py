@@ -30,8 +30,7 @@ class Product:
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
     ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
-    bits instead, from which ``zero_point`` is subtracted; ``block``: so many neighbours along the
-    inner dimension, in which they lie side by side, have one scale (0: none has).
+    bits instead, from which ``zero_point`` is subtracted.
     """
 
     m: int
@@ -55,7 +54,6 @@ class Product:
     data_type: str = "float32"
     quantized: str = ""
     zero_point: float = 0.0
-    block: int = 0
 
     @property
     def batches(self) -> int:

@@ -13,7 +13,7 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
+from .dispatch import Binding, Dispatch, Scratch, grid
 from .heuristics import device_class
 from .node import KernelNode
 from .parts import bind, byte_length, memory
@@ -21,7 +21,6 @@ from .product import PARAMS, Piece, Product, parameters, spans
 from .schedule import Schedule
 
 _ZERO_POINT = (Param("zero_point", "float"),)
-_BLOCKS = (Param("block_bits"),)
 _CONSTANTS = {
     "matmul": (Constant("TM"), Constant("TN")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
@@ -129,8 +128,6 @@ def one_dispatch(
     params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
     if p.quantized:
         params["zero_point"] = p.zero_point
-    if p.block:
-        params["block_bits"] = p.block.bit_length() - 1
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     return Dispatch(
         spec,
@@ -161,8 +158,7 @@ def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
 def _bindings(
     piece: Piece, node: KernelNode, t: Tensors, texels: bool, profile: DeviceProfile
 ) -> tuple[list[Binding], list[int]]:
-    """What is bound for a, b, c, out and scales, and the first elements of the first four in
-    their bindings."""
+    """What is bound for a, b, c and out, and the first elements of each in its binding."""
     p, bindings, bases = piece.product, [], [0, 0, 0, 0]
     targets, starts = (t.a, t.b, t.c, t.out), (piece.a, piece.b, piece.c, piece.out)
     for i, (target, start, elements) in enumerate(zip(targets, starts, spans(p), strict=True)):
@@ -170,12 +166,6 @@ def _bindings(
             whole = texels and target is not t.out
             binding, bases[i] = _bind(target, start, elements, profile, whole)
             bindings.append(binding)
-    scale = node.operand("scale")
-    if scale is not None:
-        weights = 0 if p.quantized == "a" else 1
-        if bindings[weights].size is not None or bases[weights]:
-            raise Unsupported("weights with scales of blocks that are larger than a binding")
-        bindings.append(Binding(scale.value))
     return bindings, bases
 
 
@@ -282,9 +272,8 @@ def _plain_spec(
         Buffer("b", b_type, "r", vector * b_vector or 1),
         *([] if t.c is None else [Buffer("c", _type_of(t.c))]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
-        *([Buffer("scale", "float32")] if p.block else []),
     ]
-    params = (*PARAMS, *_ZERO_POINT[: bool(p.quantized)], *_BLOCKS[: bool(p.block)])
+    params = (*PARAMS, *_ZERO_POINT[: bool(p.quantized)])
     return extra.spec(
         kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
         converts=True,

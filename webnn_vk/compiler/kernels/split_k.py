@@ -35,8 +35,8 @@ def schedules(
     p: Product, tilings: Sequence[Schedule], profile: DeviceProfile
 ) -> list[Schedule]:
     """The schedules by which the device could compute a product, given schedules for one part."""
-    if len(p.batch) >= BATCH_RANK or p.data_type not in FLOAT_TYPES or p.block:
-        return []  # scales of blocks are found by the position along all of the inner dimension
+    if len(p.batch) >= BATCH_RANK or p.data_type not in FLOAT_TYPES:
+        return []
     outputs = p.batches * p.m * p.n
     if outputs > _MOST_OUTPUTS or not fits_bindings(p, profile):
         return []

@@ -93,11 +93,20 @@ class Product:
 
 @dataclass(frozen=True)
 class QuantizedProduct(Product):
-    """A product whose b has 8-bit integers, from which the argument ``zero_point`` is subtracted,
-    and maybe an operand ``scale`` with a number for each block of b's columns. ``decompose``, as in
-    `Decompose`, computes the same by operators of the specification."""
+    """A product whose b has 8-bit integers, from which the argument ``zero_point`` is subtracted.
+    ``decompose``, as in `Decompose`, computes the same by operators of the specification."""
 
     decompose: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class BlockProduct:
+    """A product whose b has integers of a few bits in words, with a scale for each block
+    (`ops/block_product.py`). ``decompose``, as in `Decompose`, computes the same by operators of
+    the specification."""
+
+    decompose: Callable[..., Any]
+    family: ClassVar[str] = "block_product"
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,6 @@ class Scatter:
 #: Lowerings computed by a kernel family; ``family`` is its name.
 Kernel = (
     Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
-    | Gather | Scatter | Attention | IntegerProduct | Recurrence
+    | Gather | Scatter | Attention | BlockProduct | IntegerProduct | Recurrence
 )
 Lowering = Kernel | View | Decompose

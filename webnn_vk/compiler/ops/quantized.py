@@ -24,22 +24,18 @@ INTEGER_STEP = 16
 
 
 @compiler_operator(
-    a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(WEIGHT_TYPES, (2, 2)),
-    scale=Limits(("float32",), (2, 2)), output=Limits(("float32",)),
+    a=Limits(FLOAT_TYPES, (2, 8)), b=Limits(WEIGHT_TYPES, (2, 2)), output=Limits(("float32",)),
 )
 def quantized_matmul(
     check: Check,
     a: Operand,
     b: Operand,
     *,
-    scale: Operand = None,
     zero_point: Double = 0.0,
     b_transpose: Bool = False,
 ) -> MLOperandDescriptor:
     """Σ a · (b − ``zero_point``): [.., M, K] by [K, N], or [N, K] with ``b_transpose``, gives
-    [.., M, N] in float32. Scales of whole columns are applied to the sum by other nodes. ``scale``
-    [N, K / block] has scales of blocks along K and multiplies the terms, for b [N, K] and blocks of
-    4, 8, 16 … elements."""
+    [.., M, N] in float32. Scales are applied to the sum by other nodes."""
     inner, columns = b.shape[::-1] if b_transpose else b.shape
     check.that(
         a.shape[-1] == inner,
@@ -47,15 +43,6 @@ def quantized_matmul(
         f"({a.shape[-1]}) have to equal the rows of the second ({inner})",
     )
     _check_zero_point(check, zero_point)
-    if scale is not None:
-        blocks = scale.shape[1]
-        block = inner // blocks
-        check.that(
-            b_transpose and scale.shape[0] == columns and inner == blocks * block and block >= 4
-            and not block & (block - 1),
-            f"scale is {scale} for b {b}; [{columns}, {inner} / block] for b transposed, with "
-            "blocks of 4, 8, 16 … is expected",
-        )
     return MLOperandDescriptor("float32", (*a.shape[:-1], columns))
 
 
@@ -68,21 +55,17 @@ def _check_zero_point(check: Check, zero_point: float) -> None:
 
 @quantized_matmul.reference
 def _(
-    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, scale: np.ndarray | None,
-    zero_point: float, b_transpose: bool,
+    out: MLOperandDescriptor, a: np.ndarray, b: np.ndarray, zero_point: float, b_transpose: bool,
 ) -> np.ndarray:
     weights = b.astype(np.float32) - np.float32(zero_point)
-    if scale is not None:
-        weights *= np.repeat(scale, b.shape[1] // scale.shape[1], axis=1)
     return np.matmul(a.astype(np.float32), weights.T if b_transpose else weights)
 
 
 def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     """The same by operators of the specification."""
-    a, b, scale = operands["a"], operands["b"], operands["scale"]
-    if scale is None:
-        scale = emit.constant(np.ones((1, 1), np.float32))
-    zero = np.full(scale.shape, arguments["zero_point"], b.descriptor.numpy_dtype)
+    a, b = operands["a"], operands["b"]
+    scale = emit.constant(np.ones((1, 1), np.float32))
+    zero = np.full((1, 1), arguments["zero_point"], b.descriptor.numpy_dtype)
     weights = emit.dequantize_linear(b, scale, emit.constant(zero))
     if arguments["b_transpose"]:
         weights = emit.transpose(weights, permutation=(1, 0))

@@ -19,7 +19,7 @@ from .rewrite import Substitution
 #: Operators that can read a slice of the product in place.
 _READERS = frozenset({"attention", "matmul"})
 _MOVES = frozenset({"reshape", "transpose"})
-_PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul"})
+_PRODUCTS = frozenset({"matmul", "gemm", "quantized_matmul", "block_matmul"})
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class _Linear:
     product: Node
     weight: Value
     bias: Value | None
-    #: The scale of blocks of the weight's integers.
+    #: The scales and offsets of blocks of the weight's integers.
     scale: Value | None = None
+    offset: Value | None = None
     steps: tuple[Node, ...] = ()
     rows: tuple[Value | None, ...] = ()
 
@@ -54,7 +55,8 @@ class _Linear:
         steps = tuple((step.operator, step.output.data_type) for step in self.steps)
         return (
             node.operands["a"], node.operator, tuple(sorted(node.arguments.items())),
-            self.weight.data_type, self.bias is None, self.scale and self.scale.shape[1], steps,
+            self.weight.data_type, self.bias is None, self.scale and self.scale.shape[1],
+            self.scale and self.scale.data_type, self.offset is None, steps,
         )
 
 
@@ -104,9 +106,9 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
             return None
         if bias is not None and (bias.data is None or bias.shape != (columns,)):
             return None
-    scale = node.operand("scale")
+    scale, offset = node.operand("scale"), node.operand("offset")
     # Rows stay multiples of 4 elements, so that kernels can load vectors.
-    if columns % 4 or (scale is not None and scale.data is None):
+    if columns % 4 or any(v is not None and v.data is None for v in (scale, offset)):
         return None
     steps: list[Node] = []
     rows: list[Value | None] = []
@@ -124,7 +126,7 @@ def _linear(node: Node, graph: Graph) -> _Linear | None:
         steps.append(user)
         rows.append(row)
         value = user.output
-    return _Linear(node, weight, bias, scale, tuple(steps), tuple(rows))
+    return _Linear(node, weight, bias, scale, offset, tuple(steps), tuple(rows))
 
 
 def _is_row(value: Value, columns: int) -> bool:
@@ -149,7 +151,8 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
     """The nodes that replace several products: one product, then a slice for each."""
     first = group[0].product
     emit = Emitter(first.label)
-    across = 0 if first.arguments.get("b_transpose", False) else 1
+    rows_of_b = first.operator.name == "block_matmul" or first.arguments.get("b_transpose", False)
+    across = 0 if rows_of_b else 1
     changes = {
         "a": known.get(first.operands["a"]),
         "b": _concatenated([p.weight for p in group], across),
@@ -160,6 +163,9 @@ def _joined(group: Sequence[_Linear], known: Substitution) -> list[Node]:
     scales = [p.scale for p in group if p.scale is not None]
     if scales:
         changes["scale"] = _concatenated(scales, 0)
+    offsets = [p.offset for p in group if p.offset is not None]
+    if offsets:
+        changes["offset"] = _concatenated(offsets, 0)
     result = emit.like(first, **changes)
     for number, step in enumerate(group[0].steps):
         if step.operator.name == "cast":

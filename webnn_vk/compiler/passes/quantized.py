@@ -1,11 +1,13 @@
 """Products with dequantised weights read the integers: a quarter of the memory and of the loads. A
-scale for all columns or for each column is applied to the sum, which loses no precision. Scales of
-blocks along the inner dimension are applied where the weights are loaded. On devices where integers
-load slower than floats, the weights become floats when the graph is built."""
+scale for all columns or for each column is applied to the sum, which loses no precision. With
+scales of blocks along the inner dimension they become `block_matmul`, whose integers take 4 bits if
+these hold them. On devices where integers load slower than floats, other weights become floats when
+the graph is built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..ir import Emitter, Graph, Node, Value
+from ..ops.block_product import packed
 from ..ops.quantized import WEIGHT_TYPES
 from .fold import derived_constant, fold_nodes
 from .patterns import Anything, Constant, Match, Maybe, Op
@@ -74,24 +77,77 @@ def _product(match: Match, emit: Emitter) -> Value | None:
     columns = 0 if transposed else 1
     scale = _scale_of_columns(match["scale"], match["integers"].shape, columns)
     found = _with_one_zero_point(match["integers"], match["zero"])
-    if found is None:
+    if scale is None or found is None:
         return None
     integers, zero_point = found
-    if scale is not None:
-        sums = emit.quantized_matmul(a, integers, zero_point=zero_point, b_transpose=transposed)
-        result = emit.mul(sums, emit.constant((scale * alpha).astype(np.float32)))
-    else:
-        blocks = _scale_of_blocks(match["scale"], integers.shape, columns)
-        if blocks is None or (not transposed and integers.data is None):
-            return None
-        if not transposed:
-            integers = _transposed(integers)
-        result = emit.quantized_matmul(
-            a, integers, scale=emit.constant(blocks), zero_point=zero_point, b_transpose=True
-        )
-        if alpha != 1:
-            result = emit.mul(result, emit.constant(alpha, "float32"))
+    sums = emit.quantized_matmul(a, integers, zero_point=zero_point, b_transpose=transposed)
+    result = emit.mul(sums, emit.constant((scale * alpha).astype(np.float32)))
     return added_and_cast(match, emit, result, addend)
+
+
+def _block_product(match: Match, emit: Emitter) -> Value | None:
+    """The matched product with scales of blocks."""
+    options, a, cut = match.root.arguments, match["a"], match.get("slice")
+    if options.get("a_transpose"):
+        a = emit.transpose(a, permutation=(1, 0))
+    transposed = has_transposed_weights(match)
+    found = _blocks_of(match["integers"], match["scale"], match["zero"], transposed)
+    if found is None or (cut is not None and not (
+        transposed and cut.arguments["starts"] == (0, 0) and cut.output.shape[0] == len(found.words)
+        and a.shape[-1] > found.words.shape[1] * 32 // found.bits - found.block
+    )):
+        return None
+    integers = match["integers"]
+    computation = "blocks", found.bits, transposed, found.zero_point
+    words = derived_constant(found.words, [integers], *computation)
+    offset = None if found.offset is None else emit.constant(found.offset)
+    addend = gemm_addend(match, emit)
+    result = emit.block_matmul(
+        a, words, emit.constant(found.scale), offset=offset, bits=found.bits,
+        zero_point=found.zero_point,
+    )
+    if options.get("alpha", 1.0) != 1:
+        result = emit.mul(result, emit.constant(options["alpha"], "float32"))
+    return added_and_cast(match, emit, result, addend)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Operands and arguments of `block_matmul`. ``block``: elements."""
+
+    words: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray | None
+    bits: int
+    zero_point: float
+    block: int
+
+
+def _blocks_of(
+    integers: Value, scale: Value, zero: Value, transposed: bool
+) -> _Blocks | None:
+    """Weights with scales of blocks along the inner dimension; None where these are no such.
+    ``transposed``: they are [columns, inner dimension]."""
+    if integers.data is None or not np.isfinite(scale.data).all():
+        return None
+    q, s, z = (v.data if transposed else v.data.T for v in (integers, scale, zero))
+    block = q.shape[1] // s.shape[1]
+    if s.shape[1] == 1 or block < 4 or block & (block - 1):
+        return None
+    low, high = (-8, 7) if q.dtype == np.int8 else (0, 15)
+    bits = 4 if q.min() >= low and q.max() <= high and not q.shape[1] % 8 else 8
+    least = 0 if q.dtype == np.uint8 else -(1 << (bits - 1))
+    s, z = (np.repeat(v, q.shape[0] // v.shape[0], axis=0) for v in (s, z))
+    first = float(z.flat[0]) - least
+    offset = None
+    if (z == z.flat[0]).all() and 0 <= first < 1 << bits:
+        zero_point = first
+    else:
+        # Zero points of blocks, or one that the bits don't hold.
+        s, zero_point = s.astype(np.float32), 0.0
+        offset = s * (least - z.astype(np.float32))
+    unsigned = (q.astype(np.int16) - least).astype(np.uint8)
+    return _Blocks(packed(unsigned, bits), s, offset, bits, zero_point, block)
 
 
 def _conv2d(match: Match, emit: Emitter) -> Value | None:
@@ -137,26 +193,6 @@ def _scale_of_columns(
     return flat.reshape(()) if flat.size == 1 else np.repeat(flat, shape[columns] // flat.size)
 
 
-def _scale_of_blocks(
-    scale: Value, shape: tuple[int, ...], columns: int
-) -> np.ndarray | None:
-    """[columns, blocks]: a scale for each block along the inner dimension; None for sizes of
-    blocks that `quantized_matmul` doesn't take."""
-    inner, count = shape[1 - columns], scale.shape[1 - columns]
-    block = inner // count
-    if block < 4 or block & (block - 1) or not np.isfinite(scale.data).all():
-        return None
-    wide = scale.data.astype(np.float32)
-    transposed_scale = wide if columns == 0 else wide.T
-    return np.repeat(transposed_scale, shape[columns] // transposed_scale.shape[0], axis=0)
-
-
-def _transposed(integers: Value) -> Value:
-    """A constant matrix transposed."""
-    assert integers.data is not None
-    return derived_constant(np.ascontiguousarray(integers.data.T), [integers], "transposed")
-
-
 def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | None:
     """The integers and their one zero point. Several zero points are subtracted from the integers,
     with 0 as the new zero point; None if 8 bits can't hold the differences."""
@@ -176,7 +212,17 @@ def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | 
     return derived_constant(centred.astype(np.int8), [integers], computation), 0.0
 
 
+def _block_rules() -> Iterator[Rewrite]:
+    yield from product_rules("a", _weights(), _block_product)
+    # Of rows of whole blocks, the last elements may be left out.
+    b = Op("transpose", bind="transpose", permutation=(1, 0),
+           input=Op("slice", bind="slice", input=_weights()))
+    yield Rewrite("matmul", Op("matmul", a="a", b=b), _block_product)
+
+
+_BLOCK_RULES = tuple(_block_rules())
 _RULES = (
+    *_BLOCK_RULES,
     *product_rules("a", _weights(), _product),
     Rewrite(
         "conv2d", Op("conv2d", input="x", filter=_weights(4), bias=Maybe(Anything("bias"))), _conv2d
@@ -213,7 +259,7 @@ def fold_weights(
 
 
 def takes_quantized(profile: DeviceProfile) -> bool:
-    """Whether the device gains from products with integer weights.
+    """Whether the device gains from products with integer weights, scales of blocks aside.
 
     Software Vulkan loads floats as texels, but integers from storage buffers, lane by lane. On
     lavapipe (Mesa 22.3) a product with 8-bit weights took 4.2 ms of CPU time for 1 × 1024 × 1024
@@ -225,17 +271,18 @@ def takes_quantized(profile: DeviceProfile) -> bool:
 def _run(graph: Graph, compilation: Compilation) -> Graph:
     if compilation.profile is None:
         return graph
-    if not takes_quantized(compilation.profile):
-        return fold_weights(graph, compilation)
-    # The scale is part of the product's kernel, which is compiled for this graph.
-    if not compilation.has_compiler:
-        return graph
+    quantized = takes_quantized(compilation.profile)
+    # A scale that is applied to the sum is part of the product's kernel, which is compiled for this
+    # graph.
     graph = apply_rewrites(
-        graph, _RULES, kept=compilation.force_cpu,
+        graph, _RULES if quantized and compilation.has_compiler else _BLOCK_RULES,
+        kept=compilation.force_cpu,
         applied=lambda text: compilation.notes.add("fuse_dequantize", text),
     )
+    if quantized and not compilation.has_compiler:
+        return graph
     # No kernel reads these filters as integers: floats are faster than dequantising at each run.
-    return fold_weights(graph, compilation, _CONVOLUTIONS)
+    return fold_weights(graph, compilation, _CONVOLUTIONS if quantized else _PRODUCTS)
 
 
 FUSE_DEQUANTIZE = Pass("fuse_dequantize", _run)

@@ -40,11 +40,21 @@ def _(d: Draft) -> Example:
     given = {"zero_point": float(d.integer(-128, 255)), "b_transpose": d.flag()}
     batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
     b = (n, k) if given["b_transpose"] else (k, n)
-    block = d.choose((4, 16, 32))
-    scale = None
-    if given["b_transpose"] and not k % block and d.flag():
-        scale = (n, k // block)
-    return d.example({"a": (*batch, m, k), "b": b, "scale": scale}, given)
+    return d.example({"a": (*batch, m, k), "b": b}, given)
+
+
+@relation("block_matmul")
+def _(d: Draft) -> Example:
+    m, k, n = (d.choose(_LENGTHS) for _ in range(3))
+    batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
+    bits, block = d.choose((4, 8)), d.choose((8, 16, 32))
+    blocks = -(-k // block)
+    scale = n, blocks
+    return d.example(
+        {"a": (*batch, m, k), "b": (n, blocks * block * bits // 32), "scale": scale,
+         "offset": scale if d.flag() else None},
+        {"bits": bits, "zero_point": float(d.integer(0, (1 << bits) - 1))},
+    )
 
 
 @relation("integer_matmul")

@@ -18,6 +18,7 @@ FILES = (
 )
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", FILES)
 def test_they_compute_as_the_references(name, tmp_path):

@@ -66,23 +66,6 @@ def test_as_dequantised() -> None:
             assert errors[0] <= 1.5 * min(errors[1:]) <= 1e-3 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("rows", [1, 70])
-@pytest.mark.parametrize("kind", ["float32", "float16"])
-def test_scales_of_blocks(rows: int, kind: str) -> None:
-    """By the kernels of GPUs and of software, in vectors and one by one."""
-    require_vulkan()
-    rng = np.random.default_rng(rows)
-    for inner, block in ((128, 32), (40, 4)):
-        a = rng.uniform(-1, 1, (rows, inner)).astype(kind)
-        b = rng.integers(-128, 128, (36, inner)).astype(np.int8)
-        scale = rng.uniform(0.001, 0.01, (36, inner // block)).astype(np.float32)
-        node, arrays = node_of(
-            "quantized_matmul", a, b, scale=scale, zero_point=3.0, b_transpose=True
-        )
-        for way in ("discrete", "software")[: 1 + (kind == "float32")]:
-            assert_close(node, arrays, profile_for(way), 1e-5)  # terms add up to about 40
-
-
 @pytest.mark.parametrize(("layout", "filter_layout", "taps", "groups", "data_type", "zero"), [
     ("nhwc", "ohwi", 3, 1, "int8", 0.0),
     ("nchw", "oihw", 1, 1, "uint8", 119.0),

@@ -99,18 +99,25 @@ PROBLEMS: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("lstm_recurrence", [(10, 16, 2, 2048), (2, 512, 2048)], {"direction": "both"}),
     ("gru_recurrence", [(10, 16, 1, 192), (1, 64, 192)], {"reset_after": False}),
 ]
-_INDEXED = {
-    "integer_matmul": (
+_TYPED = [
+    ("integer_matmul", (
         [("uint8", (128, 768)), ("int8", (768, 768)), ("int32", (768,))], {"a_zero_point": 128.0},
-    ),
-    "gather": ([("float32", (30522, 384)), ("int32", (4, 32))], {}),
-    "gather_elements": ([("float32", (64, 64)), ("int32", (8, 64))], {}),
-    "gather_nd": ([("float16", (8, 16, 4)), ("int64", (5, 2))], {}),
-    "scatter_elements": (
+    )),
+    *(("block_matmul", (
+        [("float32", (m, k)), ("uint32", (n, k * bits // 32)), ("float16", (n, k // 32))],
+        {"bits": bits},
+    )) for m, k, n, bits in (
+        (1, 4096, 4096, 4), (1, 576, 1536, 8), (1, 64, 32, 4), (4, 2048, 8192, 4),
+        (16, 2048, 2048, 4), (128, 4096, 11008, 8),
+    )),
+    ("gather", ([("float32", (30522, 384)), ("int32", (4, 32))], {})),
+    ("gather_elements", ([("float32", (64, 64)), ("int32", (8, 64))], {})),
+    ("gather_nd", ([("float16", (8, 16, 4)), ("int64", (5, 2))], {})),
+    ("scatter_elements", (
         [("float32", (64, 64)), ("int32", (8, 64)), ("float32", (8, 64))], {}
-    ),
-    "scatter_nd": ([("float32", (8, 16, 4)), ("int32", (5, 2)), ("float32", (5, 4))], {}),
-}
+    )),
+    ("scatter_nd", ([("float32", (8, 16, 4)), ("int32", (5, 2)), ("float32", (5, 4))], {})),
+]
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ class Case:
 def cases() -> list[Case]:
     """The problems as nodes, named by their arguments."""
     typed = [(name, [("float32", s) for s in shapes], more) for name, shapes, more in PROBLEMS]
-    typed += [(name, operands, more) for name, (operands, more) in _INDEXED.items()]
+    typed += [(name, operands, more) for name, (operands, more) in _TYPED]
     result = []
     for name, operands, arguments in typed:
         given = [MLOperandDescriptor(*operand) for operand in operands]

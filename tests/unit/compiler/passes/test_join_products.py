@@ -124,9 +124,9 @@ def test_scales_of_blocks_lie_below_each_other(blocks):
     x = graph_input("x", (4, 16))
     rng = np.random.default_rng(3)
     parts = [
-        emit.quantized_matmul(
-            x, emit.constant(rng.integers(-9, 9, (4 * i, 16)).astype(np.int8)),
-            scale=weight(i, 4 * i, count), b_transpose=True,
+        emit.block_matmul(
+            x, emit.constant(rng.integers(0, 1 << 32, (4 * i, 4), np.uint32)),
+            weight(i, 4 * i, count), offset=weight(i + 9, 4 * i, count), bits=8, zero_point=128.0,
         )
         for i, count in enumerate(blocks, 1)
     ]
@@ -134,7 +134,8 @@ def test_scales_of_blocks_lie_below_each_other(blocks):
     if blocks[0] != blocks[1]:
         assert joined(graph) is graph
     else:
-        assert joined(graph).nodes[0].operands["scale"].shape == (12, 2)
+        product = joined(graph).nodes[0]
+        assert product.operands["scale"].shape == product.operands["offset"].shape == (12, 2)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.passes import FUSE_DEQUANTIZE, Compilation, remove_dead_code, run_passes
+from webnn_vk.compiler.passes import (
+    FUSE_DEQUANTIZE,
+    Compilation,
+    decompose_nodes,
+    remove_dead_code,
+    run_passes,
+)
 from webnn_vk.compiler.program import Program, Target, compile_program
 from webnn_vk.compiler.program.verify import verify
 from webnn_vk.driver.resources import room_for
@@ -124,31 +130,49 @@ def test_gemm(
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("data_type", "zero"), [("int8", 3), ("uint8", 131), ("uint8", None)])
+@pytest.mark.parametrize(("data_type", "low", "high", "zero", "bits", "stored_zero"), [
+    ("int8", -128, 128, 3, 8, 131), ("uint8", 0, 256, 131, 8, 131), ("uint8", 0, 17, 8, 8, 8),
+    ("uint8", 0, 16, 8, 4, 8), ("int8", -8, 8, 0, 4, 8), ("uint8", 0, 16, None, 4, 0),
+    ("uint8", 0, 16, 16, 4, 0),
+])
 @pytest.mark.parametrize("kind", ["float32", "float16"])
-def test_scales_of_blocks_are_multiplied_where_weights_are_loaded(
-    turned: bool, data_type: str, zero: int | None, kind: str
+@pytest.mark.parametrize("profile", [GPU, SOFTWARE], ids=["gpu", "software"])
+def test_weights_with_scales_of_blocks_stay_packed(
+    turned: bool, data_type: str, low: int, high: int, zero: int | None, bits: int,
+    stored_zero: int, kind: str, profile: Any,
 ) -> None:
-    """Zero points of blocks are subtracted at once if 8 bits hold the result, as for 4 bits."""
+    """In 4 bits if these hold the integers. Zero points of blocks become offsets, and so does one
+    that the bits don't hold."""
     rng = np.random.default_rng(2)
     emit = Emitter()
     x = graph_input("x", (3, 128), kind)
-    if zero is None:
-        zeros = rng.integers(0, 16, (72, 4)).astype(data_type)
-        integers = rng.integers(0, 16, (72, 128)).astype(data_type)
-    else:
-        zeros = np.full((72, 4), zero, data_type)
-        integers = rng.integers(0, 128, (72, 128)).astype(data_type)
+    integers = rng.integers(low, high, (72, 128)).astype(data_type)
+    integers[0, :2] = low, high - 1
+    zeros = rng.integers(0, 16, (72, 4)) if zero is None else np.full((72, 4), zero)
     scale = rng.uniform(0.001, 0.002, (72, 4)).astype(kind)
-    given = integers, scale, zeros
+    given = integers, scale, zeros.astype(data_type)
     real = emit.dequantize_linear(*(emit.constant(v if turned else v.T) for v in given))
     y = emit.matmul(x, emit.transpose(real) if turned else real)
-    done = fused(graph_of(emit, {"y": y}, x))
-    assert names(done) == ["quantized_matmul", *["cast"] * (kind == "float16")]
+    done = fused(graph_of(emit, {"y": y}, x), profile=profile)
+    assert names(done) == ["block_matmul", *["cast"] * (kind == "float16")]
     node = done.nodes[0]
-    assert node.operands["b"].data_type == ("int8" if zero is None else data_type)
-    assert node.operands["b"].shape == (72, 128) and node.operands["scale"].shape == (72, 4)
-    assert node.arguments["zero_point"] == (zero or 0)
+    assert node.operands["b"].shape == (72, 128 * bits // 32)
+    assert node.operands["scale"].shape == (72, 4)
+    assert node.arguments["bits"] == bits and node.arguments["zero_point"] == stored_zero
+    has_offset = zero in (None, 16)
+    assert (node.operand("offset") is not None) == has_offset
+    assert node.operands["scale"].data_type == ("float32" if has_offset else kind)
+
+
+def test_the_last_block_may_be_cut() -> None:
+    """As MatMulNBits is imported if K is no multiple of the block."""
+    rng = np.random.default_rng(4)
+    emit = Emitter()
+    x = graph_input("x", (3, 120))
+    given = rng.integers(0, 16, (72, 128)).astype(np.uint8), np.full((72, 4), 0.1, np.float32)
+    real = emit.dequantize_linear(*map(emit.constant, (*given, np.full((72, 4), 8, np.uint8))))
+    y = emit.matmul(x, emit.transpose(emit.slice(real, (0, 0), (72, 120))))
+    assert names(fused(graph_of(emit, {"y": y}, x))) == ["block_matmul"]
 
 
 @pytest.mark.parametrize("graph", [
@@ -276,3 +300,29 @@ def test_without_its_kernel_it_is_what_the_specification_has() -> None:
     )
     operators = [o for step in program.report.steps for o in step.operators]
     assert operators == ["dequantize_linear", "matmul", "mul"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("offset", [False, True])
+def test_weights_in_blocks_by_operators_of_the_specification(bits: int, offset: bool) -> None:
+    """As they are computed where no kernel can be had; columns beyond the inner dimension are
+    left out."""
+    rng = np.random.default_rng(bits)
+    emit = Emitter()
+    x = graph_input("x", (2, 3, 60))
+    words = emit.constant(rng.integers(0, 1 << 32, (24, 2 * bits), np.uint32))
+    scale, shift = (
+        emit.constant(rng.uniform(-0.1, 0.1, (24, 2)).astype(np.float16)) for _ in range(2)
+    )
+    y = emit.block_matmul(
+        x, words, scale, offset=shift if offset else None, bits=bits, zero_point=3.0
+    )
+    graph = graph_of(emit, {"y": y}, x)
+    other = decompose_nodes(graph, lambda node: node.operator.name == "block_matmul")
+    assert "block_matmul" not in names(other) and "div" in names(other)
+    feeds = random_feeds(graph)
+    (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, other))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    program = compiled(graph, available=lambda spec: all(b.name != "scale" for b in spec.buffers))
+    operators = {o for step in program.report.steps for o in step.operators}
+    assert "block_matmul" not in operators and "matmul" in operators

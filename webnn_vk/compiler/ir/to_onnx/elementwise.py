@@ -11,7 +11,7 @@ from .. import onnx_pairs
 from .writer import Inexpressible, Tensor, Writer, rule
 
 #: Operators with a rule below, since ONNX Runtime's operators are less accurate.
-_OWN = ("hard_swish", "sigmoid")
+_OWN = ("hard_swish", "max", "min", "sigmoid", "sign")
 
 
 def _same(kind: str) -> Callable[..., Tensor]:
@@ -32,10 +32,37 @@ for _kind, _name in onnx_pairs.COMPARISONS.items():
     rule(_name)(_comparison(_kind))
 
 
+@rule("max", "min")
+def extreme(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    assert w.node is not None
+    name = w.node.operator.name
+    if not _compares_halves(w, a):
+        return w.op(name.capitalize(), a, b)
+    return w.select(w.compare("Greater" if name == "max" else "Less", a, b), a, b)
+
+
+def _compares_halves(w: Writer, x: Tensor) -> bool:
+    """Whether the form has to do without Max, Min, Clip and Sign, which compare only the lower
+    halves of some int64 in ONNX Runtime before 1.32. Greater and Less don't."""
+    return w.careful and x.data_type == "int64"
+
+
+@rule("sign")
+def sign(w: Writer, input: Tensor) -> Tensor:
+    if _compares_halves(w, input):
+        return w.between(input, -1, 1)
+    if w.careful and input.data_type == "float16":
+        # ONNX Runtime's is not NaN for NaN.
+        return w.cast(w.op("Sign", w.cast(input, "float32")), "float16")
+    return w.op("Sign", input)
+
+
 @rule("relu")
 def relu(w: Writer, input: Tensor) -> Tensor:
     if input.is_float:
         return w.op("Relu", input)
+    if _compares_halves(w, input):
+        return w.between(input, 0, None)
     return w.op("Max", input, w.scalar(0, input))
 
 
@@ -129,6 +156,10 @@ def clamp(w: Writer, input: Tensor, min_value: float, max_value: float) -> Tenso
     if input.is_float:
         # ONNX's default bounds are the largest finite numbers, which would change infinity.
         return w.op("Clip", input, w.scalar(min_value, input), w.scalar(max_value, input))
+    if _compares_halves(w, input):
+        return w.between(
+            input, min_value if min_value > least else None, max_value if max_value < most else None
+        )
     low = w.scalar(min_value, input) if min_value > least else None
     high = w.scalar(max_value, input) if max_value < most else None
     return w.op("Clip", input, low, high)

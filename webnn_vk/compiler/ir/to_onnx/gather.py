@@ -3,6 +3,7 @@ clamped before, unless they are known to be in range."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,5 +55,40 @@ def scatter_elements(
 
 @rule("scatter_nd")
 def scatter_nd(w: Writer, input: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    indices = _clamped(w, indices, input.shape[: indices.shape[-1]])
-    return w.op("ScatterND", input, w.cast(indices, "int64"), updates, shape=input.shape)
+    depth = indices.shape[-1]
+    indices = w.cast(_clamped(w, indices, input.shape[:depth]), "int64")
+    count, length = math.prod(indices.shape[:-1]), math.prod(input.shape[depth:])
+    if not w.careful or count == 1 or _distinct(indices):
+        return w.op("ScatterND", input, indices, updates, shape=input.shape)
+    # ONNX Runtime's ScatterND applies several updates of one element in no fixed order, its
+    # ScatterElements in theirs: row by row, of an input [slices, elements of a slice].
+    sizes = input.shape[:depth]
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(depth)]
+    rows = _row_numbers(w, w.reshape(indices, (count, depth)), sizes, strides)
+    scattered = w.op(
+        "ScatterElements", w.reshape(input, (math.prod(sizes), length)),
+        w.expand(rows, (count, length)), w.reshape(updates, (count, length)),
+        shape=(math.prod(sizes), length), axis=0,
+    )
+    return w.reshape(scattered, input.shape)
+
+
+def _distinct(indices: Tensor) -> bool:
+    """Whether they are known, and mean different elements: negative ones may be the same."""
+    if indices.array is None or (indices.array < 0).any():
+        return False
+    rows = indices.array.reshape(-1, indices.shape[-1])
+    return len(np.unique(rows, axis=0)) == len(rows)
+
+
+def _row_numbers(
+    w: Writer, indices: Tensor, sizes: Sequence[int], strides: Sequence[int]
+) -> Tensor:
+    """[count, 1]: the numbers of the slices that ``indices`` [count, depth] mean."""
+    # Negative ones count from the end.
+    bounds = w.constant(np.array(sizes, np.int64))
+    wrapped = w.select(
+        w.compare("Less", indices, w.scalar(0, indices)), w.op("Add", indices, bounds), indices
+    )
+    weights = w.constant(np.array(strides, np.int64)[:, None])
+    return w.op("MatMul", wrapped, weights, shape=(indices.shape[0], 1))

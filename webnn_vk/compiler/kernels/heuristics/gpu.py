@@ -13,6 +13,9 @@ from ..schedule import Schedule
 from .device_classes import GpuClass
 from .rules import Rules
 
+# Rows up to which a product's weights are read row by row.
+_FEW_ROWS = 8
+
 
 class Gpu(Rules):
     """Preferences of a device with many cores and shared memory."""
@@ -38,6 +41,18 @@ class Gpu(Rules):
             c for c in candidates if c.kernel == "matmul" and c.load == "storage"
         ]
         return self._in_parts(self._filling(tiled, problem), in_parts, problem)
+
+    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+        """Few rows by subgroups that share a row of weights, as far as it is long enough for all
+        lanes; else the largest tile of which enough are left."""
+        by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] * c["LY"] > 8]
+        if by_rows and problem.m <= _FEW_ROWS:
+            steps = problem.stored // problem.chunk
+            return next((c for c in by_rows if c["LX"] <= steps), by_rows[-1])
+        tiled = [c for c in candidates if c.kernel == "matmul_tiled"] or [
+            c for c in candidates if c.kernel == "matmul" and c.load == "storage"
+        ]
+        return self._filling(tiled, problem)
 
     def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
         """The tiling; where its tiles fill less than half of the device, with the inner dimension

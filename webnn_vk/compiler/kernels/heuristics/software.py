@@ -47,6 +47,16 @@ class Software(Rules):
         sizes = 1, rows, columns
         return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
 
+    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+        """One SIMD group a workgroup, and as many rows as there are."""
+        candidates = _fastest_loads(candidates)
+        by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] == 8]
+        if by_rows:
+            return by_rows[-1]
+        sizes = 1, 4 if problem.m <= 4 else 8, 8
+        direct = (c for c in candidates if c.kernel == "matmul")
+        return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
+
     def _cost(self, problem: Any) -> Callable[[Schedule], float]:
         """The modelled time of a schedule of a kernel that the model knows."""
         return lambda schedule: estimate(problem, schedule, self.device.cost) or 0.0

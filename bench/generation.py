@@ -1,0 +1,160 @@
+"""Time of a token beside the time that reading the weights takes, for weights of 32, 8 and 4 bits.
+
+The model is Llama-like, with random weights. What the device reads in a second is measured too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from webnn_vk import MLContext
+from webnn_vk.generate import Model, Session
+from webnn_vk.tools.devices import open_context
+
+from .table import show
+
+DTYPES = ("float32", "int8", "int4")
+#: Tokens of the prompt, and of the text that follows.
+PROMPT, TOKENS = 128, 16
+#: How many sequences run together.
+SEQUENCES = (1, 4, 16)
+
+
+def write_model(folder: Path, megabytes: int) -> int:
+    """A folder of a model whose float32 weights have about this size; returns their number."""
+    layers, width, heads, vocabulary = 8, 1024, 16, 8192
+    # Queries and outputs of width², keys and values of a quarter, three matrices of the inner size.
+    each = (megabytes * 250_000 - vocabulary * width) / layers
+    inner = max(64, round((each - 2.5 * width**2) / (3 * width)) // 64 * 64)
+    config = {
+        "model_type": "llama", "hidden_size": width, "num_attention_heads": heads,
+        "num_key_value_heads": heads // 4, "num_hidden_layers": layers,
+        "intermediate_size": inner, "vocab_size": vocabulary, "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": True,
+        "rope_theta": 10000.0, "attention_bias": False,
+    }
+    shapes = {"model.embed_tokens.weight": (vocabulary, width), "model.norm.weight": (width,)}
+    for n in range(layers):
+        at = f"model.layers.{n}."
+        shapes |= {
+            f"{at}self_attn.q_proj.weight": (width, width),
+            f"{at}self_attn.k_proj.weight": (width // 4, width),
+            f"{at}self_attn.v_proj.weight": (width // 4, width),
+            f"{at}self_attn.o_proj.weight": (width, width),
+            f"{at}mlp.gate_proj.weight": (inner, width),
+            f"{at}mlp.up_proj.weight": (inner, width),
+            f"{at}mlp.down_proj.weight": (width, inner),
+            f"{at}input_layernorm.weight": (width,),
+            f"{at}post_attention_layernorm.weight": (width,),
+        }
+    rng = np.random.default_rng(0)
+    scale = np.float32(width**-0.5)
+    header, at = {}, 0
+    for tensor, shape in shapes.items():
+        end = at + 4 * math.prod(shape)
+        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for shape in shapes.values():
+            (rng.standard_normal(shape, np.float32) * scale).tofile(file)
+    (folder / "config.json").write_text(json.dumps(config))
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def read_rate(runs: int) -> float:
+    """Bytes a second that all cores read of host memory."""
+    parts = [np.ones(64 << 20, np.float32) for _ in range(os.cpu_count() or 1)]
+    times = []
+    for _ in range(runs):
+        threads = [threading.Thread(target=part.max) for part in parts]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        times.append(time.perf_counter() - start)
+    return sum(part.nbytes for part in parts) / min(times)
+
+
+def main(device: str | None, megabytes: int, runs: int) -> None:
+    """A row for each data type: bytes of the weights, milliseconds of a token and of a prompt by
+    the clock, the least of several, and of the processor; tokens a second of several sequences."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name, open_context(device) as context:
+        print(context.device_info)
+        count = write_model(Path(name), megabytes)
+        rate = read_rate(runs)
+        print(f"{count / 1e6:.0f} million weights; host memory is read at {rate / 1e9:.1f} GB/s")
+        for dtype in DTYPES:
+            rows.append(_measure(context, Path(name), dtype, runs, rate))
+    show(
+        ("weights", "on the device", "a token", "processor", "of the rate", "a prompt of "
+         f"{PROMPT}", "processor", *(f"tokens/s of {n}" for n in SEQUENCES)), rows,
+    )
+
+
+def _measure(
+    context: MLContext, folder: Path, dtype: str, runs: int, rate: float
+) -> list[str]:
+    before = context._state.device.memory_in_use()
+    model = Model.load(folder, context, dtype=dtype, context_length=512)
+    # Without the caches of sessions.
+    stored = context._state.device.memory_in_use() - before
+    ids = np.random.default_rng(1).integers(0, model.config.vocabulary, PROMPT).tolist()
+    with model.session() as session:
+        next(session.tokens(ids, 1))  # compiles
+        prompts, steps = [], []
+        for run in range(runs):
+            # Another first token, so that nothing of the prompt is in the cache.
+            start, used = time.perf_counter(), time.process_time()
+            stream = session.tokens([run, *ids[1:]], TOKENS + 1)
+            next(stream)
+            prompts.append((time.perf_counter() - start, time.process_time() - used))
+            for _ in range(TOKENS):
+                start, used = time.perf_counter(), time.process_time()
+                next(stream)
+                steps.append((time.perf_counter() - start, time.process_time() - used))
+            stream.close()
+    together = [f"{_rate_together(model, count):.0f}" for count in SEQUENCES]
+    (step, _), (prompt, _) = min(steps), min(prompts)
+    share = stored / rate / step
+    processor = statistics.median(used for _, used in steps)
+    return [
+        dtype, f"{stored / 1e6:.0f} MB", f"{1e3 * step:.1f} ms", f"{1e3 * processor:.1f} ms",
+        f"{100 * share:.0f} %", f"{1e3 * prompt:.0f} ms",
+        f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms", *together,
+    ]
+
+
+def _rate_together(model: Model, count: int) -> float:
+    """Tokens a second of so many sequences that begin together, without their prompts."""
+    sessions = [model.session() for _ in range(count)]
+    ready, times = threading.Barrier(count), []
+
+    def run(session: Session, first: int) -> None:
+        stream = session.tokens([first, 2, 3], 2 * TOKENS + 1, temperature=0)
+        for _ in range(TOKENS):  # the graphs are made meanwhile
+            next(stream)
+        ready.wait()
+        start = time.perf_counter()
+        for _ in range(TOKENS):
+            next(stream)
+        times.append(time.perf_counter() - start)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(run, sessions, range(count)))
+    for session in sessions:
+        session.close()
+    return count * TOKENS / max(times)

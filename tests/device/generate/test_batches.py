@@ -1,0 +1,211 @@
+"""Sequences that share runs: each gives what it gives alone."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tests.support.text_models import text_folder
+from webnn_vk import InvalidStateError, MLContext, OperationError
+from webnn_vk.generate import Model
+from webnn_vk.generate.scheduler import BATCHES, Run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return text_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def model(folder, context: MLContext):
+    return Model.load(folder, context)
+
+
+def prompts(count: int, seed: int) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, rng.integers(1, 40)).tolist() for _ in range(count)]
+
+
+def group_sizes(model: Model) -> list[int]:
+    """The numbers of sequences of the runs from now on."""
+    scheduler, sizes = model._engine.scheduler, []
+    start = scheduler._start
+    scheduler._start = lambda group: (sizes.append(len(group)), start(group))[1]
+    return sizes
+
+
+@pytest.mark.parametrize("sequences", [n for n in BATCHES if n > 1])
+def test_a_row_of_a_batch_has_the_logits_of_its_sequence(model, sequences):
+    alone, runs = [], []
+    sessions = [model.session() for _ in range(sequences)]
+    for session, ids in zip(sessions, prompts(sequences, sequences), strict=True):
+        alone.append(model.logits([*ids, 7])[-1])
+        list(session.tokens(ids, 1))
+        runs.append(Run(session._cache, [7], len(ids), wants="logits"))
+    model._engine.scheduler._start(runs)
+    together = [run.results.result()[run.row] for run in runs]
+    np.testing.assert_allclose(np.stack(together), np.stack(alone), rtol=2e-4, atol=2e-5)
+    for session in sessions:
+        session.close()
+
+
+def test_sequences_in_threads_share_runs(model):
+    given = prompts(8, 5)
+    alone = [model.generate_tokens(ids, 24) for ids in given]
+    sizes = group_sizes(model)
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda ids: model.generate_tokens(ids, 24), given))
+    assert together == alone
+    assert max(sizes) == 8
+    # 8 × 24 tokens, of which the first of each comes with its prompt.
+    assert len(sizes) < 8 * 24 * 2 / 3
+
+
+def test_sequences_join_and_leave_at_random(model):
+    """100 sequences, greedy and sampled; some are cancelled."""
+    count = 100
+    given = prompts(count, 9)
+    chance = random.Random(3)
+    plans = [
+        {"max_new_tokens": chance.randint(1, 30), "delay": chance.random() / 2,
+         "cancel": chance.randint(1, 20) if chance.random() < 0.3 else None,
+         "options": chance.choice([{}, {"temperature": 1.0, "top_k": 20, "seed": number}])}
+        for number in range(count)
+    ]
+
+    def run(number: int) -> list[int]:
+        plan, found = plans[number], []
+        with model.session() as session:
+            tokens = session.tokens(given[number], plan["max_new_tokens"], **plan["options"])
+            for token in tokens:
+                found.append(token)
+                if len(found) == plan["cancel"]:
+                    break
+        return found
+
+    def later(number: int) -> list[int]:
+        time.sleep(plans[number]["delay"])
+        return run(number)
+
+    alone = [run(number) for number in range(count)]
+    for sequences in BATCHES:
+        model._engine.scheduler._tensors_of(model._engine.graph(1, False, sequences))
+    device = model.context._state.device
+    sizes, memory = group_sizes(model), device.memory_in_use()
+    with ThreadPoolExecutor(24) as pool:
+        together = list(pool.map(later, range(count)))
+    assert together == alone
+    assert max(sizes) >= 8
+    cache = len(model._engine.decoder.names()) * math.prod(model._engine.decoder.cache_shape()) * 4
+    assert device.memory_in_use() - memory < cache
+
+
+def test_streams_on_asyncio_share_runs(model):
+    """More of them than asyncio has threads."""
+    texts = [f"text {number} and more" for number in range(16)]
+    alone = [model.generate(text, 12) for text in texts]
+    sizes = group_sizes(model)
+
+    async def text_of(prompt: str) -> str:
+        return "".join([piece async for piece in model.stream(prompt, 12)])
+
+    async def all_texts() -> list[str]:
+        return await asyncio.gather(*map(text_of, texts))
+
+    assert asyncio.run(all_texts()) == alone
+    assert max(sizes) >= 8
+
+
+def test_a_stream_is_closed_while_another_thread_waits(model):
+    stream = model.stream("abc", 1000)
+    pieces = []
+    reader = threading.Thread(target=lambda: pieces.extend(stream))
+    reader.start()
+    while not pieces:
+        time.sleep(0.001)
+    stream.close()
+    reader.join()
+    assert len(pieces) < 1000 and list(stream) == []
+
+
+def test_a_stream_that_ended_frees_its_cache(model):
+    free = threading.Event()
+    stream = model.stream("abc", 3)
+    end = stream.at_end
+    stream.at_end = lambda: (end(), free.set())
+    assert list(stream) and free.is_set()
+    stream = model.stream("abc", 3)
+    session = stream.at_end.__self__
+    stream.close()
+    with pytest.raises(InvalidStateError, match="the session was closed"):
+        session.logits([1])
+
+
+def test_an_error_reaches_all_sequences_of_a_run(model):
+    """And the next run is none of its business."""
+    given = prompts(4, 8)
+    alone = [model.generate_tokens(ids, 6) for ids in given]
+    scheduler = model._engine.scheduler
+    graph, failures = scheduler.graph, []
+
+    def broken(tokens, every=False, sequences=1):
+        if sequences == 4 and not failures:
+            failures.append("")
+            raise OperationError("no such graph")
+        return graph(tokens, every, sequences)
+
+    scheduler.graph = broken
+
+    def run(ids: list[int]) -> list[int]:
+        with model.session() as session:
+            try:
+                return list(session.tokens(ids, 6))
+            except OperationError as error:
+                failures.append(str(error))
+                return list(session.tokens(ids, 6))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, given)) == alone
+    assert failures == ["", *["no such graph"] * 4]
+
+
+def test_an_interrupted_thread_leaves_the_runs_of_others(model):
+    """Ctrl-C in the thread that starts a run: its own sequence ends, the others go on."""
+    given = prompts(4, 11)
+    alone = [model.generate_tokens(ids, 10) for ids in given]
+    scheduler, interrupted = model._engine.scheduler, []
+    start = scheduler._start
+
+    def interrupt(group):
+        if len(group) > 1 and not interrupted:
+            interrupted.append(threading.get_ident())
+            raise KeyboardInterrupt
+        start(group)
+
+    scheduler._start = interrupt
+    results: dict[int, list[int] | None] = {}
+
+    def run(number: int) -> None:
+        try:
+            with model.session() as session:
+                results[number] = list(session.tokens(given[number], 10))
+        except KeyboardInterrupt:
+            results[number] = None
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert interrupted and list(results.values()).count(None) == 1
+    assert all(found in (None, alone[n]) for n, found in results.items())
+    with model.session() as session:
+        assert list(session.tokens(given[0], 10)) == alone[0]
+

@@ -1,0 +1,59 @@
+"""Donated inputs: the tensors that a graph updates in place (``build(..., donate=...)``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.types.data_types import entries, shown
+from webnn_vk.support.errors import sanitize
+
+
+def checked_pairs(
+    donate: Mapping[str, str] | None, inputs: Mapping[str, Value], outputs: Mapping[str, Value]
+) -> dict[str, str]:
+    """``build``'s ``donate``, from inputs to outputs. Raises TypeError for a name that the graph
+    does not have, an output that two inputs are given to, and descriptors that differ."""
+    pairs = {} if donate is None else dict(
+        entries(donate, "build: donate is a mapping of inputs to outputs")
+    )
+    taken: set[str] = set()
+    for past, present in pairs.items():
+        for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
+            if not isinstance(name, str) or name not in known:
+                text = sanitize(name) if isinstance(name, str) else shown(name)
+                raise TypeError(
+                    f"build: donate names {text!r}; the graph's {kind}s are "
+                    f"{sorted(map(sanitize, known))}"
+                )
+        if present in taken:
+            raise TypeError(f"build: donate gives output {sanitize(present)!r} two inputs")
+        taken.add(present)
+        given, wanted = inputs[past].descriptor, outputs[present].descriptor
+        if given != wanted:
+            raise TypeError(
+                f"build: donate: input {sanitize(past)!r} is {given}, output "
+                f"{sanitize(present)!r} is {wanted}; they must be equal"
+            )
+    return pairs
+
+
+def check_distinct(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], donated: Mapping[str, str]
+) -> None:
+    """TypeError if a tensor is given twice, unless it is for a donated input and its output."""
+    seen = {id(tensor): name for name, tensor in inputs.items()}
+    if len(seen) == len(inputs):
+        others: set[int] = set()
+        for name, tensor in outputs.items():
+            past = seen.get(id(tensor))
+            if id(tensor) in others or (past is not None and donated.get(past) != name):
+                break
+            others.add(id(tensor))
+        else:
+            return
+    raise TypeError(
+        "dispatch: a tensor is given more than once, which only a donated input and its output may "
+        "be (build(…, donate={input: output}))"
+    )

@@ -1,0 +1,106 @@
+"""A model's Hugging Face folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from webnn_vk.support.errors import sanitize
+
+from .config import decoder_config
+from .errors import InvalidModelError
+from .sampling import Sampling
+from .source import ModelSource
+from .tokens import SPECIAL_TOKENS, Tokenizer
+from .weights import MAX_JSON_BYTES, Weights, read_json
+
+
+def open_folder(folder: Path) -> ModelSource:
+    """The model of a folder. InvalidModelError if it is damaged; UnsupportedModelError for an
+    architecture or an option that is not implemented."""
+    fields = read_json(folder / "config.json")
+    config = decoder_config(fields)
+    beside = folder / "generation_config.json"
+    generation = read_json(beside) if beside.exists() else {}
+    if not isinstance(generation, dict):
+        raise InvalidModelError("generation_config.json is no JSON object")
+    tokenizer = folder_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
+    weights = Weights(folder, ("lm_head.weight",) if config.tied else ())
+    return ModelSource(
+        config, weights, tokenizer, _defaults(generation), _stop_tokens(generation, fields)
+    )
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of ``tokenizer.json``, with the chat template of ``chat_template.jinja`` or
+    ``tokenizer_config.json``. InvalidModelError for damaged files."""
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise InvalidModelError(f"tokenizer.json has more than {MAX_JSON_BYTES} bytes")
+        made = tokenizers.Tokenizer.from_file(str(path))
+    except OSError as error:
+        raise InvalidModelError(f"tokenizer.json can't be read: {error.strerror}") from None
+    except InvalidModelError:
+        raise
+    except Exception as error:  # the package raises plain Exceptions
+        raise InvalidModelError(
+            f"tokenizer.json is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
+        ) from None
+    described = folder / "tokenizer_config.json"
+    config = read_json(described) if described.exists() else {}
+    if not isinstance(config, dict):
+        config = {}
+    special = {name: token for name in SPECIAL_TOKENS if (token := _token(config, name))}
+    return Tokenizer(made, _chat_template(folder, config), special)
+
+
+def _token(config: Mapping[str, Any], name: str) -> str | None:
+    token = config.get(name)
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    beside = folder / "chat_template.jinja"
+    if beside.exists():
+        if beside.stat().st_size > MAX_JSON_BYTES:
+            raise InvalidModelError("chat_template.jinja is too large")
+        try:
+            return beside.read_text("utf-8")
+        except (OSError, ValueError):
+            raise InvalidModelError("chat_template.jinja can't be read") from None
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _defaults(generation: Mapping[str, Any]) -> Sampling:
+    """How the model's authors have tokens chosen."""
+    if generation.get("do_sample") is not True:
+        return Sampling()
+    given = {"temperature": 1.0}
+    for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
+        value = generation.get(name)
+        if value is not None:
+            if type(value) not in (int, float):
+                raise InvalidModelError(f"generation_config.json: {name} is not a number")
+            given[name] = value
+    try:
+        return Sampling(**given)
+    except (TypeError, ValueError) as error:
+        raise InvalidModelError(f"generation_config.json: {error}") from None
+
+
+def _stop_tokens(generation: Mapping[str, Any], fields: Mapping[str, Any]) -> frozenset[int]:
+    given = generation.get("eos_token_id", fields.get("eos_token_id"))
+    tokens = given if isinstance(given, list) else [] if given is None else [given]
+    if any(type(token) is not int for token in tokens):
+        raise InvalidModelError("eos_token_id is neither a number nor a list of numbers")
+    return frozenset(tokens)

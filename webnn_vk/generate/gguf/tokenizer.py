@@ -1,0 +1,218 @@
+"""The tokenizer that a GGUF file's metadata describe, as one of the package ``tokenizers``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
+from webnn_vk.generate.fields import Fields
+from webnn_vk.generate.tokens import Tokenizer
+from webnn_vk.support.errors import sanitize
+
+#: Types of tokens.
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+#: Tokens of models of the kind "llama" are shorter; those of spaces are the longest.
+_MAX_CHARACTERS = 1024
+#: Where words begin in texts of Llama 3, and of Qwen 2, which splits digits one by one.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+#: What ``tokenizer.ggml.pre`` calls the rules by which a text is split into words.
+_LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
+PRE_TOKENIZERS = (*_LLAMA3, "qwen2", "gpt-2", "smollm")
+#: Fields without influence on the tokens of a text.
+_IGNORED = frozenset((
+    "seperator_token_id", "mask_token_id", "cls_token_id", "token_type_count",
+    "fim_pre_token_id", "fim_suf_token_id", "fim_mid_token_id", "fim_pad_token_id",
+    "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id", "suffix_token_id",
+    "middle_token_id",
+))
+_SPECIAL = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+
+
+def tokenizer_of(
+    metadata: Mapping[str, Any], vocabulary: int
+) -> tuple[Tokenizer | None, frozenset[int]]:
+    """The tokenizer, and the tokens that end a text. None if the file has none. InvalidModelError
+    if the metadata are damaged or name a token that a ``vocabulary`` of this size lacks;
+    UnsupportedModelError, with the name, for rules that are not implemented."""
+    fields = Fields(metadata, "metadata: ", "tokenizer.ggml.")
+    kind = fields.text("model")
+    if kind in (None, "none", "no_vocab"):
+        return None, frozenset()
+    if kind not in ("gpt2", "llama"):
+        raise UnsupportedModelError(
+            f"metadata: tokenizer.ggml.model {sanitize(kind)[:80]!r} is not supported; one of "
+            "gpt2, llama is expected"
+        )
+    tokens = _texts(fields, "tokens")
+    if not 0 < len(tokens) <= vocabulary:
+        raise InvalidModelError(
+            f"metadata: {len(tokens)} tokens don't fit a vocabulary of {vocabulary}"
+        )
+    vocab = {token: number for number, token in enumerate(tokens)}
+    if len(vocab) != len(tokens):
+        raise InvalidModelError("metadata: tokenizer.ggml.tokens has a token twice")
+    types = _numbers(fields, "token_type", len(tokens))
+    ids = _special_ids(fields, len(tokens), kind)
+    pre = fields.text("pre")
+    for number in np.flatnonzero(types == _UNUSED).tolist():
+        # The converter's names for rows of the embedding that no token has.
+        if tokens[number] == f"[PAD{number}]":
+            del vocab[tokens[number]]
+    try:
+        if kind == "gpt2":
+            made = _byte_level(fields, vocab, pre)
+        else:
+            made = _sentence_piece(fields, tokens, vocab, types, pre, ids.get("unknown"))
+        _add_special(made, fields, tokens, types, ids, kind == "llama" or pre in _LLAMA3)
+    except (InvalidModelError, UnsupportedModelError):
+        raise
+    except Exception as error:  # the package raises plain Exceptions
+        raise InvalidModelError(
+            f"metadata: the tokenizer is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
+        ) from None
+    fields.finish(f"a tokenizer of the model {kind}", _IGNORED)
+    template = Fields(metadata, "metadata: ", "tokenizer.").text("chat_template")
+    special = {name: tokens[ids[role]] for name, role in _SPECIAL.items() if role in ids}
+    ends = frozenset(ids[role] for role in ("eos", "eot", "eom") if role in ids)
+    return Tokenizer(made, template, special), ends
+
+
+def _byte_level(fields: Fields, vocab: dict[str, int], pre: str | None) -> Any:
+    """Byte-pair encoding of the bytes of words, as GPT-2's."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    if pre not in PRE_TOKENIZERS:
+        shown = "missing" if pre is None else repr(sanitize(pre)[:80])
+        raise UnsupportedModelError(
+            f"metadata: tokenizer.ggml.pre is {shown}; one of {', '.join(PRE_TOKENIZERS)} is "
+            "expected"
+        )
+    merges = []
+    for text in _texts(fields, "merges"):
+        left, space, right = text.partition(" ")
+        if not (left and space and right):
+            raise InvalidModelError("metadata: tokenizer.ggml.merges has one without two parts")
+        merges.append((left, right))
+    fields.take("scores")
+    fields.only("add_space_prefix", False)
+    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _LLAMA3))
+    words: list[Any] = []
+    if pre in (*_LLAMA3, "qwen2"):
+        pattern = Regex(_WORDS % ("" if pre == "qwen2" else "{1,3}"))
+        words.append(pre_tokenizers.Split(pattern, "isolated"))
+    elif pre == "smollm":
+        words.append(pre_tokenizers.Digits(individual_digits=True))
+    own = pre in ("gpt-2", "smollm")  # the package's own pattern is GPT-2's
+    words.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=own))
+    made.pre_tokenizer = pre_tokenizers.Sequence(words)
+    if pre == "qwen2":
+        made.normalizer = normalizers.NFC()
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def _sentence_piece(
+    fields: Fields, tokens: list[str], vocab: dict[str, int], types: np.ndarray, pre: str | None,
+    unknown: int | None,
+) -> Any:
+    """Byte-pair encoding of characters, as SentencePiece's: the pair that makes the token of the
+    highest score is merged first; characters without a token are spelled in bytes."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    if pre not in (None, "default"):
+        raise UnsupportedModelError(
+            f"metadata: tokenizer.ggml.pre is {sanitize(pre)[:80]!r}; default is expected for the "
+            "model llama"
+        )
+    scores = _numbers(fields, "scores", len(tokens), required=True).tolist()
+    fields.take("merges")
+    fields.only("remove_extra_whitespaces", False)
+    merges = []
+    for number in np.flatnonzero(types == _NORMAL).tolist():
+        token = tokens[number]
+        if len(token) > _MAX_CHARACTERS:
+            raise InvalidModelError(f"metadata: token {number} has {len(token)} characters")
+        for cut in range(1, len(token)):
+            left, right = token[:cut], token[cut:]
+            if left in vocab and right in vocab:
+                # As transformers converts SentencePiece models.
+                merges.append((-scores[number], -len(left), -len(right), left, right))
+    merges.sort(key=lambda merge: merge[:3])
+    made = Tokenizer(models.BPE(
+        vocab=vocab, merges=[merge[3:] for merge in merges], fuse_unk=True, byte_fallback=True,
+        unk_token=None if unknown is None else tokens[unknown],
+    ))
+    spaced = fields.flag("add_space_prefix", True)
+    made.normalizer = normalizers.Sequence([
+        *([normalizers.Prepend("▁")] if spaced else []), normalizers.Replace(" ", "▁"),
+    ])
+    made.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+        *([decoders.Strip(" ", 1, 0)] if spaced else []),
+    ])
+    return made
+
+
+def _add_special(
+    made: Any, fields: Fields, tokens: list[str], types: np.ndarray, ids: Mapping[str, int],
+    begins: bool,
+) -> None:
+    """Tokens that are found in texts before anything else, and those that are put before and after
+    a text. ``begins``: the default of ``add_bos_token``."""
+    from tokenizers import AddedToken, processors
+
+    made.add_tokens([
+        AddedToken(tokens[number], normalized=False, special=bool(types[number] == _CONTROL))
+        for number in np.flatnonzero((types == _CONTROL) | (types == _USER_DEFINED)).tolist()
+    ])
+    fields.only("add_sep_token", False)
+    around = {
+        "bos": fields.flag("add_bos_token", begins), "eos": fields.flag("add_eos_token", False)
+    }
+    lacking = next((role for role, wanted in around.items() if wanted and role not in ids), None)
+    if lacking is not None:
+        raise InvalidModelError(f"metadata: tokenizer.ggml.{lacking}_token_id is missing")
+    if any(around.values()):
+        single = [role for role in ("bos",) if around[role]] + ["$A"]
+        single += [role for role in ("eos",) if around[role]]
+        made.post_processor = processors.TemplateProcessing(single=single, special_tokens=[
+            {"id": role, "ids": [ids[role]], "tokens": [tokens[ids[role]]]}
+            for role, wanted in around.items() if wanted
+        ])
+
+
+def _special_ids(fields: Fields, count: int, kind: str) -> dict[str, int]:
+    """The numbers of special tokens by role."""
+    # SentencePiece's own, as llama.cpp has them.
+    found = {"unknown": 0, "bos": 1, "eos": 2} if kind == "llama" else {}
+    for role in ("bos", "eos", "eot", "eom", "unknown", "padding"):
+        number = fields.take(f"{role}_token_id", found.get(role))
+        if number is None:
+            continue
+        if type(number) is not int or not 0 <= number < count:
+            raise fields.wrong(f"{role}_token_id", number, f"a number below {count}")
+        found[role] = number
+    return found
+
+
+def _texts(fields: Fields, name: str) -> list[str]:
+    value = fields.take(name)
+    if not isinstance(value, list):
+        raise fields.wrong(name, value, "an array of texts")
+    return value
+
+
+def _numbers(fields: Fields, name: str, count: int, required: bool = False) -> np.ndarray:
+    """An array of ``count`` numbers; if it is missing and not required, ones."""
+    value = fields.take(name)
+    if value is None and not required:
+        return np.ones(count, np.int32)
+    if not isinstance(value, np.ndarray) or len(value) != count:
+        raise fields.wrong(name, value, f"an array of {count} numbers")
+    return value

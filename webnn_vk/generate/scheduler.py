@@ -1,0 +1,186 @@
+"""Runs of a model's sequences on its device, one at a time.
+
+Threads that want a run take turns at starting the next one: the thread waits for the run before,
+takes what is wanted by then, and starts it. Sequences whose next token is wanted share a run. So
+the model has no thread of its own, and sequences join and leave at any token.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from webnn_vk.api.context import MLContext
+from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.api.tensor import MLTensor
+from webnn_vk.support.promise import MLPromise
+
+#: The most sequences of a run, and the smaller numbers that have a graph.
+BATCHES = (16, 8, 4, 2, 1)
+#: How long a run waits for the sequences of the run before, as a part of that run's time. Without
+#: this wait, sequences in step with each other would fall into two groups that run in turn.
+PAUSE = 1 / 8
+
+
+@dataclass(eq=False)
+class Run:
+    """Tokens of a sequence, behind the first ``position`` rows of its cache. A graph for ``size``
+    tokens computes them; with ``every``, the result has a row for each of these. ``wants``:
+    "token" or "logits"."""
+
+    cache: Mapping[str, MLTensor]
+    tokens: Sequence[int]
+    position: int
+    size: int = 1
+    every: bool = False
+    wants: str = "token"
+    #: Once the run was started: its results, of which ``row`` is the sequence's; or an error.
+    results: MLPromise[np.ndarray] | None = None
+    row: int | None = None
+    error: Exception | None = None
+
+    @property
+    def is_started(self) -> bool:
+        return self.results is not None or self.error is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other sequences can be in the same run."""
+        return self.size == 1 and not self.every
+
+
+class Graphs(Protocol):
+    """Makes graphs when they are first needed, of so many tokens of so many sequences."""
+
+    def __call__(self, tokens: int, every: bool = False, sequences: int = 1) -> MLGraph: ...
+
+
+@dataclass
+class Scheduler:
+    """Starts the runs of a model. ``graph`` gives the graph for tokens of sequences."""
+
+    context: MLContext
+    graph: Graphs
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: deque[Run] = field(default_factory=deque)
+    _is_starting: bool = False
+    _last: MLPromise[np.ndarray] | None = None
+    # The caches of the last shared run whose sequences want no other run yet.
+    _absent: set[int] = field(default_factory=set)
+    _pause: float = 0.0
+    _began: float = 0.0
+    # Step and results of the runs, by graph.
+    _tensors: dict[MLGraph, dict[str, MLTensor]] = field(default_factory=dict)
+
+    def compute(self, run: Run) -> np.ndarray:
+        """The run's result: token [rows] or logits [rows, vocabulary]."""
+        with self._changed:
+            self._waiting.append(run)
+            self._absent.discard(id(run.cache))
+            self._changed.notify_all()
+        try:
+            while not run.is_started:
+                self._start_or_wait(run)
+        finally:
+            with self._changed:
+                if run in self._waiting:
+                    self._waiting.remove(run)
+        if run.error is not None:
+            raise run.error
+        assert run.results is not None
+        found = run.results.result()
+        if run.is_shared:
+            self._pause = PAUSE * (time.monotonic() - self._began)
+        return found if run.row is None else found[run.row : run.row + 1]
+
+    def _start_or_wait(self, run: Run) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: run.is_started or not self._is_starting)
+            if run.is_started:
+                return
+            self._is_starting = True
+        try:
+            self._start_next()
+        finally:
+            with self._changed:
+                self._is_starting = False
+                self._changed.notify_all()
+
+    def _start_next(self) -> None:
+        """Start what is wanted when the run before has ended."""
+        if self._last is not None:
+            self._last.exception()
+        with self._changed:
+            if self._absent and self._waiting[0].is_shared:
+                self._changed.wait_for(lambda: not self._absent, self._pause)
+            group = self._taken()
+        try:
+            self._start(group)
+        except Exception as error:
+            for run in group:
+                run.error = error
+        except BaseException:
+            # Ctrl-C in this thread; the other runs are those of other threads.
+            with self._changed:
+                self._waiting.extendleft(reversed(group))
+            raise
+
+    def _taken(self) -> list[Run]:
+        """The run that waits longest, with others that can share it."""
+        first = self._waiting[0]
+        if not first.is_shared:
+            return [self._waiting.popleft()]
+        shared = [run for run in self._waiting if run.is_shared]
+        group = shared[: next(n for n in BATCHES if n <= len(shared))]
+        for run in group:
+            self._waiting.remove(run)
+        self._absent = {id(run.cache) for run in group}
+        # A device replays what it recorded, if the tensors are the same in the same order.
+        return sorted(group, key=lambda run: id(run.cache))
+
+    def _start(self, group: Sequence[Run]) -> None:
+        first = group[0]
+        graph = self.graph(first.size, first.every, len(group))
+        tensors = self._tensors_of(graph)
+        if first.is_shared and len(group) > 1:
+            step = [*(run.tokens[0] for run in group), *(run.position for run in group)]
+            cache = {f"{n}.{row}": t for row, run in enumerate(group) for n, t in run.cache.items()}
+        else:
+            padding = [0] * (first.size - len(first.tokens))
+            step = [*first.tokens, *padding, first.position, len(first.tokens) - 1]
+            cache = dict(first.cache)
+        self.context.write_tensor(tensors["step"], np.array(step, np.uint32))
+        self.context.dispatch(
+            graph, {"step": tensors["step"], **cache},
+            {
+                "logits": tensors["logits"], "token": tensors["token"],
+                **{f"new {name}": tensor for name, tensor in cache.items()},
+            },
+        )
+        self._began = time.monotonic()
+        wanted = {run.wants for run in group}
+        results = {name: self.context.read_tensor(tensors[name]) for name in wanted}
+        for row, run in enumerate(group):
+            run.row = row if len(group) > 1 else None
+            run.results = self._last = results[run.wants]
+
+    def _tensors_of(self, graph: MLGraph) -> dict[str, MLTensor]:
+        """Tensors for the step and the results of a graph's runs."""
+        if graph not in self._tensors:
+            described = {"step": graph.inputs["step"]} | {
+                name: graph.outputs[name] for name in ("logits", "token")
+            }
+            self._tensors[graph] = {
+                name: self.context.create_tensor({
+                    "data_type": found.data_type, "shape": found.shape,
+                    "readable": name != "step", "writable": name == "step",
+                }).result()
+                for name, found in described.items()
+            }
+        return self._tensors[graph]
