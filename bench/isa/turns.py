@@ -21,7 +21,7 @@ from .execution import Loop, Undetermined, sum_of
 _UNROLLED = 64
 #: How far the multiplications of listing and module may be apart, as a part of the module's. The
 #: compiler computes some once for several, and those of branches that aren't taken count here. It
-#: doesn't matter where there are a tenth as many as loads: division and exp are multiplications too.
+#: doesn't matter where there are a tenth as many as loads: division and exp multiply too.
 _APART = 0.5
 #: How far ways that are equally near may differ in instructions; the shortest is the bound.
 _ALIKE = 1.2
@@ -49,13 +49,13 @@ class _Found:
         )
 
 
-#: Loops of a listing, each with the loop of the module and the number of copies of it: unrolling the
-#: loops around it makes some.
+#: Loops of a listing, each with the loop of the module and the number of its copies, which come
+#: from unrolling the loops around it.
 _Way = tuple[tuple[_Found, Loop, int], ...]
 
 
 def executions(blocks: Sequence[Block], module: Loop) -> list[tuple[Block, float]]:
-    """Each block of a listing with how often an invocation runs it; blocks outside of loops once."""
+    """Each block of a listing with how often an invocation runs it; once outside of loops."""
     root = _tree(blocks)
     ways = []
     inner = tuple((loop, 1) for loop in module.inner)

@@ -163,7 +163,14 @@ class Model:
     ) -> TextStream:
         """As ``generate``, in pieces of whole characters as they come: an iterator, for ``async
         for`` too. ``close()`` ends it early."""
-        return self.session().closing_stream(prompt, max_new_tokens, stop=stop, **sampling)
+        session = self.session()
+        try:
+            stream = session.stream(prompt, max_new_tokens, stop=stop, **sampling)
+        except BaseException:
+            session.close()
+            raise
+        stream.at_end = session.close
+        return stream
 
     @contextmanager
     def _session(self) -> Iterator[Session]:

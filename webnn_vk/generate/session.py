@@ -16,10 +16,6 @@ from .engine import CHUNKS, Engine, Messages
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
 
-#: Tokens, and in the end why there are no more: "stop" or "length".
-TokenStream = Generator[int, None, str]
-
-
 class Session:
     """A conversation with a cache of its own. What a call's tokens have in common with those before
     is not computed again. Any thread may call; a token is computed at a time. A context manager;
@@ -50,7 +46,7 @@ class Session:
 
     def tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
-    ) -> TokenStream:
+    ) -> Generator[int, None, str]:
         """The tokens that follow ``ids``, one by one, up to one that ends the text (which is left
         out) or the context's end. The generator returns "stop" or "length". For ``sampling`` see
         ``Model.generate``."""
@@ -62,7 +58,7 @@ class Session:
 
     def _generated(
         self, given: list[int], count: int, chosen: Any, random: np.random.Generator
-    ) -> TokenStream:
+    ) -> Generator[int, None, str]:
         count = min(count, self._engine.context_length - len(given) + 1)
         for _ in range(count):
             # Other calls may come between two tokens: what the cache has is compared each time.
@@ -89,16 +85,6 @@ class Session:
             self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops,
             len(ids),
         )
-
-    def closing_stream(self, *arguments: Any, **options: Any) -> TextStream:
-        """``stream``, which closes the session when it ends."""
-        try:
-            stream = self.stream(*arguments, **options)
-        except BaseException:
-            self.close()
-            raise
-        stream.at_end = self.close
-        return stream
 
     def generate(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -163,7 +149,7 @@ class TextStream:
     None before the end and where the stream was closed. Any thread may close it."""
 
     def __init__(
-        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str],
+        self, tokens: Generator[int, None, str], tokenizer: Tokenizer, stop: Sequence[str],
         prompt_token_count: int,
     ) -> None:
         self.prompt_token_count = prompt_token_count
@@ -176,7 +162,7 @@ class TextStream:
         self._pieces = self._texts(tokens, tokenizer, stop)
 
     def _texts(
-        self, tokens: TokenStream, tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: Generator[int, None, str], tokenizer: Tokenizer, stop: Sequence[str]
     ) -> Generator[str]:
         growth, until = TextGrowth(tokenizer), StopFilter(stop)
         while True:
