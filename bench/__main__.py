@@ -27,16 +27,17 @@ WHAT = {
     "repository",
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
     "generation": "a token beside reading the weights, for weights of 32, 8 and 4 bits",
+    "serving": "the chat service of examples/ with many clients at once",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
     "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
-    "megabytes": ("generation", "memory"),
+    "megabytes": ("generation", "memory", "serving"), "clients": ("serving",),
     "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
-    "peer": ("peers",), "workload": ("peers",), "seconds": ("peers",), "wait": ("peers",),
+    "peer": ("peers",), "workload": ("peers",), "seconds": ("peers", "serving"), "wait": ("peers",),
     "sweep": ("scaling",), "size": ("scaling",), "by": ("scaling",),
 }
 
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="one of the above")
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
-    parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory)")
+    parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory, serving)")
+    parser.add_argument("--clients", type=_count, default=50, help="of serving, at once")
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
@@ -79,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         help="captured kernels of other libraries, PEER/WORKLOAD: a bound on the time of each "
         "workload, ours beside theirs, instead of a table of kernels",
     )
-    of_peers = parser.add_argument_group("peers and scaling")
+    of_peers = parser.add_argument_group("peers, scaling and serving")
     of_peers.add_argument(
         "--chart", type=Path, help="a file to draw a chart into (.svg, .png, .pdf; matplotlib)"
     )
@@ -90,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
                           "../shared/peers beside the checkout")
     of_peers.add_argument("--peer", action="append", help="who takes part; default: all set up")
     of_peers.add_argument("--workload", action="append", help="default: the eleven")
-    of_peers.add_argument("--seconds", type=float, default=2.0, help="of runs for each figure")
+    of_peers.add_argument("--seconds", type=float, default=2.0, help="of runs for each figure; "
+                          "of serving")
     of_peers.add_argument("--wait", type=float, default=30.0, help="seconds at most that each "
                           "figure waits for a quiet machine; default: 30")
     of_peers.add_argument("--sweep", action="append", choices=("tokens", "image", "batch"),
@@ -143,6 +146,12 @@ def main() -> int:
             from . import generation
 
             generation.main(options.device, options.megabytes or 500, options.runs or 5)
+        elif options.what == "serving":
+            from . import serving
+
+            serving.main(
+                options.device, options.clients, options.seconds, options.megabytes or 120
+            )
         elif options.what == "recurrent":
             from . import recurrent
 

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -179,5 +179,9 @@ def _refused(status: int, kind: str, error: Exception) -> JSONResponse:
 if __name__ == "__main__":
     import uvicorn
 
-    app.state.path = Path(sys.argv[1])
-    uvicorn.run(app)
+    parser = argparse.ArgumentParser(description="A chat service with OpenAI's protocol.")
+    parser.add_argument("model", type=Path, help="a Hugging Face folder or a GGUF file")
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    app.state.path = options.model
+    uvicorn.run(app, port=options.port)

@@ -16,6 +16,7 @@ from .engine import CHUNKS, Engine, Messages
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
 
+
 class Session:
     """A conversation with a cache of its own. What a call's tokens have in common with those before
     is not computed again. Any thread may call; a token is computed at a time. A context manager;

@@ -83,6 +83,8 @@ SHADERS = {
 ELSEWHERE = {
     'webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?" --max-new-tokens 100',
     'webnn-vk generate SmolLM2-135M-Instruct-Q8_0.gguf "Why is the sky blue?" --max-new-tokens 100',
+    # tests/system/examples/test_chat_service.py
+    "python examples/chat_service.py SmolLM2-135M-Instruct --port 8000",
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
     # tests/system/isa/test_chips.py, where the chips' drivers are

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+from bench.serving import TOKENS, Load, service
 from tests.support.text_models import text_folder
+from webnn_vk import ml
 from webnn_vk.generate import Model
 
 pytest.importorskip("fastapi")
@@ -113,3 +115,24 @@ def test_many_at_once(client, model):
         thread.join()
     assert [found[n] for n in range(len(texts))] == alone
     assert max(sizes) > 1
+
+
+def test_the_command_under_load(device, tmp_path):
+    """The command of docs/generation.md, with clients that `python -m bench serving` has."""
+    folder = text_folder(tmp_path)
+    with ml.create_context().result() as context:
+        model = Model.load(folder, context)
+        expected = {
+            text: model.generate([{"role": "user", "content": text}], TOKENS, temperature=0)
+            for text in ("user 1", "another user", "grüß dich")
+        }
+    with service(folder, device) as (port, process):
+        load = Load(port, expected)
+        load.run(4, 2)
+        assert process.poll() is None
+    assert load.texts > 4 and (load.wrong, load.failed) == (0, 0)
+    # A text that is not the model's own is noticed.
+    with service(folder, device) as (port, _):
+        load = Load(port, {"user 1": "something else"})
+        load.run(1, 0.5)
+    assert load.wrong == load.texts + load.cancelled > 0

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 def test_the_programs_of_the_page(folder, capsys):
     names = {}
     programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(programs) == 3
+    assert len(programs) == 4
     for program in programs:
         exec(compile(program, "generation.md", "exec"), names)
         assert capsys.readouterr().out.strip()
