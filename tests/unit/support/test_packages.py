@@ -36,6 +36,7 @@ USES = {
 }
 #: Imports that no extra has: the file's first lines say so, or it works without them.
 BESIDE = {
+    "bench/serving.py": {"tokenizers"},  # an extra: generate
     "examples/chat_service.py": {"fastapi", "pydantic", "uvicorn"},
     "examples/service.py": {"fastapi", "pydantic"},
     "webnn_vk/driver/kompute/binding.py": {"kp"},  # built by scripts/install-kompute
