@@ -6,7 +6,9 @@
  *   VK_ICD_FILENAMES: {"file_format_version": "1.0.0", "ICD": {"library_path": "…/libcapture.so",
  *                      "api_version": "1.3.0"}}
  *
- * Two features are reported that Dawn asks for and that compute shaders don't use. */
+ * Two features are reported that Dawn asks for and that compute shaders don't use. With CAPTURE_AS
+ * the device has the name, the numbers and the subgroups of another one, so that libraries choose
+ * their kernels for that: "1002:73bf:64:AMD Radeon RX 6800 (RADV NAVI21)". Results are wrong then. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -45,6 +47,9 @@ static VkDevice the_device;
 static PFN_vkGetPhysicalDeviceFeatures real_vkGetPhysicalDeviceFeatures;
 static PFN_vkGetPhysicalDeviceFeatures2 real_vkGetPhysicalDeviceFeatures2;
 static PFN_vkGetPhysicalDeviceFeatures2KHR real_vkGetPhysicalDeviceFeatures2KHR;
+static PFN_vkGetPhysicalDeviceProperties real_vkGetPhysicalDeviceProperties;
+static PFN_vkGetPhysicalDeviceProperties2 real_vkGetPhysicalDeviceProperties2;
+static PFN_vkGetPhysicalDeviceProperties2KHR real_vkGetPhysicalDeviceProperties2KHR;
 static PFN_vkCreateDevice real_vkCreateDevice;
 static PFN_vkGetDeviceProcAddr real_vkGetDeviceProcAddr;
 static PFN_vkCreateShaderModule real_vkCreateShaderModule;
@@ -114,6 +119,39 @@ static VkResult CALL my_vkCreateDevice(VkPhysicalDevice d, const VkDeviceCreateI
   VkResult result = real_vkCreateDevice(d, info, a, out);
   the_device = *out;
   return result;
+}
+
+/* -- the device's name ----------------------------------------------------------------------- */
+static void set_properties(VkPhysicalDeviceProperties *properties, void *more) {
+  const char *as = getenv("CAPTURE_AS");
+  unsigned vendor, device, subgroup;
+  char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
+  if (!as || sscanf(as, "%x:%x:%u:%255[^\n]", &vendor, &device, &subgroup, name) != 4) return;
+  properties->vendorID = vendor;
+  properties->deviceID = device;
+  properties->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  strcpy(properties->deviceName, name);
+  for (VkBaseOutStructure *p = more; p; p = p->pNext) {
+    if (p->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES)
+      ((VkPhysicalDeviceSubgroupProperties *)p)->subgroupSize = subgroup;
+    if (p->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
+      ((VkPhysicalDeviceVulkan11Properties *)p)->subgroupSize = subgroup;
+  }
+}
+static void CALL my_vkGetPhysicalDeviceProperties(
+    VkPhysicalDevice d, VkPhysicalDeviceProperties *p) {
+  real_vkGetPhysicalDeviceProperties(d, p);
+  set_properties(p, 0);
+}
+static void CALL my_vkGetPhysicalDeviceProperties2(
+    VkPhysicalDevice d, VkPhysicalDeviceProperties2 *p) {
+  real_vkGetPhysicalDeviceProperties2(d, p);
+  set_properties(&p->properties, p->pNext);
+}
+static void CALL my_vkGetPhysicalDeviceProperties2KHR(
+    VkPhysicalDevice d, VkPhysicalDeviceProperties2 *p) {
+  real_vkGetPhysicalDeviceProperties2KHR(d, p);
+  set_properties(&p->properties, p->pNext);
 }
 
 /* -- pipelines ------------------------------------------------------------------------------- */
@@ -313,6 +351,8 @@ static PFN_vkVoidFunction replaced(const char *name, PFN_vkVoidFunction function
 #define REPLACE(N) \
   if (function && !strcmp(name, #N)) { real_##N = (void *)function; return (void *)my_##N; }
   REPLACE(vkGetPhysicalDeviceFeatures) REPLACE(vkGetPhysicalDeviceFeatures2)
+  REPLACE(vkGetPhysicalDeviceProperties) REPLACE(vkGetPhysicalDeviceProperties2)
+  REPLACE(vkGetPhysicalDeviceProperties2KHR)
   REPLACE(vkGetPhysicalDeviceFeatures2KHR) REPLACE(vkCreateDevice) REPLACE(vkGetDeviceProcAddr)
   REPLACE(vkCreateShaderModule) REPLACE(vkCreateComputePipelines) REPLACE(vkUpdateDescriptorSets)
   REPLACE(vkBindBufferMemory) REPLACE(vkBindBufferMemory2) REPLACE(vkBindBufferMemory2KHR)
