@@ -97,8 +97,7 @@ class TensorState:
         self._lock = threading.Lock()
 
     def use(self, what: str) -> Storage:
-        """The tensor's memory; DestroyedTensorError, or TypeError while it is leased. ``what``
-        names the call in messages."""
+        """The tensor's memory; raises as ``storage_of``, and TypeError while it is leased."""
         storage = self.storage
         if storage is None or self.lease is not None:
             storage = self.storage_of(what)
@@ -114,10 +113,13 @@ class TensorState:
         return storage
 
     def storage_of(self, what: str) -> Storage:
-        """The tensor's memory, also while it is lent; DestroyedTensorError."""
+        """The tensor's memory, also while it is lent. Once it is destroyed, DestroyedTensorError;
+        InvalidStateError if the context is lost. ``what`` names the call in messages."""
         storage = self.storage
         if storage is None:
-            raise DestroyedTensorError(f"{what}: the tensor {self.descriptor} was destroyed")
+            raise self.context.loss() or DestroyedTensorError(
+                f"{what}: the tensor {self.descriptor} was destroyed"
+            )
         return storage
 
     def acquire_lease(self, holder: object, what: str) -> Storage:
