@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -56,7 +55,7 @@ class Run:
 
 
 class Graphs(Protocol):
-    """Makes graphs when they are first needed, of so many tokens of so many sequences."""
+    """Gives the graph for a number of tokens of a number of sequences."""
 
     def __call__(self, tokens: int, every: bool = False, sequences: int = 1) -> MLGraph: ...
 
@@ -68,7 +67,7 @@ class Scheduler:
     context: MLContext
     graph: Graphs
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _waiting: deque[Run] = field(default_factory=deque)
+    _waiting: list[Run] = field(default_factory=list)
     _is_starting: bool = False
     _last: MLPromise[np.ndarray] | None = None
     # The caches of the last shared run whose sequences want no other run yet.
@@ -89,8 +88,7 @@ class Scheduler:
                 self._start_or_wait(run)
         finally:
             with self._changed:
-                if run in self._waiting:
-                    self._waiting.remove(run)
+                self._waiting.remove(run)
         if run.error is not None:
             raise run.error
         assert run.results is not None
@@ -117,30 +115,26 @@ class Scheduler:
         if self._last is not None:
             self._last.exception()
         with self._changed:
-            if self._absent and self._waiting[0].is_shared:
+            if self._absent and self._next_runs()[0].is_shared:
                 self._changed.wait_for(lambda: not self._absent, self._pause)
-            group = self._taken()
+            group = self._next_runs()
+            if group[0].is_shared:
+                self._absent = {id(run.cache) for run in group}
         try:
             self._start(group)
         except Exception as error:
             for run in group:
                 run.error = error
-        except BaseException:
-            # Ctrl-C in this thread; the other runs are those of other threads.
-            with self._changed:
-                self._waiting.extendleft(reversed(group))
-            raise
 
-    def _taken(self) -> list[Run]:
-        """The run that waits longest, with others that can share it."""
-        first = self._waiting[0]
-        if not first.is_shared:
-            return [self._waiting.popleft()]
-        shared = [run for run in self._waiting if run.is_shared]
+    def _next_runs(self) -> list[Run]:
+        """The run that waits longest, with others that can share it. They stay among those that
+        wait until their threads see that they are started: after Ctrl-C in this thread the others
+        start them again, which computes the same."""
+        waiting = [run for run in self._waiting if not run.is_started]
+        if not waiting[0].is_shared:
+            return waiting[:1]
+        shared = [run for run in waiting if run.is_shared]
         group = shared[: next(n for n in BATCHES if n <= len(shared))]
-        for run in group:
-            self._waiting.remove(run)
-        self._absent = {id(run.cache) for run in group}
         # A device replays what it recorded, if the tensors are the same in the same order.
         return sorted(group, key=lambda run: id(run.cache))
 
