@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from webnn_vk.generate import Model
+from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
 
 from .generation import write_model
@@ -30,7 +31,7 @@ from .table import show
 SERVICE = Path(__file__).parents[1] / "examples" / "chat_service.py"
 #: Different prompts, and the most words of one.
 PROMPTS, WORDS = 40, 30
-#: Tokens of a text; one client in so many leaves before its end.
+#: Tokens of a text, and how many texts there are for each one that its client leaves.
 TOKENS, LEAVES = 24, 10
 _TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
@@ -60,6 +61,8 @@ def main(device: str | None, clients: int, seconds: float, megabytes: int) -> No
             load = Load(port, expected)
             load.run(clients, seconds)
             after = _resident(process.pid)
+    if not load.first:
+        raise ToolError(f"no text within {seconds:g} s; --seconds gives more")
     first = sorted(load.first)
     rows = [[
         f"{clients}", f"{load.texts}", f"{load.cancelled}", f"{load.wrong}", f"{load.failed}",
@@ -98,7 +101,11 @@ def service(folder: Path, device: str | None) -> Iterator[tuple[int, subprocess.
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
             except OSError:
+                if process.poll() is not None:
+                    raise ToolError(f"the service ended with {process.returncode}") from None
                 time.sleep(0.1)
+        else:
+            raise ToolError("the service did not answer within a minute")
         yield port, process
     finally:
         process.terminate()
@@ -121,7 +128,7 @@ class Load:
         self._lock = threading.Lock()
 
     def run(self, clients: int, seconds: float) -> None:
-        """So many clients for a time."""
+        """Have ``clients`` threads ask for ``seconds``."""
         end = time.monotonic() + seconds
         threads = [threading.Thread(target=self._client, args=(n, end)) for n in range(clients)]
         for thread in threads:
@@ -167,7 +174,7 @@ class Load:
             connection.close()
         text, expected = "".join(pieces), self.expected[prompt]
         with self._lock:
-            self.first.append(first or 0.0)
+            self.first += [] if first is None else [first]
             self.tokens += len(pieces)
             self.cancelled += leaves_after is not None
             self.texts += leaves_after is None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -80,8 +81,8 @@ class Chat:
             try:
                 yield stream
             finally:
-                # It may wait for the token that is being computed.
-                asyncio.get_running_loop().run_in_executor(None, stream.close)
+                # It may wait for the token that is being computed; then the place is free.
+                await asyncio.shield(asyncio.to_thread(stream.close))
 
     def reply(self, kind: str, choice: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
         """What both kinds of replies have."""
@@ -160,20 +161,28 @@ def _usage(stream: TextStream) -> dict[str, int]:
     }
 
 
+@app.exception_handler(RequestValidationError)
+async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    """A field that is missing, wrong or unknown."""
+    found = error.errors()[0]
+    return _refused(400, f"{'.'.join(map(str, found['loc'][1:]))}: {found['msg']}")
+
+
 @app.exception_handler(ValueError)
 async def wrong(request: Request, error: ValueError) -> JSONResponse:
     """A prompt without room in the context, for example."""
-    return _refused(400, "invalid_request_error", error)
+    return _refused(400, str(error))
 
 
 @app.exception_handler(OperationError)
 async def failed(request: Request, error: OperationError) -> JSONResponse:
     """No memory for another text, for example."""
-    return _refused(503, "server_error", error)
+    return _refused(503, str(error))
 
 
-def _refused(status: int, kind: str, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": {"message": str(error), "type": kind}}, status)
+def _refused(status: int, message: str) -> JSONResponse:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return JSONResponse({"error": {"message": message, "type": kind}}, status)
 
 
 if __name__ == "__main__":

@@ -87,14 +87,16 @@ def test_options(client, model):
     [
         (asking("x" * 400), 400, "tokens exceed the context of 200"),
         (asking("x" * 400, stream=True), 400, "tokens exceed the context of 200"),
-        (asking("x", n=2), 422, "n"),
-        (asking("x", tools=[]), 422, "tools"),
-        ({"messages": []}, 422, "messages"),
+        (asking("x", n=2), 400, "n: Input should be 1"),
+        (asking("x", tools=[]), 400, "tools: Extra inputs are not permitted"),
+        ({"messages": []}, 400, "messages: List should have at least 1 item"),
     ],
 )
 def test_wrong_requests(client, body, status, message):
     answer = client.post(URL, json=body)
-    assert answer.status_code == status and message in answer.text
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert message in error["message"] and error["type"] == "invalid_request_error"
 
 
 def test_many_at_once(client, model):
