@@ -139,7 +139,7 @@ def _measure(
 
 
 def _rate_together(model: Model, count: int) -> float:
-    """Tokens a second of so many sequences that begin together, without their prompts."""
+    """Tokens a second of ``count`` sequences that begin together, without their prompts."""
     sessions = [model.session() for _ in range(count)]
     ready, times = threading.Barrier(count), []
 

@@ -94,8 +94,8 @@ class Dispatch:
 @dataclass(frozen=True)
 class Bound:
     """Microseconds at least: of ``all`` dispatches, and of all where no workgroup is shared between
-    compute units (``whole``). ``port`` and ``share`` are those of the dispatch that takes longest,
-    ``workgroups`` its number of them."""
+    compute units (``whole``). ``port``, ``share`` and ``workgroups`` describe the dispatch that
+    takes longest."""
 
     all: float
     whole: float

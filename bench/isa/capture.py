@@ -49,7 +49,7 @@ class Captured:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A dispatch of a pipeline with so many workgroups. ``uniforms``: the content of uniform
+    """A dispatch of a pipeline. ``groups``: its workgroups; ``uniforms``: the content of uniform
     buffers by set and binding."""
 
     pipeline: int

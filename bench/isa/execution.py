@@ -8,7 +8,7 @@ of a selection that does, no branch is run, and it must not contain a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 from . import module as m
 from .module import Block, Function, Instruction, Module
 
-#: AMD's drivers run compute shaders in waves of so many invocations.
+#: Invocations of a wave, as AMD's drivers run compute shaders.
 SUBGROUP = 64
 #: Bytes of shared memory that an invocation sets to 0 at once, where the driver has to do that.
 _ZEROED = 16
 #: Steps that a dispatch's invocation may take.
 _STEPS = 20_000_000
+_LEAVES = "a loop ends by what is loaded or computed in floating point"
 _GLSL = {
     5: abs, 38: min, 39: min, 41: max, 42: max,
     44: lambda x, low, high: min(max(x, low), high),
@@ -113,7 +114,7 @@ class _Run:
 
     # -- structure --------------------------------------------------------------------------------
     def _find(self, function: Function, path: tuple[int, ...], outer: Loop) -> None:
-        """All loops in order, those of called functions where they are called."""
+        """All loops in order; a function's loops come where it is called."""
         inside = [(0, outer)]
         for block in function.blocks.values():
             while inside[-1][0] == block.label:
@@ -128,22 +129,24 @@ class _Run:
                     called = self.module.functions[i.operands[0]]
                     self._find(called, (*path, i.result), inside[-1][1])
 
-    def _contains_loop(self, function: Function, first: int, last: int) -> bool:
-        seen, left = {last}, [first]
+    def _reached(self, function: Function, first: int, after: int, ways: Set[int]) -> set[int]:
+        """The blocks of a branch up to ``after``, and those of ``ways`` that it goes to."""
+        seen: set[int] = set()
+        left = [first]
         while left:
             label = left.pop()
-            if label in seen:
-                continue
-            seen.add(label)
-            block = function.blocks[label]
-            if block.merge or any(
-                i.opcode == m.CALL and any(
-                    b.merge for b in self.module.functions[i.operands[0]].blocks.values()
-                ) for i in block.instructions
-            ):
-                return True
-            left += [n for n in _targets(block.end) if n in function.blocks]
-        return False
+            if label not in seen and label != after:
+                seen.add(label)
+                if label not in ways:
+                    left += _targets(function.blocks[label].end)
+        return seen
+
+    def _contains_loop(self, block: Block) -> bool:
+        return bool(block.merge) or any(
+            i.opcode == m.CALL and any(
+                b.merge for b in self.module.functions[i.operands[0]].blocks.values()
+            ) for i in block.instructions
+        )
 
     # -- control ----------------------------------------------------------------------------------
     def _call(
@@ -179,13 +182,16 @@ class _Run:
             return a[0]
         value = self.values.get(a[0])
         if value is None:
+            if block.merge or not block.after:
+                raise Undetermined(_LEAVES)
             ways = {n for loop in inside for n in (loop.merge, loop.continues, loop.label)}
-            leaves = bool(ways & set(_targets(block.end)))
-            if block.merge or leaves or not block.after:
-                raise Undetermined("a loop ends by what is loaded or computed in floating point")
-            if any(
-                self._contains_loop(function, n, block.after) for n in _targets(block.end)
-            ):
+            reached = {
+                n for way in _targets(block.end)
+                for n in self._reached(function, way, block.after, ways)
+            }
+            if ways & reached:
+                raise Undetermined(_LEAVES)
+            if any(self._contains_loop(function.blocks[n]) for n in reached):
                 raise Undetermined("whether a loop runs depends on what is loaded")
             return block.after
         if block.end.opcode == m.BRANCH_IF:

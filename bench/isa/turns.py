@@ -1,9 +1,9 @@
-"""How often each instruction of a listing runs: its loops, and those of the SPIR-V module.
+"""How often each instruction of a listing runs.
 
-The compiler keeps loops in order, unrolls some and drops others. So a listing's loops are some of
-the module's loops: of the possible ways to choose these, the one with which the listing multiplies,
-uses shared memory and loads as often as the module does. Where none comes near in multiplications,
-or ways that are equally near differ much, `Undetermined`.
+The compiler keeps the loops of a SPIR-V module in order, unrolls some and drops others, so each
+loop of the listing is one of the module. Of the possible matches, the best is the one in which the
+listing multiplies, uses shared memory and loads as often as the module. Where no match comes near
+in multiplications, or equally good matches differ much, the result is `Undetermined`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from webnn_vk.codegen.isa.listing import Block, Kind, loops, mix
 
 from .execution import Loop, Undetermined, sum_of
 
-#: NIR unrolls loops with at most so many turns.
+#: The most turns of a loop that NIR unrolls.
 _UNROLLED = 64
-#: How far the multiplications of listing and module may be apart, as a part of the module's. The
-#: compiler computes some once for several, and those of branches that aren't taken count here. It
-#: doesn't matter where there are a tenth as many as loads: division and exp multiply too.
+#: How far the multiplications of listing and module may be apart, as a part of the module's: the
+#: compiler shares equal ones, and this count includes branches that aren't taken. Not checked where
+#: loads are ten times as many, since division and exp multiply too.
 _APART = 0.5
 #: How far ways that are equally near may differ in instructions; the shortest is the bound.
 _ALIKE = 1.2
@@ -64,7 +64,7 @@ def executions(blocks: Sequence[Block], module: Loop) -> list[tuple[Block, float
             raise Undetermined(f"its {len(root.inner)} loops match in more than {_WAYS} ways")
         ways.append((_apart(root, module, way), way))
     if not ways:
-        raise Undetermined("its loops are none of those of the module")
+        raise Undetermined("no match of its loops with those of the module")
     least, best = min((sum(apart), apart[0]) for apart, _ in ways)
     multiplied, *other = module.all_work
     if best > _APART and 10 * multiplied > sum(other):
@@ -97,7 +97,7 @@ def _tree(blocks: Sequence[Block]) -> _Found:
 
 
 def _ways(found: tuple[_Found, ...], left: tuple[tuple[Loop, int], ...]) -> Iterator[_Way]:
-    """Every way to take the listing's loops from those of the module, in order."""
+    """Every match of the listing's loops with loops of the module, in order."""
     if not left:
         if not found:
             yield ()

@@ -38,6 +38,14 @@ def test_our_own_kernels_captured_have_our_bounds(radv, tmp_path, capsys):
     assert shown.count("1.00×") == len(workloads.WORKLOADS)
 
 
+#: Workloads for which a peer's kernels have a lower bound.
+BEHIND = {
+    "NAVI21": {"matmul_512", "softmax_12x128x128", "bert_2l_128"},
+    "GFX1100": {"softmax_12x128x128"},
+    "VEGA10": {"softmax_12x128x128", "bert_2l_128"},
+}
+
+
 def published(chip):
     """Bounds in µs by workload and engine, of `docs/bounds.json`."""
     rows = json.loads((ROOT / "docs" / "bounds.json").read_text(encoding="utf-8"))[chip]
@@ -46,7 +54,7 @@ def published(chip):
 
 @pytest.mark.parametrize("chip", FAMILIES)
 def test_the_published_bounds_are_ours(chip, radv, tmp_path):
-    """No kernel is worse than what is published."""
+    """No kernel is worse than what is published, and only those of `BEHIND` than a peer's."""
     for name in workloads.WORKLOADS:
         folder = tmp_path / "nobody" / name
         folder.mkdir(parents=True)
@@ -60,6 +68,13 @@ def test_the_published_bounds_are_ours(chip, radv, tmp_path):
         if row["bound"]["all"] > 1.01 * known[name, "webnn_vk"]["all"]
     }
     assert not worse
+    fastest = {
+        name: min(b["all"] for (of, who), b in known.items()
+                  if of == name and who != "webnn_vk" and b is not None)
+        for name in found
+    }
+    behind = {name for name, row in found.items() if row["bound"]["all"] > fastest[name]}
+    assert behind <= BEHIND[chip]
     product = found["matmul_512"]["dispatches"]
     assert sum(d["multiply_adds"] for d in product) == pytest.approx(512**3, rel=0.01)
     # Rows of 768 are summed without shared memory, and two rows share their scale.

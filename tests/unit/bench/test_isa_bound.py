@@ -119,7 +119,7 @@ def test_copies_of_an_inner_loop_share_its_turns():
 
 
 def test_what_can_not_be_told_is_said():
-    with pytest.raises(Undetermined, match="none of those of the module"):
+    with pytest.raises(Undetermined, match="no match of its loops"):
         executions(parse(LOOP), module())
     with pytest.raises(Undetermined, match="multiply 900% more or less often"):
         executions(parse(LOOP), module(loop(100, work=(40, 40, 10))))
