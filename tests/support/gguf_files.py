@@ -19,6 +19,7 @@ from tests.support.text_models import CONFIG, TEMPLATE, byte_tokenizer
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA,
     "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3, "gpt2": gguf.MODEL_ARCH.GPT2,
+    "gemma": gguf.MODEL_ARCH.GEMMA, "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
 }
 Kind = gguf.GGMLQuantizationType
 
@@ -72,6 +73,8 @@ def write_gguf(
         # Rows are permuted, then quantised.
         array = array if heads is None else permuted(array, heads)
         array = array.T if ".c_" in own and array.ndim == 2 else array
+        adds_one = "gemma" in name and own.endswith("norm.weight")
+        array = array + 1 if adds_one else array
         array = np.ascontiguousarray(array)
         own_kind = kind(own) if callable(kind) else kind
         if array.ndim == 2 and own_kind != Kind.F32:
@@ -84,6 +87,7 @@ def write_gguf(
         if heads is not None:
             rows = permuted(np.arange(len(back)), heads)
             back = back[np.argsort(rows)]
+        back = back - 1 if adds_one else back
         kept[own] = back.T if ".c_" in own and back.ndim == 2 else back
     scaling = config.get("rope_scaling") or {}
     if scaling.get("rope_type") == "llama3":
@@ -131,6 +135,8 @@ def _llama_like(writer: gguf.GGUFWriter, config: dict) -> None:
         writer.add_key_length(size)
         writer.add_value_length(size)
     writer.add_rope_dimension_count(size)
+    if config["model_type"] == "gemma3_text":
+        writer.add_sliding_window(config["sliding_window"])
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind in ("linear", "yarn"):

@@ -43,11 +43,27 @@ CONFIGS = {
         "max_window_layers": 2,
     },
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "gemma": {
+        **LLAMA, "model_type": "gemma", "head_dim": 16, "num_key_value_heads": 1,
+        "hidden_act": "gelu", "hidden_activation": None, "tie_word_embeddings": True,
+    },
+    "gemma3": {
+        **{k: v for k, v in LLAMA.items() if k != "hidden_act"}, "model_type": "gemma3_text",
+        "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+        "query_pre_attn_scalar": 16, "sliding_window": 24, "num_hidden_layers": 7,
+        "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "attn_logit_softcapping": None,
+        "final_logit_softcapping": None, "cache_implementation": "hybrid",
+    },
     "gpt2": {
         "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "vocab_size": 61,
         "n_positions": 512, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
     },
 }
+
+
+#: Architectures that normalise the heads of queries and keys.
+_QK_NORMS = ("qwen3", "gemma3_text")
 
 
 def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
@@ -84,9 +100,13 @@ def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
             shapes[f"{at}{name}.weight"] = (rows, columns)
             if bias:
                 shapes[f"{at}{name}.bias"] = (rows,)
-        for name in ("input_layernorm", "post_attention_layernorm"):
+        fed = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+        for name in (
+            "input_layernorm", "post_attention_layernorm",
+            *(fed if config["model_type"] == "gemma3_text" else ()),
+        ):
             shapes[f"{at}{name}.weight"] = (d,)
-        for name in ("q_norm", "k_norm") if config["model_type"] == "qwen3" else ():
+        for name in ("q_norm", "k_norm") if config["model_type"] in _QK_NORMS else ():
             shapes[f"{at}self_attn.{name}.weight"] = (size,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], d)
@@ -99,7 +119,8 @@ def random_weights(config: dict, seed: int) -> dict[str, np.ndarray]:
     made = {}
     for name, shape in tensor_shapes(config).items():
         if "norm" in name or ".ln_" in f".{name}":
-            mean = 0.0 if name.endswith("bias") else 1.0
+            added = "gemma" in config["model_type"]
+            mean = 0.0 if name.endswith("bias") or added else 1.0
             made[name] = rng.normal(mean, 0.1, shape)
         elif len(shape) == 1:
             made[name] = rng.normal(0, 0.2, shape)
@@ -136,8 +157,8 @@ def write_folder(
 def logits(config: dict, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     """The logits after every token, float64 [tokens, vocabulary]."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
-    compute = _gpt2 if config["model_type"] == "gpt2" else _llama
-    return compute(config, w, np.asarray(ids))
+    kinds = {"gpt2": _gpt2, "gemma": _gemma, "gemma3_text": _gemma}
+    return kinds.get(config["model_type"], _llama)(config, w, np.asarray(ids))
 
 
 def _softmax(x):
@@ -145,14 +166,22 @@ def _softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-def _attend(q, k, v):
-    """q [S, H, D], k and v [S, KV, D]: query head h reads head h // (H / KV)."""
+def _gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _attend(q, k, v, scale=None, window=None):
+    """q [S, H, D], k and v [S, KV, D]: query head h reads head h // (H / KV). A query sees the
+    last ``window`` tokens, its own among them."""
     tokens, heads, size = q.shape
     group = heads // k.shape[1]
     out = np.empty_like(q)
+    scale = 1 / math.sqrt(size) if scale is None else scale
     hidden = np.triu(np.full((tokens, tokens), -np.inf), 1)
+    for query in range(tokens if window else 0):
+        hidden[query, : max(0, query - window + 1)] = -np.inf
     for h in range(heads):
-        scores = q[:, h] @ k[:, h // group].T / math.sqrt(size) + hidden
+        scores = q[:, h] @ k[:, h // group].T * scale + hidden
         out[:, h] = _softmax(scores) @ v[:, h // group]
     return out.reshape(tokens, heads * size)
 
@@ -237,6 +266,47 @@ def _llama(config, w, ids):
     return rms(x, "model.norm.weight") @ w[head].T
 
 
+def _gemma(config, w, ids):
+    heads, kv, size = (
+        config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
+    third = config["model_type"] == "gemma3_text"
+
+    def rms(x, name):
+        mean = (x * x).mean(-1, keepdims=True)
+        return x / np.sqrt(mean + config["rms_norm_eps"]) * (1 + w[f"{name}.weight"])
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T
+
+    x = w["model.embed_tokens.weight"][ids] * math.sqrt(config["hidden_size"])
+    for n in range(config["num_hidden_layers"]):
+        at = f"model.layers.{n}."
+        y = rms(x, f"{at}input_layernorm")
+        q, k, v = (
+            linear(y, f"{at}self_attn.{p}_proj").reshape(len(ids), count, size)
+            for p, count in (("q", heads), ("k", kv), ("v", kv))
+        )
+        rotation, window, scale = config, None, None
+        if third:
+            q, k = rms(q, f"{at}self_attn.q_norm"), rms(k, f"{at}self_attn.k_norm")
+            scale = config["query_pre_attn_scalar"] ** -0.5
+            if n % 6 != 5:  # five layers with a window, then one without
+                window = config["sliding_window"]
+                rotation = {"rope_theta": config["rope_local_base_freq"]}
+        y = _attend(_rotate(q, rotation), _rotate(k, rotation), v, scale, window)
+        y = linear(y, f"{at}self_attn.o_proj")
+        if third:
+            y = rms(y, f"{at}post_attention_layernorm")
+        x = x + y
+        fed = "pre_feedforward_layernorm" if third else "post_attention_layernorm"
+        y = rms(x, f"{at}{fed}")
+        y = _gelu_tanh(linear(y, f"{at}mlp.gate_proj")) * linear(y, f"{at}mlp.up_proj")
+        y = linear(y, f"{at}mlp.down_proj")
+        x = x + (rms(y, f"{at}post_feedforward_layernorm") if third else y)
+    return rms(x, "model.norm") @ w["model.embed_tokens.weight"].T
+
+
 def _gpt2(config, w, ids):
     heads = config["n_head"]
 
@@ -255,6 +325,5 @@ def _gpt2(config, w, ids):
         q, k, v = (part.reshape(len(ids), heads, -1) for part in np.split(y, 3, axis=1))
         x = x + linear(_attend(q, k, v), f"h.{n}.attn.c_proj")
         y = linear(norm(x, f"h.{n}.ln_2"), f"h.{n}.mlp.c_fc")
-        y = 0.5 * y * (1 + np.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)))
-        x = x + linear(y, f"h.{n}.mlp.c_proj")
+        x = x + linear(_gelu_tanh(y), f"h.{n}.mlp.c_proj")
     return norm(x, "ln_f") @ w["wte.weight"].T

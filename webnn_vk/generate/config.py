@@ -7,7 +7,7 @@ neither is an error, so that no model is computed differently from what its file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from webnn_vk.support.errors import sanitize
@@ -24,6 +24,10 @@ class DecoderConfig:
     ``rotary`` None: positions are a learned table (GPT-2). ``norm``: "rms", or "layer" with mean
     and bias. ``gated``: the feed-forward network is down(activation(gate) · up), else
     down(activation(up)). ``context_length``: the most tokens that the model was made for.
+    ``norm_offset`` is added to the weights of norms. ``post_norms``: results of attention and of
+    the feed-forward network are normalised before they are added. ``attention_scale``: of the
+    scores; None for head_size ** -0.5. ``windows``: for each layer how many tokens a token sees at
+    most, itself among them, or 0 for all; layers with a window rotate by ``local_rotary``.
     """
 
     architecture: str
@@ -45,6 +49,16 @@ class DecoderConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    norm_offset: float = 0.0
+    post_norms: bool = False
+    embedding_scale: float = 1.0
+    attention_scale: float | None = None
+    windows: tuple[int, ...] = ()
+    local_rotary: Rotary | None = None
+
+    def window(self, layer: int) -> int:
+        """How many tokens a token sees in a layer; 0 for all."""
+        return self.windows[layer] if self.windows else 0
 
 
 _ACTIVATIONS = {
@@ -54,7 +68,8 @@ _ACTIVATIONS = {
 #: Fields without influence on the logits of a model that is not being trained.
 _IGNORED = frozenset((
     "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop",
-    "bos_token_id", "dtype", "embd_pdrop", "eos_token_id", "gradient_checkpointing", "id2label",
+    "bos_token_id", "cache_implementation", "dtype", "embd_pdrop", "eos_token_id",
+    "gradient_checkpointing", "id2label",
     "initializer_range", "is_llama_config", "label2id", "max_window_layers", "model_type",
     "n_ctx", "output_past", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
     "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
@@ -63,7 +78,8 @@ _IGNORED = frozenset((
     "unsloth_version", "use_cache",
 ))
 _LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
-ARCHITECTURES = (*_LLAMA_LIKE, "gpt2")
+_GEMMA = ("gemma", "gemma3_text")
+ARCHITECTURES = (*_LLAMA_LIKE, *_GEMMA, "gpt2")
 
 
 def decoder_config(fields: Any) -> DecoderConfig:
@@ -82,7 +98,10 @@ def decoder_config(fields: Any) -> DecoderConfig:
     if "quantization_config" in fields:
         raise UnsupportedModelError("config.json: quantization_config is not supported")
     known = Fields(fields, "config.json: ")
-    config = _gpt2(known) if kind == "gpt2" else _llama_like(known, kind)
+    if kind == "gpt2":
+        config = _gpt2(known)
+    else:
+        config = _gemma(known, kind) if kind in _GEMMA else _llama_like(known, kind)
     known.finish(kind, _IGNORED)
     if config.heads % config.kv_heads:
         raise InvalidModelError(
@@ -118,6 +137,58 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
         output_bias=bias and kind != "qwen2", mlp_bias=f.flag("mlp_bias"),
         qk_norm=kind == "qwen3",
     )
+
+
+def _gemma(f: Fields, kind: str) -> DecoderConfig:
+    width, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    head_size, layers = f.count("head_dim", 256), f.count("num_hidden_layers")
+    context = f.count("max_position_embeddings", 8192 if kind == "gemma" else 131072)
+    f.only("attn_logit_softcapping")
+    f.only("final_logit_softcapping")
+    f.only("use_bidirectional_attention", False)
+    # The first files say "gelu", and their authors' code computes it by tanh.
+    f.only("hidden_act", "gelu", "gelu_pytorch_tanh")
+    f.only("hidden_activation", "gelu_pytorch_tanh")
+    bias = f.flag("attention_bias")
+    scaling = f.take("rope_parameters") or f.take("rope_scaling")
+    base = f.number("rope_theta", 10000.0 if kind == "gemma" else 1e6)
+    config = DecoderConfig(
+        kind, f.count("vocab_size"), width, layers, heads, f.count("num_key_value_heads", heads),
+        head_size, f.count("intermediate_size"), context, f.number("rms_norm_eps", 1e-6),
+        "gelu_tanh", "rms", True, f.flag("tie_word_embeddings", True), qkv_bias=bias,
+        output_bias=bias, norm_offset=1.0, embedding_scale=width**0.5,
+    )
+    if kind == "gemma":
+        return replace(config, rotary=rotary_of(head_size, context, scaling, base, 1.0))
+    local: Any = {"rope_theta": f.number("rope_local_base_freq", 10000.0)}
+    if isinstance(scaling, Mapping) and "full_attention" in scaling:
+        scaling, local = scaling["full_attention"], scaling.get("sliding_attention")
+    return replace(
+        config, qk_norm=True, post_norms=True,
+        attention_scale=f.number("query_pre_attn_scalar", 256) ** -0.5,
+        windows=_windows(f, layers, f.count("sliding_window", 4096)),
+        rotary=rotary_of(head_size, context, scaling, base, 1.0),
+        local_rotary=rotary_of(head_size, context, local, 10000.0, 1.0),
+    )
+
+
+def _windows(f: Fields, layers: int, window: int) -> tuple[int, ...]:
+    """The windows of Gemma 3's layers."""
+    period = f.count("_sliding_window_pattern", f.count("sliding_window_pattern", 6))
+    types = f.take("layer_types")
+    if types is None:
+        return periodic_windows(layers, window, period)
+    sizes = {"sliding_attention": window, "full_attention": 0}
+    if not isinstance(types, list) or len(types) != layers or any(
+        not isinstance(t, str) or t not in sizes for t in types
+    ):
+        raise f.wrong("layer_types", types, f"a list of {layers} of {', '.join(sizes)}")
+    return tuple(sizes[t] for t in types)
+
+
+def periodic_windows(layers: int, window: int, period: int) -> tuple[int, ...]:
+    """Windows of layers of which each ``period``-th sees all tokens."""
+    return tuple(window if (n + 1) % period else 0 for n in range(layers))
 
 
 def _gpt2(f: Fields) -> DecoderConfig:

@@ -24,6 +24,7 @@ from webnn_vk.compiler.ops.block_product import dequantized
 
 from .blocks import Blocks, joined, rounded
 from .config import DecoderConfig
+from .rotary import Rotary
 from .source import WeightSource
 
 #: What matrices are rounded to: data type → bits.
@@ -55,10 +56,18 @@ class Decoder:
     ) -> MLTensor:
         """Tensors of the files, one below the other, in the model's data type."""
         if names not in self._tensors:
-            arrays = [self.typed(self.weights.array(*n)) for n in zip(names, shapes, strict=True)]
+            arrays = [self.array(*n) for n in zip(names, shapes, strict=True)]
             array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
             self._tensors[names] = self._on_device(array)
         return self._tensors[names]
+
+    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """A tensor of the files in the model's data type; of a norm, what rows are multiplied by.
+        """
+        array = self.weights.array(name, shape)
+        if self.config.norm_offset and name.endswith("norm.weight"):
+            array = array.astype(np.float32) + np.float32(self.config.norm_offset)
+        return self.typed(array)
 
     def parts(
         self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1
@@ -169,16 +178,9 @@ class _Graph:
         self._weights: dict[tuple[str, ...], MLOperand] = {}
         self._packed: dict[tuple[str, ...], tuple[MLOperand, ...]] = {}
         self.donated: dict[str, str] = {}
-        b = builder
         self.read_step()
-        if self.c.rotary is not None:
-            cosines, sines = self.c.rotary.tables(decoder.capacity, self.c.head_size)
-            shape = (tokens, 1, self.c.head_size)
-            self.cosines, self.sines = (
-                b.reshape(b.gather(self.constant(decoder.typed(t)), self.positions), shape)
-                for t in (cosines, sines)
-            )
-            self.partners = self.constant(self.c.rotary.partners(self.c.head_size))
+        self._rotations: dict[Rotary, tuple[MLOperand, MLOperand, MLOperand]] = {}
+        self._seen: dict[tuple[int, int], MLOperand] = {}
 
     def read_step(self) -> None:
         """The tokens' ids and positions, and how many rows of the cache they attend to."""
@@ -205,6 +207,9 @@ class _Graph:
         c, b = self.c, self.b
         names = _GPT2 if c.architecture == "gpt2" else _LLAMA
         x = self.embedded(names.embedding)
+        if c.embedding_scale != 1:
+            scale = np.array([c.embedding_scale], np.float32)
+            x = b.mul(x, self.constant(self.decoder.typed(scale)))
         if c.rotary is None:
             table = self.weight("wpe.weight", shapes=((c.context_length, c.width),))
             x = b.add(x, b.gather(table, self.positions))
@@ -237,21 +242,27 @@ class _Graph:
                           (self.tokens, c.kv_heads, c.head_size))
         if c.qk_norm:
             both = b.mul(self.rms(both), self.head_norms(at))
-        both = self.rotated(both)
+        both = self.rotated(both, n)
         query = b.slice(both, [0, 0, 0], [self.tokens, c.heads, c.head_size])
         key = b.slice(both, [0, c.heads, 0], [self.tokens, c.kv_heads, c.head_size])
         y = self.attention(query, key, value, n)
-        x = b.add(x, self.linear(y, (f"{at}o_proj",), ((c.width, to),), c.output_bias))
-        y = self.norm(x, f"layers.{n}.post_attention_layernorm")
+        y = self.linear(y, (f"{at}o_proj",), ((c.width, to),), c.output_bias)
+        if c.post_norms:
+            x = b.add(x, self.norm(y, f"layers.{n}.post_attention_layernorm"))
+            y = self.norm(x, f"layers.{n}.pre_feedforward_layernorm")
+        else:
+            x = b.add(x, y)
+            y = self.norm(x, f"layers.{n}.post_attention_layernorm")
         both = self.linear(
             y, tuple(f"layers.{n}.mlp.{p}_proj" for p in ("gate", "up")),
             ((c.inner, c.width),) * 2, c.mlp_bias,
         )
         gate, up = b.split(both, 2, axis=1)
         y = b.mul(self.activated(gate), up)
-        return b.add(x, self.linear(
-            y, (f"layers.{n}.mlp.down_proj",), ((c.width, c.inner),), c.mlp_bias
-        ))
+        y = self.linear(y, (f"layers.{n}.mlp.down_proj",), ((c.width, c.inner),), c.mlp_bias)
+        if c.post_norms:
+            y = self.norm(y, f"layers.{n}.post_feedforward_layernorm")
+        return b.add(x, y)
 
     def gpt2_layer(self, x: MLOperand, n: int) -> MLOperand:
         c, b = self.c, self.b
@@ -269,25 +280,25 @@ class _Graph:
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
     ) -> MLOperand:
         """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
-        return self.cached_attention(query, key, value, f"{n}", self.positions, self.length)
+        return self.cached_attention(query, key, value, n, "", self.positions, self.length)
 
     def cached_attention(
-        self, query: MLOperand, key: MLOperand, value: MLOperand, cache: str,
+        self, query: MLOperand, key: MLOperand, value: MLOperand, n: int, sequence: str,
         positions: MLOperand, length: MLOperand,
     ) -> MLOperand:
-        """`attention` with the tensors ``key.CACHE`` and ``value.CACHE``."""
+        """`attention` with the cache of a sequence: "" for the only one, else ".R"."""
         c, b, tokens = self.c, self.b, query.shape[0]
         shape = self.decoder.cache_shape()
         rows = b.reshape(positions, (tokens, 1))
         cached = []
         for kind, update in (("key", key), ("value", value)):
-            name = f"{kind}.{cache}"
+            name = f"{kind}.{n}{sequence}"
             past = b.input(name, {"data_type": self.data_type, "shape": shape})
             present = b.scatter_nd(past, rows, update)
             self.present[f"new {name}"] = present
             self.donated[name] = f"new {name}"
             cached.append(present)
-        group, scale = c.heads // c.kv_heads, c.head_size**-0.5
+        group, scale = c.heads // c.kv_heads, c.attention_scale or c.head_size**-0.5
         if tokens == 1:
             # Queries of heads that share keys are the rows of one matrix.
             query = b.reshape(query, (c.kv_heads, group, c.head_size))
@@ -302,20 +313,40 @@ class _Graph:
                 b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
             )
         result = apply_operator(
-            b, "attention", query, keys, values, length=length, scale=scale,
-            causal=tokens > 1,
+            b, "attention", query, keys, values, seen=self.seen(positions, c.window(n)),
+            length=length, scale=scale, causal=tokens > 1,
         )
         if tokens > 1:
             result = b.transpose(result, permutation=(2, 0, 1, 3))
         return b.reshape(result, (tokens, c.heads * c.head_size))
 
+    def seen(self, positions: MLOperand, window: int) -> MLOperand | None:
+        """Which rows of the cache are not behind the window of a token, uint8 [S, capacity]."""
+        if not 0 < window < self.decoder.capacity:
+            return None
+        key = id(positions), window
+        if key not in self._seen:
+            ends = np.arange(self.decoder.capacity, dtype=np.uint32) + np.uint32(window)
+            rows = self.b.reshape(positions, (positions.shape[0], 1))
+            self._seen[key] = self.b.greater(self.constant(ends), rows)
+        return self._seen[key]
+
     # -- parts of layers -----------------------------------------------------------------------
-    def rotated(self, x: MLOperand) -> MLOperand:
-        """[S, heads, D] with the rotations of the tokens' positions."""
-        b = self.b
-        return b.add(
-            b.mul(x, self.cosines), b.mul(b.gather(x, self.partners, axis=2), self.sines)
-        )
+    def rotated(self, x: MLOperand, n: int) -> MLOperand:
+        """[S, heads, D] with a layer's rotations at the tokens' positions."""
+        b, c = self.b, self.c
+        rotary = c.local_rotary if c.window(n) else c.rotary
+        assert rotary is not None
+        if rotary not in self._rotations:
+            shape = (self.tokens, 1, c.head_size)
+            cosines, sines = (
+                b.reshape(b.gather(self.constant(self.decoder.typed(t)), self.positions), shape)
+                for t in rotary.tables(self.decoder.capacity, c.head_size)
+            )
+            partners = self.constant(rotary.partners(c.head_size))
+            self._rotations[rotary] = cosines, sines, partners
+        cosines, sines, partners = self._rotations[rotary]
+        return b.add(b.mul(x, cosines), b.mul(b.gather(x, partners, axis=2), sines))
 
     def rms(self, x: MLOperand) -> MLOperand:
         last = len(x.shape) - 1
@@ -332,12 +363,12 @@ class _Graph:
 
     def head_norms(self, at: str) -> MLOperand:
         """The scales of the normalised heads of queries and keys, [heads, D]."""
-        c, weights = self.c, self.decoder.weights
+        c = self.c
         scales = [
-            np.tile(weights.array(f"{at}{part}_norm.weight", (c.head_size,)), (count, 1))
+            np.tile(self.decoder.array(f"{at}{part}_norm.weight", (c.head_size,)), (count, 1))
             for part, count in (("q", c.heads), ("k", c.kv_heads))
         ]
-        return self.constant(self.decoder.typed(np.concatenate(scales)))
+        return self.constant(np.concatenate(scales))
 
     def linear(
         self, x: MLOperand, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...],
@@ -425,7 +456,7 @@ class _BatchGraph(_Graph):
         given = (b.split(operand, self.tokens) for operand in (query, key, value))
         rows = zip(*given, *self.steps, strict=True)
         return b.concat([
-            self.cached_attention(q, k, v, f"{n}.{row}", position, length)
+            self.cached_attention(q, k, v, n, f".{row}", position, length)
             for row, (q, k, v, position, length) in enumerate(rows)
         ], 0)
 

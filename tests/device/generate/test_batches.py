@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
 from tests.support.text_models import text_folder
 from webnn_vk import InvalidStateError, MLContext, OperationError
 from webnn_vk.generate import Model
@@ -41,11 +42,11 @@ def group_sizes(model: Model) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("sequences", [n for n in BATCHES if n > 1])
-def test_a_row_of_a_batch_has_the_logits_of_its_sequence(model, sequences):
+def compare_rows(model: Model, given: list[list[int]]) -> None:
+    """The logits of sequences that share a run, and of each alone."""
     alone, runs = [], []
-    sessions = [model.session() for _ in range(sequences)]
-    for session, ids in zip(sessions, prompts(sequences, sequences), strict=True):
+    sessions = [model.session() for _ in given]
+    for session, ids in zip(sessions, given, strict=True):
         alone.append(model.logits([*ids, 7])[-1])
         list(session.tokens(ids, 1))
         runs.append(Run(session._cache, [7], len(ids), wants="logits"))
@@ -54,6 +55,20 @@ def test_a_row_of_a_batch_has_the_logits_of_its_sequence(model, sequences):
     np.testing.assert_allclose(np.stack(together), np.stack(alone), rtol=2e-4, atol=2e-5)
     for session in sessions:
         session.close()
+
+
+@pytest.mark.parametrize("sequences", [n for n in BATCHES if n > 1])
+def test_a_row_of_a_batch_has_the_logits_of_its_sequence(model, sequences):
+    compare_rows(model, prompts(sequences, sequences))
+
+
+def test_windows_of_sequences_that_share_a_run(context: MLContext, tmp_path):
+    """Gemma 3, some of whose sequences are longer than its window."""
+    config = CONFIGS["gemma3"]
+    write_folder(tmp_path, config, random_weights(config, 4))
+    rng = np.random.default_rng(8)
+    given = [rng.integers(0, config["vocab_size"], n).tolist() for n in (60, 3, 24, 31)]
+    compare_rows(Model.load(tmp_path, context), given)
 
 
 def test_sequences_in_threads_share_runs(model):

@@ -66,6 +66,40 @@ def test_fields(fields, message):
         decoder_config({**SMALL, **fields})
 
 
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0 is not supported"),
+    ({"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0 is not supported"),
+    ({"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
+    ({"hidden_activation": "gelu"}, "hidden_activation = 'gelu' is not supported"),
+    ({"layer_types": ["full_attention"]}, "layer_types is an array of 1; a list of 7 of sliding"),
+    ({"layer_types": ["full_attention"] * 6 + ["x"]}, "layer_types is an array of 7"),
+    ({"sliding_window": 0}, "sliding_window is 0; a positive integer is expected"),
+    ({"model_type": "gemma2"}, "architecture 'gemma2' is not supported"),
+])
+def test_fields_of_gemma(fields, message):
+    with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
+        decoder_config({**CONFIGS["gemma3"], **fields})
+
+
+def test_windows_and_rotations_of_gemma_3():
+    """Older and newer files say the same in different fields."""
+    older = CONFIGS["gemma3"]
+    left_out = ("rope_theta", "rope_local_base_freq", "rope_scaling", "model_type")
+    newer = {
+        **{name: value for name, value in older.items() if name not in left_out},
+        "model_type": "gemma3_text",
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    }
+    config = decoder_config(older)
+    assert decoder_config(newer) == config
+    assert config.windows == (24, 24, 24, 24, 24, 0, 24) and config.context_length == 512
+    assert config.rotary.frequencies[0] == 1 / 8 and config.local_rotary.frequencies[0] == 1
+
+
 def test_a_window_limits_the_context():
     assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).context_length == 100
     assert decoder_config(CONFIGS["qwen2"]).context_length == 512

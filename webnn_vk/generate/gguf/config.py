@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.generate.config import DecoderConfig
+from webnn_vk.generate.config import DecoderConfig, periodic_windows
 from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
 from webnn_vk.generate.fields import Fields
 from webnn_vk.generate.rotary import Rotary, rotary_of
@@ -15,7 +15,7 @@ from webnn_vk.support.errors import sanitize
 
 from .file import GgufFile
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma", "gemma3", "gpt2")
 #: Llama 3's scaling of rotary positions is stored as a divisor for each frequency.
 ROPE_FACTORS = "rope_freqs.weight"
 #: Fields without influence on the logits: what is known from the tensors, and what other
@@ -41,7 +41,13 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
     general.only("type", "model")
     Fields(file.metadata, "metadata: ", "split.").only("count", 0, 1)
     f = Fields(file.metadata, "metadata: ", f"{kind}.")
-    config = _gpt2(f, file) if kind == "gpt2" else _llama_like(f, file, kind)
+    match kind:
+        case "gpt2":
+            config = _gpt2(f, file)
+        case "gemma" | "gemma3":
+            config = _gemma(f, file, kind)
+        case _:
+            config = _llama_like(f, file, kind)
     f.finish(kind, _IGNORED)
     return config
 
@@ -73,6 +79,25 @@ def _llama_like(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
         qkv_bias=kind == "qwen2" or "blk.0.attn_q.bias" in file,
         output_bias="blk.0.attn_output.bias" in file, mlp_bias="blk.0.ffn_gate.bias" in file,
         qk_norm=kind == "qwen3",
+    )
+
+
+def _gemma(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
+    window = f.count("attention.sliding_window") if kind == "gemma3" else 0
+    config = _llama_like(f, file, kind)
+    config = replace(
+        config, activation="gelu_tanh", norm_offset=1.0, embedding_scale=config.width**0.5
+    )
+    if kind == "gemma":
+        return config
+    f.only("attention.sliding_window_pattern", 6)
+    base = f.number("rope.freq_base_swa", 10000.0)
+    # No field has the scale: it is that of the heads, but for the model of 27B.
+    scalar = config.width / config.heads if config.layers == 62 else config.head_size
+    return replace(
+        config, architecture="gemma3_text", qk_norm=True, post_norms=True,
+        attention_scale=scalar**-0.5, windows=periodic_windows(config.layers, window, 6),
+        local_rotary=rotary_of(config.head_size, config.context_length, None, base, 1.0),
     )
 
 

@@ -30,17 +30,23 @@ _LAYER_PARTS = {
     "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv",
     "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
 }
+#: The same where the results of attention and of the feed-forward network are normalised.
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 _LAYER = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
 
 
-def stored_name(name: str) -> str:
+def stored_name(name: str, post_norms: bool = False) -> str:
     """llama.cpp's name of a tensor: "blk.0.attn_q.weight" for "layers.0.self_attn.q_proj.weight".
     """
     part, _, kind = name.rpartition(".")
     layer = _LAYER.fullmatch(part)
     if layer is None:
         return f"{_PARTS[part]}.{kind}"
-    return f"blk.{layer[1]}.{_LAYER_PARTS[layer[2]]}.{kind}"
+    parts = _LAYER_PARTS | _POST_NORMS if post_norms else _LAYER_PARTS
+    return f"blk.{layer[1]}.{parts[layer[2]]}.{kind}"
 
 
 def _is_transposed(name: str, shape: tuple[int, ...]) -> bool:
@@ -60,6 +66,9 @@ class GgufWeights:
         """A tensor's elements, read-only: float32, or float16 where they are stored so.
         InvalidModelError if it is missing or has another shape."""
         array = self._file.floats(self._checked(name, shape))
+        if self._config.norm_offset and name.endswith("norm.weight"):
+            # The converter has added it.
+            return array - np.float32(self._config.norm_offset)
         if _is_transposed(name, shape):
             return array.T
         return self._halves(array) if self._is_permuted(name) else array
@@ -73,7 +82,7 @@ class GgufWeights:
 
     def _checked(self, name: str, shape: tuple[int, ...]) -> str:
         """The file's name of a tensor. InvalidModelError if it is missing or has another shape."""
-        stored = stored_name(name)
+        stored = stored_name(name, self._config.post_norms)
         expected = shape[::-1] if _is_transposed(name, shape) else shape
         found = self._file.shape(stored)
         if found != expected:

@@ -152,6 +152,18 @@ def test_a_window_limits_the_context(cpu_context, tmp_path):
     assert Model.load(path, cpu_context).context_length == 100
 
 
+def test_windows_of_gemma_3(cpu_context, tmp_path):
+    """The context is longer than the window. Other patterns of layers are refused."""
+    config = CONFIGS["gemma3"]
+    write_gguf(tmp_path / "x.gguf", config, random_weights(config, 1))
+    made = Model.load(tmp_path / "x.gguf", cpu_context)
+    assert made.context_length == 512
+    pattern = setting("gemma3.attention.sliding_window_pattern", 4)
+    write_gguf(tmp_path / "y.gguf", config, random_weights(config, 1), fill=pattern)
+    with pytest.raises(UnsupportedModelError, match="sliding_window_pattern = 4 is not supported"):
+        Model.load(tmp_path / "y.gguf", cpu_context)
+
+
 def test_a_model_without_a_tokenizer(cpu_context, tmp_path):
     model = Model.load(small_gguf(tmp_path / "x.gguf"), cpu_context)
     assert model.generate_tokens([1, 2], 3)
