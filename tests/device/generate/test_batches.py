@@ -13,20 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
-from tests.support.text_models import text_folder
 from webnn_vk import InvalidStateError, MLContext, OperationError
 from webnn_vk.generate import Model
 from webnn_vk.generate.scheduler import BATCHES, Run
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return text_folder(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def model(folder, context: MLContext):
-    return Model.load(folder, context)
 
 
 def prompts(count: int, seed: int) -> list[list[int]]:

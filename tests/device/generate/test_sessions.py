@@ -11,18 +11,8 @@ import pytest
 
 from tests.support.reference_decoder import random_weights, write_folder
 from tests.support.text_models import CONFIG, text_folder
-from webnn_vk import InvalidStateError, MLContext
+from webnn_vk import InvalidStateError
 from webnn_vk.generate import InvalidModelError, Model, Sampling
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return text_folder(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def model(folder, context: MLContext):
-    return Model.load(folder, context)
 
 
 def test_a_conversation_reuses_what_it_begins_with(model):

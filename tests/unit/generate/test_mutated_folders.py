@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.mutations import change_bytes
 from tests.support.reference_decoder import CONFIGS, LLAMA, random_weights, write_folder
 from tests.support.text_models import TEMPLATE, byte_tokenizer
 from webnn_vk.generate import InvalidModelError, Model, UnsupportedModelError
@@ -78,16 +79,8 @@ def changed(data, what, place, value):
         return restructured(data, what, place, VALUES[value])
     # A safetensors file is changed in its header; any numbers behind it make a model.
     end = 8 + int.from_bytes(data[:8], "little") if data[8:9] == b"{" else len(data)
-    made, at = bytearray(data), place % max(1, min(end, len(data)))
-    match what:
-        case "byte":
-            made[at : at + 1] = bytes([value])
-        case "large":
-            made[at : at + 8] = value.to_bytes(8, "little")
-        case "cut":
-            del made[at:]
-        case "remove":
-            del made[at : at + value]
+    made = bytearray(data)
+    change_bytes(made, what, place % max(1, min(end, len(data))), value)
     return bytes(made)
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.gguf_files import SMALL, small_gguf, text_gguf, write_gguf
+from tests.support.mutations import change_bytes
 from tests.support.reference_decoder import CONFIGS, random_weights
 from tests.support.text_models import byte_tokenizer, text_folder
 from webnn_vk.generate import InvalidModelError, Model, UnsupportedModelError
@@ -227,18 +228,7 @@ def mutated(data, steps):
     end = 4 * (data.index(b"output_norm.weight") + 200)
     made = bytearray(data)
     for what, place, value in steps:
-        at = place % min(end, max(1, len(made)))
-        match what:
-            case "byte":
-                made[at : at + 1] = bytes([value])
-            case "number":
-                made[at : at + 4] = value.to_bytes(4, "little")
-            case "large":
-                made[at : at + 8] = value.to_bytes(8, "little")
-            case "cut":
-                del made[at:]
-            case "remove":
-                del made[at : at + value]
+        change_bytes(made, what, place % min(end, max(1, len(made))), value)
     return bytes(made)
 
 
