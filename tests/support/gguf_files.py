@@ -135,7 +135,7 @@ def _llama_like(writer: gguf.GGUFWriter, config: dict) -> None:
         writer.add_key_length(size)
         writer.add_value_length(size)
     writer.add_rope_dimension_count(size)
-    if config["model_type"] == "gemma3_text":
+    if config["model_type"] in ("mistral", "gemma3_text"):
         writer.add_sliding_window(config["sliding_window"])
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type"))

@@ -34,7 +34,7 @@ CONFIGS = {
         },
     },
     "mistral": {
-        **LLAMA, "model_type": "mistral", "sliding_window": None, "num_key_value_heads": 1,
+        **LLAMA, "model_type": "mistral", "sliding_window": 30, "num_key_value_heads": 1,
         "head_dim": 16,
     },
     "qwen2": {
@@ -256,7 +256,8 @@ def _llama(config, w, ids):
         )
         if config["model_type"] == "qwen3":
             q, k = rms(q, f"{at}self_attn.q_norm.weight"), rms(k, f"{at}self_attn.k_norm.weight")
-        y = _attend(_rotate(q, config), _rotate(k, config), v)
+        window = config["sliding_window"] if config["model_type"] == "mistral" else None
+        y = _attend(_rotate(q, config), _rotate(k, config), v, window=window)
         x = x + linear(y, f"{at}self_attn.o_proj")
         y = rms(x, f"{at}post_attention_layernorm.weight")
         gate = linear(y, f"{at}mlp.gate_proj")

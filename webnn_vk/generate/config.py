@@ -27,7 +27,8 @@ class DecoderConfig:
     ``norm_offset`` is added to the weights of norms. ``post_norms``: results of attention and of
     the feed-forward network are normalised before they are added. ``attention_scale``: of the
     scores; None for head_size ** -0.5. ``windows``: for each layer how many tokens a token sees at
-    most, itself among them, or 0 for all; layers with a window rotate by ``local_rotary``.
+    most, itself among them, or 0 for all; layers with a window rotate by ``local_rotary``, if it
+    is given.
     """
 
     architecture: str
@@ -70,7 +71,7 @@ _IGNORED = frozenset((
     "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop",
     "bos_token_id", "cache_implementation", "dtype", "embd_pdrop", "eos_token_id",
     "gradient_checkpointing", "id2label",
-    "initializer_range", "is_llama_config", "label2id", "max_window_layers", "model_type",
+    "initializer_range", "is_llama_config", "label2id", "model_type",
     "n_ctx", "output_past", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
     "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
@@ -116,13 +117,13 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
     context = f.count("max_position_embeddings", 2048)
     layers = f.count("num_hidden_layers")
     f.only("rope_interleaved", False)
-    window, windowed = f.take("sliding_window"), f.flag("use_sliding_window", kind == "mistral")
-    if windowed and isinstance(window, int):
-        # Within the window, attention sees everything.
-        context = min(context, window)
-    types = f.take("layer_types")
-    if types is not None and any(t != "full_attention" for t in types) and not windowed:
-        raise UnsupportedModelError("config.json: layer_types other than full_attention")
+    window, first = f.take("sliding_window"), f.take("max_window_layers", 0)
+    if not f.flag("use_sliding_window", kind == "mistral") or window is None:
+        window, first = 0, 0
+    for name, value in (("sliding_window", window), ("max_window_layers", first)):
+        if type(value) is not int or not 0 <= value < 2**31:
+            raise f.wrong(name, value, "a number of tokens or layers")
+    windows = _windows(f, window, tuple(window * (n >= first) for n in range(layers)))
     rotary = rotary_of(
         head_size, context,
         f.take("rope_parameters") or f.take("rope_scaling"), f.number("rope_theta", 10000.0),
@@ -135,7 +136,7 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
         f.number("rms_norm_eps", 1e-6), _activation(f, "hidden_act", "hidden_activation"), "rms",
         True, f.flag("tie_word_embeddings"), rotary, qkv_bias=bias,
         output_bias=bias and kind != "qwen2", mlp_bias=f.flag("mlp_bias"),
-        qk_norm=kind == "qwen3",
+        qk_norm=kind == "qwen3", windows=windows,
     )
 
 
@@ -163,26 +164,27 @@ def _gemma(f: Fields, kind: str) -> DecoderConfig:
     local: Any = {"rope_theta": f.number("rope_local_base_freq", 10000.0)}
     if isinstance(scaling, Mapping) and "full_attention" in scaling:
         scaling, local = scaling["full_attention"], scaling.get("sliding_attention")
+    window = f.count("sliding_window", 4096)
+    period = f.count("_sliding_window_pattern", f.count("sliding_window_pattern", 6))
     return replace(
         config, qk_norm=True, post_norms=True,
         attention_scale=f.number("query_pre_attn_scalar", 256) ** -0.5,
-        windows=_windows(f, layers, f.count("sliding_window", 4096)),
+        windows=_windows(f, window, periodic_windows(layers, window, period)),
         rotary=rotary_of(head_size, context, scaling, base, 1.0),
         local_rotary=rotary_of(head_size, context, local, 10000.0, 1.0),
     )
 
 
-def _windows(f: Fields, layers: int, window: int) -> tuple[int, ...]:
-    """The windows of Gemma 3's layers."""
-    period = f.count("_sliding_window_pattern", f.count("sliding_window_pattern", 6))
+def _windows(f: Fields, window: int, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The windows that ``layer_types`` says, or else the default. ``window`` 0: there is none."""
     types = f.take("layer_types")
     if types is None:
-        return periodic_windows(layers, window, period)
-    sizes = {"sliding_attention": window, "full_attention": 0}
-    if not isinstance(types, list) or len(types) != layers or any(
+        return default
+    sizes = {"full_attention": 0} | ({"sliding_attention": window} if window else {})
+    if not isinstance(types, list) or len(types) != len(default) or any(
         not isinstance(t, str) or t not in sizes for t in types
     ):
-        raise f.wrong("layer_types", types, f"a list of {layers} of {', '.join(sizes)}")
+        raise f.wrong("layer_types", types, f"a list of {len(default)} of {', '.join(sizes)}")
     return tuple(sizes[t] for t in types)
 
 

@@ -335,7 +335,7 @@ class _Graph:
     def rotated(self, x: MLOperand, n: int) -> MLOperand:
         """[S, heads, D] with a layer's rotations at the tokens' positions."""
         b, c = self.b, self.c
-        rotary = c.local_rotary if c.window(n) else c.rotary
+        rotary = c.local_rotary if c.window(n) and c.local_rotary else c.rotary
         assert rotary is not None
         if rotary not in self._rotations:
             shape = (self.tokens, 1, c.head_size)

@@ -59,7 +59,9 @@ def test_configs(cpu_context, tmp_path, text, message):
     ({"vocab_size": -1}, "vocab_size is -1"), ({"vocab_size": True}, "vocab_size is True"),
     ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"attention_bias": 1}, "attention_bias is 1"),
     ({"quantization_config": {"bits": 4}}, "quantization_config"),
-    ({"layer_types": ["sliding_attention"]}, "layer_types"),
+    ({"layer_types": ["sliding_attention"] * 2}, "a list of 1 of full_attention is expected"),
+    ({"use_sliding_window": True, "sliding_window": "x"}, "sliding_window is 'x'"),
+    ({"use_sliding_window": True, "sliding_window": 9, "max_window_layers": -1}, "layers is -1"),
 ])
 def test_fields(fields, message):
     with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
@@ -71,7 +73,7 @@ def test_fields(fields, message):
     ({"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0 is not supported"),
     ({"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ({"hidden_activation": "gelu"}, "hidden_activation = 'gelu' is not supported"),
-    ({"layer_types": ["full_attention"]}, "layer_types is an array of 1; a list of 7 of sliding"),
+    ({"layer_types": ["full_attention"]}, "array of 1; a list of 7 of full_attention, sliding_"),
     ({"layer_types": ["full_attention"] * 6 + ["x"]}, "layer_types is an array of 7"),
     ({"sliding_window": 0}, "sliding_window is 0; a positive integer is expected"),
     ({"model_type": "gemma2"}, "architecture 'gemma2' is not supported"),
@@ -100,9 +102,15 @@ def test_windows_and_rotations_of_gemma_3():
     assert config.rotary.frequencies[0] == 1 / 8 and config.local_rotary.frequencies[0] == 1
 
 
-def test_a_window_limits_the_context():
-    assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).context_length == 100
-    assert decoder_config(CONFIGS["qwen2"]).context_length == 512
+def test_windows_of_layers():
+    assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).windows == (100,) * 4
+    assert decoder_config({**CONFIGS["mistral"], "sliding_window": None}).windows == (0,) * 4
+    qwen = CONFIGS["qwen2"]
+    assert decoder_config(qwen).windows == (0,) * 4
+    used = {**qwen, "use_sliding_window": True}
+    assert decoder_config(used).windows == (0, 0, 64, 64)
+    types = ["sliding_attention", "full_attention"] * 2
+    assert decoder_config({**used, "layer_types": types}).windows == (64, 0, 64, 0)
 
 
 def test_weights_that_are_missing_or_wrong(cpu_context, tmp_path):
@@ -143,6 +151,8 @@ def test_shards(cpu_context, tmp_path):
     hidden.rename(shard)
     for change, message in (
         ({"weight_map": {"x": "../secret"}}, "names the file '../secret'"),
+        ({"weight_map": {"x": "a" * 5000}}, "the shard a{200} is missing"),
+        ({"weight_map": {"x": "\0"}}, "the shard .* is missing"),
         ({"weight_map": {"x": 5}}, "names the file 5"), ({"weight_map": []}, "no weight_map"),
         ({"weight_map": {**original["weight_map"], "y": shard.name}}, "lacks the tensor 'y'"),
     ):

@@ -63,7 +63,7 @@ def _llama_like(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
             f"metadata: {heads} heads of {head_size} elements, {kv_heads} of keys, don't fit "
             f"blk.0.attn_q.weight with {list(rows)} rows"
         )
-    context = f.count("context_length")
+    context, layers = f.count("context_length"), f.count("block_count")
     window = f.take("attention.sliding_window", 0)
     if type(window) is not int or window < 0:
         raise f.wrong("attention.sliding_window", window, "a number")
@@ -71,14 +71,13 @@ def _llama_like(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
     f.only("expert_used_count", 0)
     f.only("attention.causal", True)
     return DecoderConfig(
-        kind, _vocabulary(file), width, f.count("block_count"), heads, kv_heads, head_size,
-        # Within the window, attention sees everything.
-        f.count("feed_forward_length"), min(context, window) if window else context,
+        kind, _vocabulary(file), width, layers, heads, kv_heads, head_size,
+        f.count("feed_forward_length"), context,
         f.number("attention.layer_norm_rms_epsilon"), "swish", "rms", True,
         "output.weight" not in file, _rotary(f, file, head_size, context),
         qkv_bias=kind == "qwen2" or "blk.0.attn_q.bias" in file,
         output_bias="blk.0.attn_output.bias" in file, mlp_bias="blk.0.ffn_gate.bias" in file,
-        qk_norm=kind == "qwen3",
+        qk_norm=kind == "qwen3", windows=(window,) * layers,
     )
 
 

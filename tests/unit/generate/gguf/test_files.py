@@ -148,9 +148,10 @@ def test_texts_are_those_of_the_folder(cpu_context, tmp_path):
         Model.load(tmp_path / "x.gguf", cpu_context, dtype="int3")
 
 
-def test_a_window_limits_the_context(cpu_context, tmp_path):
-    path = changed(tmp_path / "x.gguf", setting("llama.attention.sliding_window", 100))
-    assert Model.load(path, cpu_context).context_length == 100
+def test_the_window_must_be_a_number(cpu_context, tmp_path):
+    path = changed(tmp_path / "x.gguf", setting("llama.attention.sliding_window", -1.0, FLOAT))
+    with pytest.raises(InvalidModelError, match="sliding_window is -1.0; a number is expected"):
+        Model.load(path, cpu_context)
 
 
 def test_windows_of_gemma_3(cpu_context, tmp_path):
