@@ -39,6 +39,7 @@ from webnn_vk.compiler.types.data_types import (
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.tensor_state import TensorState, owned
 from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
+from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.mmap_array import own_copy
 from webnn_vk.support.promise import MLPromise, kind_of
@@ -102,6 +103,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
             raise InvalidStateError("the context is lost")
         self._context = context
         device = context._state.device
+        self._experimental = context._state.experimental
         self._begin(device.max_tensor_byte_length, isinstance(device, CpuDevice))
 
     def _begin(self, max_byte_length: int | None, on_host: bool) -> None:
@@ -132,6 +134,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         InvalidStateError after ``build()`` and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
+        if _has_named_dimensions(descriptor):
+            require_experimental(self._experimental, "dynamic-shapes", "input: named dimensions")
         described = to_descriptor(descriptor, what="input")
         self._check_can_build("input")
         if not name:
@@ -360,6 +364,7 @@ class ShapeBuilder(MLGraphBuilder):
     """A builder without a context: it checks operators and infers shapes, but can't build."""
 
     def __init__(self) -> None:
+        self._experimental = frozenset()
         self._begin(None, False)
 
     def _check_can_build(self, what: str) -> None:
@@ -423,6 +428,12 @@ class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
     tensor: TensorState = field(kw_only=True)
+
+
+def _has_named_dimensions(descriptor: Any) -> bool:
+    """Whether a dimension of a descriptor's mapping is a mapping itself."""
+    shape = descriptor.get("shape") if isinstance(descriptor, Mapping) else None
+    return isinstance(shape, (list, tuple)) and any(isinstance(d, Mapping) for d in shape)
 
 
 _CONSTANT_FORMS = (

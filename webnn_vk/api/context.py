@@ -69,7 +69,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         accelerated: bool = True,
         gpu_device: Any = None,
     ) -> None:
-        self._state = ContextState(timeline, info)
+        self._state = ContextState(timeline, info, frozenset(settings.experimental))
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device

@@ -55,6 +55,7 @@ class ML:
         accelerated: bool = True,
         driver: MLDriver | None = None,
         settings: Settings | None = None,
+        experimental: Sequence[str] | None = None,
     ) -> MLPromise[MLContext]:
         """A context on ``gpu_device``, or on the best device (§8.2.2).
 
@@ -66,7 +67,9 @@ class ML:
         GPU, "high-performance" a discrete one; both take precedence over ``accelerated``.
         ``accelerated=False`` chooses the CPU device. A software Vulkan device is chosen only when
         ``settings.device`` (or ``WEBNN_VK_DEVICE``) names it. ``driver`` replaces the settings'
-        driver, see ``Settings``.
+        driver, see ``Settings``. ``experimental`` names drafts of the Working Group that the
+        context implements (extension): "dynamic-shapes", "subgraph", "low-precision",
+        "compute-policy". Without a name its features are refused.
 
         Rejects with TypeError for invalid options, ValueError for invalid settings (an unknown
         operator to force, pass to skip or feature to mask, or an environment variable that can't be
@@ -86,7 +89,7 @@ class ML:
 
         def create() -> MLContext:
             call_site.set(place)
-            chosen = Settings.given(settings, driver=driver)
+            chosen = Settings.given(settings, driver=driver, experimental=experimental)
             _check(chosen)
             if gpu_device is not None:
                 return _context_on(gpu_device, chosen)

@@ -43,8 +43,12 @@ class ContextState:
     """The state of one ``MLContext``. It lives as long as the context or any object that belongs to
     it; its end also ends the context's use of the device."""
 
-    def __init__(self, timeline: Timeline, info: DeviceInfo) -> None:
+    def __init__(
+        self, timeline: Timeline, info: DeviceInfo, experimental: frozenset[str] = frozenset()
+    ) -> None:
         self.info = info
+        #: The names of drafts that the context implements (``support.experimental``).
+        self.experimental = experimental
         self.timeline = timeline
         #: Guards handing tensors to GPU devices and back. Never acquired in the main thread, where
         #: a signal handler might want it too.

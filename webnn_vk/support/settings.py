@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from . import environment
+from .experimental import experimental_names
 
 MLDriver = Literal["vulkan", "kompute", "null"]
 DRIVERS: tuple[str, ...] = get_args(MLDriver)
@@ -38,7 +39,8 @@ class Settings:
     the CPU has to: "onnxruntime", "numpy", or "auto": ONNX Runtime where the extra ``cpu`` is
     installed (``WEBNN_VK_CPU_ENGINE``). ``tune``: True measures the kernels of every graph built
     and keeps what is fastest in the cache folder, None uses what is kept there, False ignores it
-    (``WEBNN_VK_TUNE``).
+    (``WEBNN_VK_TUNE``). ``experimental``: names of drafts of the Working Group to implement, see
+    docs/experimental.md (``WEBNN_VK_EXPERIMENTAL``).
 
     Given to ``ml.create_context`` or ``adapter.request_device`` they replace the environment's, all
     of them. TypeError and ValueError for what can't be; names of operators, features and passes
@@ -56,6 +58,7 @@ class Settings:
     cpu_engine: str = "auto"
     driver: str = "vulkan"
     tune: bool | None = None
+    experimental: Sequence[str] = ()
     # Whether all of it comes from the environment: messages name what the user wrote.
     _environment: bool = field(default=False, init=False, compare=False, repr=False)
 
@@ -70,6 +73,9 @@ class Settings:
         if self.tune not in (None, False, True) or isinstance(self.tune, float):
             raise TypeError(f"tune: True, False or None is expected, not {self.tune!r}")
         object.__setattr__(self, "tune", None if self.tune is None else bool(self.tune))
+        object.__setattr__(
+            self, "experimental", tuple(sorted(experimental_names(self.experimental)))
+        )
         for name in ("mask", "force_cpu", "skip_passes"):
             names = getattr(self, name)
             if isinstance(names, str):
@@ -113,15 +119,27 @@ class Settings:
         return f"Settings(device={self.device if number else repr(self.device)})"
 
     @classmethod
-    def given(cls, settings: Settings | None, *, driver: str | None = None) -> Settings:
-        """``settings``, or the environment's for None, with another ``driver`` if one is
-        given; at once. TypeError for anything else, ValueError for nonsense in a variable."""
+    def given(
+        cls,
+        settings: Settings | None,
+        *,
+        driver: str | None = None,
+        experimental: Sequence[str] | None = None,
+    ) -> Settings:
+        """``settings``, or the environment's for None, with another ``driver`` and other
+        ``experimental`` names if they are given; at once. TypeError for anything else, ValueError
+        for nonsense in a variable."""
         if settings is not None and not isinstance(settings, Settings):
             raise TypeError(f"settings: Settings are expected, not {type(settings).__name__}")
         chosen = settings or cls.from_environment()
-        if driver is None or driver == chosen.driver:
+        changes: dict[str, Any] = {}
+        if driver is not None and driver != chosen.driver:
+            changes["driver"] = driver
+        if experimental is not None:
+            changes["experimental"] = experimental
+        if not changes:
             return chosen
-        changed = replace(chosen, driver=driver)
+        changed = replace(chosen, **changes)
         object.__setattr__(changed, "_environment", chosen._environment)
         return changed
 
@@ -134,16 +152,16 @@ class Settings:
 
         given: dict[str, Any] = {name: text(name) for name in ("device", "cache", "dump")}
         given |= {name: word for name in _CHOICES if (word := text(name)) is not None}
-        for name in ("mask", "force_cpu", "skip_passes"):
+        for name in ("mask", "force_cpu", "skip_passes", "experimental"):
             given[name] = environment.words(f"WEBNN_VK_{name.upper()}", variables)
         given["validate"] = environment.flag("WEBNN_VK_VALIDATE", variables)
         given["tune"] = environment.choice("WEBNN_VK_TUNE", variables)
         try:
             settings = cls(**given)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             # Name the variable in place of the setting.
             name, _, problem = str(error).partition(": ")
-            raise ValueError(f"WEBNN_VK_{name.upper()}: {problem}") from None
+            raise type(error)(f"WEBNN_VK_{name.upper()}: {problem}") from None
         object.__setattr__(settings, "_environment", True)
         return settings
 
