@@ -149,11 +149,12 @@ class Timeline:
         call = _Call()
         # It is freed with its object: also if an interrupt comes before the block below.
         self._calls.add(weakref.ref(call, self._calls.discard))
-        if self._scheduler.end is not None:
-            raise InvalidStateError(self._scheduler.end)
         try:
+            if self._scheduler.end is not None:
+                raise InvalidStateError(self._scheduler.end)
             yield
         finally:
+            # A caller may keep the error, whose traceback has this frame.
             del call
 
     @property

@@ -236,6 +236,24 @@ def test_closing_waits_for_builds(device):
     builder.join(10)
 
 
+def test_closing_does_not_wait_for_kept_errors(device):
+    """A call that came too late, or failed: its error may live on, in a promise for example."""
+    stream = Timeline(device).stream()
+    errors = []
+    for late in (False, True):
+        if late:
+            stream.timeline.end("the end")
+        try:
+            with stream.timeline.building():
+                assert not late
+                raise MemoryError("while building")
+        except (InvalidStateError, MemoryError) as error:
+            errors.append(error)
+    assert [str(error) for error in errors] == ["while building", "the end"]
+    stream.timeline.close(10)
+    assert device.closed
+
+
 def test_memory_is_held_until_the_last_use(device, stream):
     storage = device.create_storage(4)
     device.gate.clear()
