@@ -152,12 +152,34 @@ def test_a_stream_that_ended_frees_its_cache(model):
         session.logits([1])
 
 
+def hold_until_all_ask(model: Model, count: int) -> None:
+    """The first run for single tokens starts once ``count`` sequences ask for it."""
+    scheduler, barrier = model._engine.scheduler, threading.Barrier(count, timeout=60)
+    compute, next_runs, seen = scheduler.compute, scheduler._next_runs, set()
+
+    def compute_together(run: Run) -> np.ndarray:
+        if run.is_shared and id(run.cache) not in seen and len(seen) < count:
+            seen.add(id(run.cache))
+            barrier.wait()  # until then, the others still run their prompts
+        return compute(run)
+
+    def held_runs() -> list[Run]:
+        # The caller holds the lock, which waiting releases.
+        if next_runs()[0].is_shared:
+            del scheduler._next_runs
+            assert scheduler._changed.wait_for(lambda: len(scheduler._waiting) == count, 60)
+        return next_runs()
+
+    scheduler.compute, scheduler._next_runs = compute_together, held_runs
+
+
 def test_an_error_reaches_all_sequences_of_a_run(model):
     """And the next run is none of its business."""
     given = prompts(4, 8)
     alone = [model.generate_tokens(ids, 6) for ids in given]
     scheduler = model._engine.scheduler
     graph, failures = scheduler.graph, []
+    hold_until_all_ask(model, 4)
 
     def broken(tokens, every=False, sequences=1):
         if sequences == 4 and not failures:
@@ -185,10 +207,11 @@ def test_an_interrupted_thread_leaves_the_runs_of_others(model):
     given = prompts(4, 11)
     alone = [model.generate_tokens(ids, 10) for ids in given]
     scheduler, interrupted = model._engine.scheduler, []
+    hold_until_all_ask(model, 4)
     start = scheduler._start
 
     def interrupt(group):
-        if len(group) > 1 and not interrupted:
+        if len(group) == 4 and not interrupted:
             interrupted.append(threading.get_ident())
             raise KeyboardInterrupt
         start(group)
