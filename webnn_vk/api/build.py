@@ -65,11 +65,25 @@ def _compiled(graph: Graph, target: Target, state: ContextState) -> Loaded:
     tuning = time.perf_counter() - start
     while True:
         try:
-            program, constants = _with_shaders(graph, target, state)
+            program, constants = compile_program(graph, target)
+            start = time.perf_counter()
+            state.device.find_shaders(program)
+            seconds = program.report.build_seconds
+            seconds["shaders"] = time.perf_counter() - start
             if state.tuner is not None:
-                program.report.build_seconds["tune"] = tuning
+                seconds["tune"] = tuning
             state.device.try_out(program)
             return load_executable(state, program, constants), graph.unused
+        except ShadersMissing as error:
+            if not target.has_compiler:
+                raise
+            say_once(
+                f"{error}; graphs run unfused from precompiled shaders, and on the CPU where "
+                "there are none"
+            )
+            target = replace(target, has_compiler=False, available=state.device.available)
+            if error.for_good:
+                _fall_back(state, target)
         except KernelsRefused as error:
             if error.defect and verify_passes():
                 raise
@@ -100,28 +114,6 @@ def _excluding(error: KernelsRefused, target: Target, state: ContextState) -> Ta
         "used; graph.report() names them, and the kernels that replace them"
     )
     return _fall_back(state, replace(target, refused={**target.refused, **error.refused}))
-
-
-def _with_shaders(
-    graph: Graph, target: Target, state: ContextState
-) -> tuple[Program, Constants]:
-    """The program, with all shaders available, and its constants. If the shader compiler fails, the
-    program uses precompiled kernels only."""
-    program, constants = compile_program(graph, target)
-    start = time.perf_counter()
-    try:
-        state.device.find_shaders(program)
-    except ShadersMissing as error:
-        say_once(
-            f"{error}; graphs run unfused from precompiled shaders, and on the CPU where "
-            "there are none"
-        )
-        target = replace(target, has_compiler=False, available=state.device.available)
-        if error.for_good:
-            _fall_back(state, target)
-        program, constants = compile_program(graph, target)
-    program.report.build_seconds["shaders"] = time.perf_counter() - start
-    return program, constants
 
 
 def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[MLGraph]:
