@@ -31,7 +31,7 @@ TEXTS = 16
 
 
 class Message(BaseModel):
-    """What somebody said."""
+    """One message."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str

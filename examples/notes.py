@@ -18,7 +18,7 @@ MODEL = Weights(
 RATE, FRAME, WINDOW, FRAMES, MARGIN = 22050, 256, 43844, 172, 15
 #: The network's lowest note as MIDI counts them: A0, 27.5 Hz.
 LOWEST = 21
-#: A note starts where both say so, lasts while it sounds, and for at least so many frames.
+#: A note starts where both say so, lasts while it sounds, and for at least this many frames.
 STARTS, SOUNDS, SHORTEST = 0.5, 0.3, 11
 _INPUT, _SOUNDS, _STARTS = (
     "serving_default_input_2:0", "StatefulPartitionedCall:1", "StatefulPartitionedCall:2",

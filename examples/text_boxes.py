@@ -12,9 +12,9 @@ import numpy as np
 PIXEL, REGION = 0.3, 0.5
 #: The map shows text shrunken; a region grows by its area × GROWTH / its perimeter.
 GROWTH = 1.6
-#: Regions thinner than so many pixels of the map are dirt; no more than MOST of them are taken.
+#: Regions thinner than this many pixels of the map are dirt; at most MOST regions are taken.
 THINNEST, MOST = 3, 1000
-#: A level box is taken where its area is at most so many times the smallest one's.
+#: A level box is taken where its area is at most this many times that of the smallest box.
 LEVEL = 1.1
 #: From this height per width on, a line is taken to be written upwards or downwards.
 UPRIGHT = 1.5

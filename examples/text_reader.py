@@ -238,7 +238,7 @@ def plan_batches(
 
 
 def batch_size(lines: int, sizes: Sequence[int] = BATCHES) -> int:
-    """The size of the next batch when so many lines are left: the largest of which at most a
+    """The size of the next batch when this many lines are left: the largest of which at most a
     quarter stays blank."""
     return max(size for size in sizes if lines >= size * 3 / 4)
 

@@ -45,8 +45,8 @@ def check_pipeline(request: PipelineRequest, profile: DeviceProfile) -> None:
 
 
 def check_command(command: Command, profile: DeviceProfile) -> None:
-    """ValueError for a command that leaves its memory or exceeds the device, and for any of a
-    facet: who has it checks these; TypeError for what is no command."""
+    """ValueError for a command that leaves its memory or exceeds the device, and for a facet's
+    commands, which the driver with that facet checks; TypeError for anything but a command."""
     match command:
         case DispatchCommand():
             _check_dispatch(command, profile)

@@ -96,9 +96,8 @@ class CooperativeMatrix:
 
 @dataclasses.dataclass(frozen=True)
 class FlexibleMatrix:
-    """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, of workgroups of so many
-    ``invocations``: their rows are multiples of ``m``, columns of ``n``, and the inner dimension
-    of ``k``."""
+    """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, for workgroups of ``invocations``:
+    their rows are multiples of ``m``, columns of ``n``, and the inner dimension of ``k``."""
 
     m: int
     n: int

@@ -1,6 +1,5 @@
-"""What only some drivers can do. A driver declares a facet by an attribute that is not None; those
-who need one ask with `interface.sharing_of` and `timestamps_of`, which say clearly when there is
-none.
+"""Facets: what only some drivers can do. A driver that has a facet declares it by an attribute that
+is not None. `interface.sharing_of` and `timestamps_of` return it, or raise with the reason.
 """
 
 from __future__ import annotations

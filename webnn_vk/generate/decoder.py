@@ -46,7 +46,7 @@ class Decoder:
     capacity: int
     #: Matrices that the files quantise stay so, unless they have more than ``bits``.
     keeps: bool = False
-    #: Other matrices are rounded to so many bits, with a scale for each block.
+    #: Other matrices are rounded to this many bits, with a scale for each block.
     bits: int | None = None
     _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
     _parts: dict[tuple[str, ...], tuple[_Part, ...]] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class Model:
         ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja``.
 
         ``context``: a context of its own by default. ``dtype`` of weights and cache on the device:
-        "float32" or "float16"; "int8" and "int4" round matrices to so many bits, with a scale for
+        "float32" or "float16"; "int8" and "int4" round matrices to 8 or 4 bits, with a scale for
         each block of 32, beside a float32 cache. By default the quantised matrices of a GGUF file
         stay as they are, and all else is float32. ``context_length``: the most tokens of a
         conversation, for which a session reserves memory; by default what the model was made for,

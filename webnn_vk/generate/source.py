@@ -25,7 +25,7 @@ class WeightSource(Protocol):
 
     def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
         """A matrix as it is quantised in the file, [outputs, inputs] in every architecture; None
-        for one of floats. ``shape`` and errors are those of ``array``."""
+        for one of floats. ``shape`` and errors as for ``array``."""
         ...
 
     def unused(self) -> Iterator[str]:

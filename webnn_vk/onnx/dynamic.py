@@ -124,7 +124,7 @@ def _is_small(x: Tensor) -> bool:
 
 
 def opened(model: Model, trial: Trial) -> DynamicRun | None:
-    """The session of a model that a trial went through; None where there is none to be had."""
+    """The session of a model that a trial ran; None if no session can be made."""
     if trial.unfit:
         return None
     # A third of a second to load; whether it can be, graphs find out too.

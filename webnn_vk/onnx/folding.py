@@ -1,7 +1,7 @@
 """What is known at import is computed at import: ONNX's reference implementation, on small values.
 
 This is what makes shape arithmetic (Shape, Gather, Concat, Range …) disappear. Only operators whose
-result has a size that can be told from their inputs are evaluated, so that a hostile model can't
+result has a size that is known from their inputs are evaluated, so that a hostile model can't
 ask for much.
 """
 

@@ -105,7 +105,7 @@ class Session:
         self._partial = False
         # Begins the keys of constants by their addresses, which only this session's model keeps.
         self._token = secrets.token_hex(16)
-        # The owners of the memory of the model's arrays, of which so many were looked at.
+        # The owners of the memory of the model's arrays, and how many arrays were examined.
         self._kept: set[int] = set()
         self._seen = 0
         device = context_state(self._context).device

@@ -67,7 +67,7 @@ def pipeline_request(
     return PipelineRequest(
         module, spec.binding_count, spec.param_bytes if spec.param_storage == "push" else 0,
         constants, spec.template,
-        # A device that can't be told the size has no other size, or no such kernel was chosen.
+        # A device that takes no such size has one only, or no such kernel was chosen.
         size if "subgroup_size_control" in profile.features else 0,
         texels=spec.texels, full_subgroups=size > 0,
     )

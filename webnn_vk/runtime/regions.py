@@ -74,7 +74,7 @@ def _written(step: Step) -> list[int]:
 
 
 def _runs(steps: Sequence[Step], sides: Sequence[bool]) -> list[tuple[bool, list[Step]]]:
-    """The steps by side: all ready steps of one side, then those of the other; in the given order
+    """The steps by side: all ready steps of one side, then of the other; in the given order
     where there is a choice."""
     maker = {slot: i for i, step in enumerate(steps) for slot in _written(step)}
     readers: list[list[int]] = [[] for _ in steps]

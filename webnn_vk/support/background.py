@@ -68,7 +68,7 @@ class _Job:
     ) -> None:
         self._call: Callable[[], Any] | None = function
         self.name = name
-        # Told when there is no thread to run it on.
+        # Called when there is no thread to run it on.
         self.refused = refused
         self.over = Event()
         self.ran = False
@@ -91,7 +91,7 @@ class _Job:
         except BaseException as error:
             self.error = error
         _current.job = None
-        # What was given to it goes before anyone sees its end.
+        # Its arguments are released before its end is visible.
         del call
         _running.discard(self)
         try:
@@ -121,7 +121,7 @@ def _ignore(error: Exception) -> None:
 
 
 def no_threads(error: Exception) -> OperationError:
-    """What is said where the system has no thread left, and what would help."""
+    """The error where the system has no thread left, and what would help."""
     return OperationError(
         f"no thread can be started ({error}): the user or the container has as many as it may "
         "(ulimit -u, pids.max), or too little memory; end some or raise the limit, then try again"
@@ -208,7 +208,7 @@ _starts: SimpleQueue[_Job | _Last]
 _server: list[int]
 # By its id: an array has no hash, so that a reference to it has none.
 _watched: dict[int, _Last]
-# What can't be left undone and found no thread yet.
+# Jobs that must run and have found no thread yet.
 _put_off: deque[_Job]
 _reset()
 forks.register(lambda clean: _reset())
@@ -243,7 +243,7 @@ def start(
     refused: Callable[[Exception], Any] = _ignore,
 ) -> bool:
     """Run ``function`` on a thread of its own; False when the interpreter is past its exit, where
-    a new thread would never run (and destructors may still come here). ``refused`` is told when
+    a new thread would never run (and destructors may still come here). ``refused`` is called when
     the process can have no more threads. What the function raises is printed."""
     if _ended:
         return False
@@ -252,8 +252,8 @@ def start(
 
 
 def retry(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
-    """``start`` for what can't be left undone: while the process can have no more threads it looks
-    for one again and again. At the exit it is left to the ``closers``."""
+    """``start`` for calls that must run: while the process can have no more threads it retries. At
+    the exit it is left to the ``closers``."""
     if _ended:
         return False
     _hand_over(_lasting(partial(function, *arguments), name))
@@ -314,7 +314,7 @@ def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def watch_exit() -> None:
-    """Have our end come before that of everything registered with atexit so far (the driver's)."""
+    """Run our exit handler before all handlers registered with atexit so far (the driver's)."""
     atexit.unregister(_exit)
     atexit.register(_exit)
 

@@ -23,7 +23,7 @@ VARIABLES = {
     "WEBNN_VK_CACHE": "the folder of the cache (shaders, checked drivers), or off",
     "WEBNN_VK_SKIP_PASSES": "optimisations left out, separated by commas",
     "WEBNN_VK_DUMP": "a folder for the texts of graphs after every pass",
-    "WEBNN_VK_CPU_ENGINE": "who computes on the CPU: auto, numpy or onnxruntime",
+    "WEBNN_VK_CPU_ENGINE": "the engine of the CPU: auto, numpy or onnxruntime",
     "WEBNN_VK_TUNE": "1: measure kernels when graphs are built; 0: use nothing that was measured",
     "WEBNN_VK_EXPERIMENTAL": "drafts of the Working Group to implement, separated by commas",
     "WEBNN_VK_VERIFY_PASSES": "1: graphs are verified after every pass, and GLSL must compile",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Kernels may read and write whole vectors of so many bytes, also where a tensor ends.
+#: Kernels may read and write whole vectors of this many bytes, even at the end of a tensor.
 VECTOR_BYTES = 16
 
 

@@ -19,7 +19,7 @@ _STACK_BYTES = 8 << 20
 
 
 def require(size: int) -> None:
-    """MemoryError unless so many bytes can be had at this moment. Touches none of them."""
+    """MemoryError unless this many bytes are available now. Touches none of them."""
     try:
         mmap.mmap(-1, size, access=mmap.ACCESS_COPY).close()
     except (OSError, OverflowError) as error:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-#: Arrays of so many bytes have pages of their own.
+#: Arrays of at least this many bytes have pages of their own.
 PAGED_BYTES = 1 << 16
 
 

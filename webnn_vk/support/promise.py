@@ -58,7 +58,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         # One step settles it: the first value, error and report of a rejection that gets into here.
         self._outcome: dict[str, tuple[Any, BaseException | None, _Unseen | None]] = {}
         self._event = Event()
-        # Each in a list of its own; who takes one out calls it.
+        # Each in a list of its own; the thread that takes one out calls it.
         self._callbacks: deque[list[Callable[[Any], Any]]] = deque()
         # The waits of the tasks that took the promise for their coroutine.
         self._waits: weakref.WeakKeyDictionary[Any, Generator[Any, None, T]] | None = None
@@ -75,7 +75,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             raise error
         finally:
             # The error's traceback must not hold the promise, which holds the error: the frames of
-            # who waited, and the memory that they use, would stay until the collector comes.
+            # the waiting callers, and their memory, would stay until the next garbage collection.
             del self, error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -174,7 +174,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     # -- what it is not ------------------------------------------------------------------------
     @property
     def hint(self) -> str:
-        """For messages of who wanted the result itself."""
+        """For messages to a caller who needs the result itself."""
         return f"{self._described()}: call .result() or await it first"
 
     def _described(self) -> str:
@@ -267,8 +267,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         return True
 
     def _settle(self, value: Any, error: BaseException | None) -> bool:
-        """Whether this was the first. Others than the main thread: what waits is told in several
-        steps."""
+        """Whether this was the first. Not for the main thread: waking the waiting threads takes
+        several steps."""
         if error is not None and not isinstance(error, StateError):
             # The end of its context or tensor need not be retrieved: asyncio doesn't report
             # cancelled tasks either.

@@ -35,7 +35,7 @@ class Settings:
     (``WEBNN_VK_CACHE``). ``skip_passes``: names of optimisations left out, "fold" or "fuse" for
     example; one that is unknown or can't be left out is a ValueError when the context is created
     (``WEBNN_VK_SKIP_PASSES``). ``dump``: a folder that gets, for each graph built, a sub-folder
-    with the graph's text after every pass (``WEBNN_VK_DUMP``). ``cpu_engine``: who computes what
+    with the graph's text after every pass (``WEBNN_VK_DUMP``). ``cpu_engine``: the engine for what
     the CPU has to: "onnxruntime", "numpy", or "auto": ONNX Runtime where the extra ``cpu`` is
     installed (``WEBNN_VK_CPU_ENGINE``). ``tune``: True measures the kernels of every graph built
     and keeps what is fastest in the cache folder, None uses what is kept there, False ignores it

@@ -1,4 +1,4 @@
-"""What the user is told once: a situation that changes where work runs, or how fast."""
+"""Warnings that appear once: a situation that changes where work runs, or how fast."""
 
 from __future__ import annotations
 

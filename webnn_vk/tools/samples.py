@@ -62,7 +62,7 @@ TARGETS = (SOFTWARE, GPU)
 #: What fused kernels are planned for. No device is known to multiply matrices of float32, which
 #: they have, by the extensions.
 FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=(), flexible_matrices=()))
-#: Constants are packed by kernels that read texels wherever a device has them.
+#: Kernels that pack constants read texels on every device that has them.
 _PACKING = (*TARGETS, SOFTWARE.masked(["texel_buffers"]))
 
 

@@ -285,7 +285,7 @@ class _Building:
         given = self._arguments(statement, operator)
         splits = given.get("splits")
         if operator.name == "split" and isinstance(splits, int) and splits != len(results):
-            # Before so many operands are made.
+            # Checked before the operands are made.
             raise GraphFileError(f"split has {splits} results, not {len(results)}", line)
         method = getattr(self.builder, operator.name)
         made = self._call(line, lambda: method(**given))

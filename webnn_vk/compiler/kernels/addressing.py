@@ -27,7 +27,7 @@ class Operand:
 
     ``laid_out`` tells how it is addressed: by ``strides`` over the collapsed dimensions of the
     output, from the access's offset on, where it isn't FLAT or SCALAR. ``by_strides``: they can't
-    be told from which dimensions are repeated."""
+    be known from the repeated dimensions."""
 
     name: str
     access: Access

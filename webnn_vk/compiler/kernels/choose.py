@@ -40,7 +40,7 @@ def choose(
 def _registers(schedule: Schedule, problem: Any, profile: DeviceProfile) -> int:
     """The registers that an invocation's values take. Compilers spill what doesn't fit to memory,
     and some take a minute for it (`bench chips`); many registers leave room for few subgroups. A
-    subgroup wider than the narrowest that the device has leaves each invocation so much less."""
+    subgroup wider than the device's narrowest leaves each invocation fewer registers."""
     wide = 1
     if schedule.kernel == "subgroups" and schedule["lanes"] <= profile.max_subgroup_size:
         wide = max(1, schedule["lanes"] // profile.min_subgroup_size)

@@ -1,8 +1,9 @@
 """Matrix products by the cooperative matrices of whole workgroups (VK_NV_cooperative_matrix2):
 legality, sizes, specs.
 
-The template ``matmul_coopmat2`` has two forms, as that of ``coopmat`` has: the device's own where a
-profile has the feature, and an emulation in shared memory where one lists such matrices without it.
+The template ``matmul_coopmat2`` has two forms, as the template of ``coopmat`` has: the device's own
+where a profile has the feature, and an emulation in shared memory where one lists such matrices
+without it.
 
 Operands are float16, sums float32. Tiles are seen through tensor layouts, which ask of operands
 that they begin at multiples of 16 bytes and that their rows don't overlap; any sizes will do.

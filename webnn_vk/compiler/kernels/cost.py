@@ -48,7 +48,7 @@ class CostParameters:
 
 @dataclass(frozen=True)
 class Work:
-    """What a dispatch does: so many workgroups of so many invocations, and what each invocation
+    """What a dispatch does: its workgroups, the invocations of each, and what each invocation
     does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
     loaded one at a time, ``registers`` values that it keeps.
     """
@@ -125,7 +125,7 @@ def _matmul(p: Any, s: Schedule) -> list[Work]:
 
 
 def _matmul_tiled(p: Any, s: Schedule) -> list[Work]:
-    """In parts, a second dispatch adds up what each came to, four columns an invocation."""
+    """In parts, a second dispatch adds up their sums, four columns an invocation."""
     parts = s.parts
     works = [_shared_tile(s, parts * p.batches * _tiles(s, p.m, p.n), ceil_divide(p.k, parts))]
     if parts > 1:
@@ -295,7 +295,7 @@ def _rows(problem: Any, s: Schedule) -> list[Work]:
 
 
 def _subgroups(problem: Any, s: Schedule) -> list[Work]:
-    """Rows that a workgroup keeps in registers, so many at a time; what subgroups sum costs next to
+    """A workgroup keeps ``rows`` rows at a time in registers; sums by subgroups cost next to
     nothing."""
     rows, lanes, together = _rows_of(problem), s["lanes"], s["rows"]
     own = together * ceil_divide(rows.length, lanes)

@@ -82,8 +82,8 @@ class Binding:
 
 #: Specialisation constants as a pipeline gets them: (id, bytes).
 Specialised = tuple[tuple[int, bytes], ...]
-#: What can't be had, and why: modules that the GLSL compiler refuses (without constants), pipelines
-#: that the driver can't make of theirs.
+#: What is unavailable, and why: modules that the GLSL compiler refuses (without constants),
+#: pipelines that the driver can't make of theirs.
 Refused = Mapping[tuple[KernelSpec, Specialised | None], str]
 
 
@@ -109,7 +109,7 @@ class Dispatch:
         return tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))
 
     def refusal(self, refused: Refused) -> str | None:
-        """Why it can't be had; None where nothing says so."""
+        """Why it was refused; None if it wasn't."""
         if not refused:
             return None
         return refused.get((self.spec, None)) or refused.get((self.spec, self.specialised))

@@ -31,7 +31,7 @@ from .node import KernelNode, Step
 from .parts import Reach, bind, bind_range, block_shape, blocks, byte_length, ranges
 from .schedule import Schedule
 
-# A part of a tensor can lie in place where it begins at a multiple of so many bytes, mostly.
+# A part of a tensor can mostly lie in place where it begins at a multiple of this many bytes.
 _PLACED = 256
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256
@@ -143,7 +143,7 @@ def _spec(
 @dataclass(frozen=True)
 class Pointwise:
     """Statements computed for each of ``size`` elements, from operands read in these modes. The
-    longest one of float32 has so many bytes (0: there is none)."""
+    longest one of float32 has that many bytes (0: there is none)."""
 
     size: int
     statements: int

@@ -109,7 +109,7 @@ class _Placing:
                 yield number, (base, Part(node.output.value, start))
 
     def _is_free(self, base: Value) -> bool:
-        """Whether a value may lie wherever its kernel is told to write it."""
+        """Whether a value may lie anywhere that its kernel writes it."""
         return (
             isinstance(self.graph.producers.get(base), KernelNode)
             and base not in self._fixed

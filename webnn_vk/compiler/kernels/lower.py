@@ -1,7 +1,7 @@
 """From a graph of placed nodes to work on the device.
 
 Nodes become kernel nodes, passes fuse and absorb them, and each kernel is planned. Where a kernel
-can't be planned, because it exceeds the device's limits or none of its modules can be had, the
+can't be planned, because it exceeds the device's limits or no module for it is available, the
 graph is planned again with each of its nodes as a kernel by itself. A node that can't be planned by
 itself is decomposed or computed on the CPU, with the reason in the report.
 """
@@ -80,7 +80,7 @@ def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
 
 
 def _planned(graph: Graph, compilation: Compilation) -> tuple[KernelGraph, _Attempt]:
-    """The kernels of a graph, all of which can be had, and their plans."""
+    """The kernels of a graph, all of which can be planned, and their plans."""
     unfused: frozenset[Node] = frozenset()
     refused: dict[Node, str] = {}
     while True:

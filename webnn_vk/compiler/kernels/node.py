@@ -119,7 +119,7 @@ class KernelNode:
         return tuple(access.value for access in (*self.outputs, *self.extra_outputs.values()))
 
     def described(self, steps: int) -> MLOperandDescriptor:
-        """What has come out after so many steps."""
+        """The result after this many steps."""
         return self.epilogue[steps - 1].output if steps else self.results[0]
 
     @property

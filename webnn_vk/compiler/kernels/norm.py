@@ -179,7 +179,7 @@ def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, 
 
 
 def _one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
-    """Whether a workgroup of so many invocations can be relied on to be one subgroup."""
+    """Whether a workgroup of this many invocations is certain to be one subgroup."""
     if "subgroup_full" not in profile.features:
         return False
     if "subgroup_size_control" in profile.features:

@@ -1,9 +1,9 @@
 """The planner: how a device computes a kernel node.
 
 ``plan`` is a pure function of the node and the target. It takes the best candidate that is legal
-and whose modules can be had (``choose``), packs constant weights for it, and makes its dispatches.
-A module that the GLSL compiler or the driver refuses is added to the target's ``refused``; then the
-graph is planned again.
+and whose modules are available (``choose``), packs constant weights for it, and makes its
+dispatches. A module that the GLSL compiler or the driver refuses is added to the target's
+``refused``; then the graph is planned again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .node import KernelNode
 from .packing import is_weight
 from .schedule import Schedule, Tuned
 
-#: How many schedules are tried where modules are refused or can't be had.
+#: How many schedules are tried where modules are refused or unavailable.
 MOST_SCHEDULES = 6
-#: Kernels without which a node is planned where their modules can't be had: a compiler that doesn't
-#: know cooperative matrices compiles the others. Where another module can't be had, the nodes that
-#: are fused in it are planned one by one.
+#: Where modules of these kernels are unavailable, a node is planned without them: a compiler that
+#: doesn't know cooperative matrices compiles the others. Where another module is unavailable, the
+#: nodes that are fused in it are planned one by one.
 _MATRICES = (coopmat.KERNEL, coopmat2.KERNEL)
 
 
 @dataclass(frozen=True)
 class KernelTarget:
     """What kernels are planned for: the device, the schedules that measurements chose for it, and
-    which modules can be had.
+    which modules are available.
 
     available: whether a module is in the shader archive or the cache, or can be compiled.
     refused: modules that the GLSL compiler refuses and pipelines that the driver refuses, and why.
@@ -59,10 +59,10 @@ class Plan:
 
 
 def plan(node: KernelNode, target: KernelTarget) -> Plan:
-    """How the target computes a node: by the best candidate whose modules can be had, its constant
-    weights packed for it if possible. Unsupported where there is none or where the best exceeds the
-    device's limits, with the reason; KernelRefused where the compiler or the driver refused those
-    that were tried."""
+    """How the target computes a node: by the best candidate whose modules are available, its
+    constant weights packed for it if possible. Unsupported where there is none or where the best
+    exceeds the device's limits, with the reason; KernelRefused where the compiler or the driver
+    refused those that were tried."""
     solver, problem = solver_of(node)
     profile = target.profile
     candidates = solver.candidates(problem, profile)
@@ -92,15 +92,15 @@ def _refusal(failures: Iterable[Unsupported]) -> str:
 
 
 class _Missing(Unsupported):
-    """A module can't be had."""
+    """A module is unavailable."""
 
 
 def dispatches_by(
     node: KernelNode, schedule: Schedule, target: KernelTarget
 ) -> tuple[Dispatch, ...]:
     """The dispatches of a node by a schedule. KernelRefused if the compiler or the driver refused
-    one of them or one that packs constants for them; Unsupported if one can't be had or exceeds the
-    device's limits."""
+    one of them or one that packs constants for them; Unsupported if one is unavailable or exceeds
+    the device's limits."""
     solver, problem = solver_of(node)
     dispatches = solver.lowered(node, problem, schedule, target.profile)
     for dispatch in (*dispatches, *packing_of(dispatches, target.profile)):

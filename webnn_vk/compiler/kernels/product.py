@@ -28,9 +28,9 @@ class Product:
     Numbers are elements. a is stored [M, K] with ``lda`` elements a row, or [K, M] when transposed;
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
-    the node calls a, b and c. ``panel``: b is packed in panels of so many columns (0: it is not).
-    ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
-    bits instead, from which ``zero_point`` is subtracted.
+    the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
+    0. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
+    8 bits instead, from which ``zero_point`` is subtracted.
     """
 
     m: int

@@ -44,7 +44,7 @@ _SHUFFLES = frozenset({"subgroup_basic", "subgroup_shuffle"})
 
 @dataclass(frozen=True)
 class RecurrenceProblem:
-    """``steps`` of ``batch`` rows in so many ``directions``; states of ``size`` units. ``cell``:
+    """``steps`` of ``batch`` rows in ``directions`` directions; states of ``size`` units. ``cell``:
     "lstm", "gru", or "gru_before" (the reset comes before the product)."""
 
     cell: str

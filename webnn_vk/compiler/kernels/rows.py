@@ -171,8 +171,8 @@ _KEPT = 4
 @dataclass(frozen=True)
 class Vectors:
     """How the elements of a row are loaded: one by one, or four at once, each time that they are
-    needed (``read``) or once (``kept`` in registers, so many vectors). ``way`` is the templates'
-    option ``vectors``."""
+    needed (``read``) or once (``kept``: the number of vectors in registers). ``way`` is the
+    templates' option ``vectors``."""
 
     way: str = ""
     kept: int = 0

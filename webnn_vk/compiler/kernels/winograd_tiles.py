@@ -63,7 +63,7 @@ def sizes(g: Any, tile: int, tiles: int) -> tuple[int, ...]:
 class WinogradFilter:
     """A filter of 3x3 taps, one group, transformed for tiles of ``tile`` outputs a side:
     [point, input channel, output channel]. Behind it lie the taps of the middle row and column, so
-    that the filter can be had again as it was. ``fo``, ``fc`` and ``fw`` are the constant's strides
+    that the filter can be restored. ``fo``, ``fc`` and ``fw`` are the constant's strides
     along output channels, input channels and taps."""
 
     tile: int

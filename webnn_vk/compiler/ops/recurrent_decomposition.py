@@ -138,7 +138,7 @@ def one_step(kind: type[Steps], *states: str) -> Decompose:
     return Decompose(expand)
 
 
-#: Units of a recurrence are computed in vectors of so many.
+#: Units of a recurrence are computed in vectors of this length.
 _VECTOR = 4
 
 

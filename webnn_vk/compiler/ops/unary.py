@@ -1,4 +1,4 @@
-"""Element-wise functions without arguments; those of one operand (§8.9.15)."""
+"""Element-wise functions of one operand, without arguments (§8.9.15)."""
 
 from __future__ import annotations
 

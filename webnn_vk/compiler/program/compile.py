@@ -38,7 +38,7 @@ PASSES = (*DEVICE_PASSES, *HOST_PASSES, *KERNEL_PASSES, PACK, ORDER)
 
 
 def check_skip(names: Collection[str]) -> None:
-    """ValueError if a name is not that of an optional pass."""
+    """ValueError if a name is not an optional pass's."""
     check_skipped(names, PASSES)
 
 

@@ -84,7 +84,7 @@ def form_of(kind: Any) -> Form:
 
 
 def type_hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields. The names in them are those of its module, also where a
+    """The types of a dataclass's fields. The names in them are its module's, also where a
     field has the name of a type."""
     names = vars(sys.modules[kind.__module__])
     return get_type_hints(kind, names, names)

@@ -38,7 +38,7 @@ _open: weakref.WeakSet[KomputeDriver] = weakref.WeakSet()
 
 def open_driver(profile: DeviceProfile, index: int) -> KomputeDriver:
     """Opens the Vulkan device of that profile, number `index`, through Kompute. Raises
-    DriverUnavailable where `kp` or the device can't be had."""
+    DriverUnavailable where `kp` or the device is unavailable."""
     kp = load()
     forks.prepare_to_leave()
     with loading.alone:

@@ -15,7 +15,7 @@ from webnn_vk.driver.kompute.binding import KomputeError, words_of
 from webnn_vk.driver.kompute.profile import keeps_on_host
 from webnn_vk.driver.resources import Allocation, MemoryUse
 
-#: Sizes are rounded up to so many bytes, as other drivers align their allocations.
+#: Sizes are rounded up to a multiple of this, in bytes, as other drivers align allocations.
 ALIGNMENT = 256
 
 

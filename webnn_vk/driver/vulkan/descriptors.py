@@ -31,7 +31,7 @@ class DescriptorSets:
         self._pool, self._views = None, {}
 
     def write(self, dispatches: Sequence[DispatchCommand]) -> list[Any]:
-        """Makes the sets; returns that of each dispatch, None for one that binds nothing. What it
+        """Makes the sets; returns each dispatch's, None for one that binds nothing. What it
         has made when it raises, `destroy` takes away."""
         numbers: dict[tuple[Any, ...], int] = {}
         order: list[int | None] = []

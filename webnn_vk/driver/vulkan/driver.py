@@ -161,7 +161,7 @@ class VulkanDriver:
     def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
-        # What any kind of binding takes, texel views being like those of the dispatches to come.
+        # The most that any kind of binding takes; texel views are like later dispatches'.
         size = room_for(max(TEXEL_BYTES.values()), self.profile)
         scratch = self.allocate(size, label="precompile")
         commands: list[Command] = []

@@ -145,7 +145,7 @@ def _answers(command: list[str], only: list[str | None]) -> list[Answer]:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True, env=environment.changed(changes)))
         except OSError:
-            started.append(None)  # no process can be had: then the drivers are asked directly
+            started.append(None)  # no process can start: then the drivers are asked directly
     end = time.monotonic() + PATIENCE
     return [Answer("unknown") if process is None else _answer(process, end) for process in started]
 

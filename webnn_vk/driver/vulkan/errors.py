@@ -31,7 +31,7 @@ class DeviceNotFound(VulkanUnavailable):
 
 
 class LayerMissing(VulkanError):
-    """The validation layer was asked for and can't be had. Not a reason to do without Vulkan."""
+    """The validation layer was requested and is unavailable. No reason to run without Vulkan."""
 
 
 class ValidationError(VulkanError):

@@ -52,7 +52,7 @@ class VulkanPipeline:
         return f"<VulkanPipeline {self.request.name!r}>"
 
 
-# What a VulkanPipeline is made of, and what pipelines are told apart by.
+# The parts of a VulkanPipeline, which identify it.
 _Parts = tuple[PipelineRequest, Any, Any, Any]
 _Key = tuple[Any, ...]
 

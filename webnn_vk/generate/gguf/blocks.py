@@ -20,7 +20,7 @@ def _halves(stored: np.ndarray, at: int) -> np.ndarray:
 
 
 def _nibbles(stored: np.ndarray, each: int = 16) -> np.ndarray:
-    """Numbers of 4 bits: of so many bytes the low ones, then the high ones."""
+    """Numbers of 4 bits: first the low halves of this many bytes, then the high halves."""
     groups = stored.reshape(len(stored), -1, 1, each)
     both = np.concatenate([groups & np.uint8(15), groups >> np.uint8(4)], axis=2)
     return both.reshape(len(stored), -1)

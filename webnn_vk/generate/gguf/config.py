@@ -91,7 +91,7 @@ def _gemma(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
         return config
     f.only("attention.sliding_window_pattern", 6)
     base = f.number("rope.freq_base_swa", 10000.0)
-    # No field has the scale: it is that of the heads, but for the model of 27B.
+    # No field has the scale: it follows from the size of the heads, except in the 27B model.
     scalar = config.width / config.heads if config.layers == 62 else config.head_size
     return replace(
         config, architecture="gemma3_text", qk_norm=True, post_norms=True,

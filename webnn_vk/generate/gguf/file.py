@@ -76,7 +76,7 @@ class GgufFile:
         return array
 
     def blocks(self, name: str) -> Blocks | None:
-        """A matrix as it is quantised; None for one of floats. Errors as those of ``floats``."""
+        """A matrix as it is quantised; None for one of floats. Errors as for ``floats``."""
         kind, stored = self._stored(name)
         shape = self.shape(name)
         if kind not in BLOCK_TYPES or len(shape) != 2 or not stored.size:

@@ -27,7 +27,7 @@ def bit_shift(c: NodeContext, x: Tensor, by: Tensor, *, direction: str) -> MLOpe
         # Rounded down, as the sign bit moves in; division rounds to zero.
         rest = c.b.sub(x, c.b.mul(shifted, factor))
         shifted = c.b.where(c.b.lesser(rest, 0), c.b.sub(shifted, 1), shifted)
-    # All bits are moved out; a negative number of places counts as so many.
+    # All bits are moved out; a negative number of places counts as such a number.
     gone = c.b.greater_or_equal(by, _bits(kind))
     if kind in _UNSIGNED:
         gone = c.b.logical_or(gone, c.b.lesser(by, 0))

@@ -84,7 +84,7 @@ def gather_block_quantized(
 ) -> MLOperand:
     axis = c.axis(quantize_axis, data.rank)
     if axis != data.rank - 1 or c.axis(gather_axis, data.rank) == axis:
-        raise Unsupported("blocks along another axis than the last, or along that of the indices")
+        raise Unsupported("blocks along another axis than the last, or along the indices' axis")
     stored = data.value("the data")
     signed = data.type in ("int4", "int8")
     if data.type == "uint8":

@@ -42,7 +42,7 @@ def _rest(c: NodeContext, size: MLOperand, by: MLOperand) -> MLOperand:
     places_x, places_y = _exponent(c, size), _exponent(c, by)
     base = c.b.min(places_x, places_y)
     rest = _digits(c, size, places_x)
-    # Logarithms are rounded: y's may be above that of a larger x by one.
+    # Logarithms are rounded: the logarithm of y may exceed that of a larger x by one.
     divisor = _moved(c, _digits(c, by, places_y), c.b.sub(places_y, base))
     left = c.b.sub(places_x, base)
     rest = _modulo(c, rest, divisor)

@@ -77,7 +77,7 @@ def log_sum(c: NodeContext, x: MLOperand, options: dict[str, Any]) -> MLOperand:
     )
     count = c.b.reduce_sum(c.b.cast(reached, "int32"), axes=[len(total.shape)])
     if x.data_type in ("int64", "uint64"):
-        # A sum that wraps around is that of floats.
+        # A sum that wraps around is computed in floats.
         near = c.b.reduce_sum(c.b.cast(x, "float32"), **options)
         fits = c.b.lesser(near, float(most) * (1 - 2.0**-20))
         count = c.b.where(fits, count, c.b.cast(c.b.log(near), "int32"))
@@ -114,7 +114,7 @@ def power(c: NodeContext, base: MLOperand, exponent: MLOperand) -> MLOperand:
         c.b.equal(c.b.floor(exponent), exponent), c.b.greater_or_equal(exponent, 0.0)
     )
     places = c.b.where(whole, exponent, c.constant(0, exponent.data_type))
-    # All powers above 2⁶⁴ are too large; those of -1 go on by turns.
+    # All powers above 2⁶⁴ are too large; powers of -1 alternate.
     pairs = c.b.floor(c.b.div(c.b.max(c.b.sub(places, 64.0), 0.0), 2.0))
     exact = c.b.pow(base, c.b.cast(c.b.sub(places, c.b.mul(pairs, 2.0)), base.data_type))
     near = c.b.cast(c.b.pow(c.b.cast(base, "float32"), c.cast(exponent, "float32")), base.data_type)

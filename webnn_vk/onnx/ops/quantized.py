@@ -334,7 +334,7 @@ def dynamic_quantize_lstm(
         longest = c.b.reduce_max(c.cast(lengths, "int32"))
         seen = c.b.where(c.b.lesser(places, longest), seen, c.constant(0, "float32"))
     # As ONNX Runtime does: the input as a whole; the states at each step, of each sequence by
-    # itself where it gives each a thread (if it has so many), else of all.
+    # itself where each gets a thread (if there are enough threads), else of all.
     hidden = given.hidden_size or r.shape[1]
     together = [1] if x.shape[1] > 4 or hidden <= 256 else [0, 1]
     return lstm_layer(

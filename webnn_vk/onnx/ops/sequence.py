@@ -13,7 +13,7 @@ from ..values import Tensor, TensorList
 from .control import stack
 from .movement import split_by
 
-#: A sequence that a tensor is split into has so many items at most.
+#: The most items of a sequence that a tensor is split into.
 MAX_PARTS = 10_000
 
 

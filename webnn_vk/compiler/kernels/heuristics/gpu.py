@@ -119,7 +119,7 @@ class Gpu(Rules):
         return candidates[-1] if best is None else best[1]
 
     def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Rows are shared by a workgroup unless they are short, or so many that one invocation
+        """A workgroup shares a row unless rows are short, or so numerous that one invocation
         each fills the device while neighbours read neighbouring elements."""
         candidates = [c for c in candidates if c.load == "storage"]
         many = problem.rows >= self.device.many_rows
@@ -208,7 +208,7 @@ class Gpu(Rules):
     def _computed(
         self, candidate: Schedule, extents: tuple[int, int], batches: int
     ) -> tuple[int, float]:
-        """Workgroups of a product of so many rows and columns, and, for a step of its inner
+        """The workgroups of a product with these rows and columns, and, for a step of its inner
         dimension, what they compute, edges included, with what has to be read for it: (1/TM + 1/TN)
         elements a multiply-add from shared memory, and (1/rows + 1/columns) of the tile from
         buffers."""

@@ -75,8 +75,8 @@ class Software(Rules):
         return max(many or candidates[:1], key=lambda c: c["ROWS"])
 
     def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Only few long rows need sharing. Texels where they can be had: loads from storage buffers
-        take ten times as long."""
+        """Only few long rows need sharing. Texels if available: loads from storage buffers take
+        ten times as long."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
@@ -122,7 +122,7 @@ class Software(Rules):
             problem.N * ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
             for tile in (2, 4)
         )
-        pays = 3 * 36 * large <= 2 * 16 * small  # so many multiplications for each tile
+        pays = 3 * 36 * large <= 2 * 16 * small  # multiplications for each tile
         exact = any(c["TILE"] == 4 for c in candidates)
         tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
         rows = 8 if tiles > 4 else 4
