@@ -14,7 +14,8 @@ from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
-from webnn_vk.tools.shader_archive import catalogue
+
+from .catalogue import catalogue
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench.isa.catalogue import catalogue
 from tests.support.profiles import stored_profile
 from tests.support.running import TYPE_FEATURES, assert_same_bits, device_profile, plan
-from webnn_vk.tools.shader_archive import catalogue
 
 #: Draws a node with its operands' arrays; the number selects its types.
 Case = Callable[[np.random.Generator, str, int], tuple]

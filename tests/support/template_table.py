@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.isa.catalogue import catalogue
 from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
-from webnn_vk.tools.shader_archive import catalogue
 
 #: An option with more values than this is described by an example.
 MOST_VALUES = 12

@@ -34,12 +34,14 @@ OPTIONAL = (
     *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "integer_dot_product")),
     HALF_CONVERSIONS,
 )
-_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS
+_PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS
+#: All features that kernels use.
+FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES | MATRIX2_FEATURES
 
 _LEAST = NullDevice().profile
 #: A device on the processor, which reads texels.
 SOFTWARE = _LEAST.replace(
-    device_type="cpu", features=_LEAST.features | _FEATURES | {"texel_buffers"},
+    device_type="cpu", features=_LEAST.features | _PLAIN_FEATURES | {"texel_buffers"},
     max_texel_buffer_elements=_LEAST.max_storage_buffer_range,
     max_storage_buffers_per_stage=32, max_storage_buffers_per_set=32,
 )
@@ -64,12 +66,6 @@ TARGETS = (SOFTWARE, GPU)
 FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=(), flexible_matrices=()))
 #: Kernels that pack constants read texels on every device that has them.
 _PACKING = (*TARGETS, SOFTWARE.masked(["texel_buffers"]))
-
-
-def restricted(target: DeviceProfile, features: frozenset[str]) -> DeviceProfile:
-    """A target with these of the features that kernels use."""
-    known = _FEATURES | MATRIX_FEATURES | MATRIX2_FEATURES
-    return target.masked(known - features)
 
 
 # -- operators by themselves

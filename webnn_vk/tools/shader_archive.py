@@ -44,28 +44,6 @@ def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
 
 
 @cache
-def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
-    """The unfused kernels, of one family or of all, for a device with just these features."""
-    found: dict[KernelSpec, None] = {}
-    for node, targets in samples.problems(family):
-        for target in targets:
-            found |= dict.fromkeys(all_modules(node, samples.restricted(target, features)))
-    return tuple(found)
-
-
-@cache
-def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
-    """The fused kernels that many models have, likewise."""
-    found: dict[KernelSpec, None] = {}
-    for graph in samples.chains():
-        for target in samples.FUSED_TARGETS:
-            device = samples.restricted(target, features)
-            for node in fuse(kernelize(graph), device).nodes:
-                found |= dict.fromkeys(all_modules(node, device))
-    return tuple(found)
-
-
-@cache
 def _planned() -> tuple[KernelSpec, ...]:
     found: dict[KernelSpec, None] = {}
     for node, targets in samples.problems():

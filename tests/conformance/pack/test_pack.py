@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from bench.isa.catalogue import catalogue
 from tests.conformance.differential.drafting import examples
 from tests.conformance.wpt import suite
 from tests.support.paths import ROOT
@@ -22,7 +23,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import build_pack
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.shader_archive import catalogue, specs
+from webnn_vk.tools.shader_archive import specs
 
 # The first of them waits for the archive to be made: a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)

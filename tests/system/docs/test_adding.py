@@ -97,7 +97,6 @@ def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk
 from tests.support import operator_table
-from webnn_vk.tools.shader_archive import catalogue
 from webnn_vk.tools.operators import table
 print(inspect.signature(webnn_vk.MLGraphBuilder.mish))
 print("`mish`" in table())

@@ -13,13 +13,13 @@ import pytest
 
 import webnn_vk.codegen.isa
 from bench.isa import PACK, judge, report, title
+from bench.isa.catalogue import catalogue
 from bench.isa.graphs import GRAPHS
 from tests.support import summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
 from webnn_vk.codegen.isa import FAMILIES, NoDriver, environment
 from webnn_vk.tools import ToolError
-from webnn_vk.tools.shader_archive import catalogue
 
 pytestmark = pytest.mark.sample(0.5)
 
@@ -173,7 +173,6 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
 GREEDY = """
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.tools.shader_archive import catalogue
 from webnn_vk.driver.vulkan.compile_only.device import CompileOnlyDevice
 
 device = CompileOnlyDevice("NAVI21")

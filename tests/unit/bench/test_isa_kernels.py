@@ -2,10 +2,10 @@
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from bench.isa.kernels import Kernel, NoPlan, of_pack
 from bench.isa.spread import plans
 from tests.support.profiles import stored_profile
-from webnn_vk.tools.shader_archive import catalogue
 
 
 def test_constants_come_from_plans():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.kernels import compile_spec
 from tests.support.matrices import fused_products
 from tests.support.profiles import stored_profile
@@ -20,7 +21,6 @@ from webnn_vk.codegen.store import MATRIX_EXTENSION
 from webnn_vk.compiler.kernels import MATRIX_FEATURES, coopmat
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.tools import shader_archive
-from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile("nvidia_ampere")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support import judges
 from tests.support.kernels import compile_spec
 from tests.support.matrices import fused_products
@@ -31,7 +32,6 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderStore, build_pack
 from webnn_vk.compiler.kernels import MATRIX2_FEATURES, MATRIX_FEATURES, coopmat, coopmat2
 from webnn_vk.tools import shader_archive
-from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 TEMPLATE = "matmul_coopmat2.comp.j2"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.command_line import Command
 from tests.support.kernels import templates
 from webnn_vk.codegen import __main__ as command_line
@@ -17,7 +18,6 @@ from webnn_vk.codegen.origins import origins
 from webnn_vk.codegen.render import SHADERS, RenderError, add_template_dir, own_templates, render
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.store import ShaderStore
-from webnn_vk.tools.shader_archive import catalogue
 
 #: A macro in its own file, a loop, and a condition, each with a mistake in turn.
 MACROS = """{# Beside the template. #}

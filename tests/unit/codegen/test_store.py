@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.kernels import COPY, templates
 from webnn_vk.codegen import pack as pack_module
 from webnn_vk.codegen import store as store_module
@@ -29,7 +30,6 @@ from webnn_vk.codegen.store import (
     quick_name,
 )
 from webnn_vk.compiler.kernels import MATRIX_FEATURES
-from webnn_vk.tools.shader_archive import catalogue
 
 
 class Counting:

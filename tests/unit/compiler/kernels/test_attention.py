@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.graphs import graph_input, graph_of
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan
@@ -15,7 +16,6 @@ from webnn_vk.compiler.kernels import DeviceWork, lower_graph
 from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
-from webnn_vk.tools.shader_archive import catalogue
 
 GPU = stored_profile("nvidia_ampere")
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import webnn_vk
+from bench.isa.catalogue import catalogue, common
 from bench.isa.graphs import described
 from bench.models import classic, mobilenet_v2
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.tools.shader_archive import catalogue, common
 
 PROFILES = ("llvmpipe", "amd_navi31", "nvidia_ampere", "intel_dg2")
 

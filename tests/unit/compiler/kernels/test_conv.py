@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.shader_archive import catalogue
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:

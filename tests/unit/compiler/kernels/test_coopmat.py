@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import product_node
 from tests.support.matrices import shape
 from tests.support.profiles import NAMES, stored_profile
@@ -18,7 +19,6 @@ from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA, AMD = stored_profile("nvidia_ampere"), stored_profile("amd_navi31")
 CHOOSE = {"nvidia_ampere", "amd_navi31"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import product_node
 from tests.support.matrices import flexible
 from tests.support.profiles import MATRICES2, NAMES, stored_profile
@@ -20,7 +21,6 @@ from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.access import Access
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.shader_archive import catalogue
 
 NVIDIA = stored_profile(MATRICES2)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes
 from tests.support.kernels import compile_spec
 from tests.support.profiles import NAMES, stored_profile
@@ -18,7 +19,6 @@ from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.kernels.addressing import Mode
 from webnn_vk.compiler.kernels.expression import reciprocal
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
-from webnn_vk.tools.shader_archive import catalogue
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Scratch
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
-from webnn_vk.tools.shader_archive import catalogue
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.norm import affine_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import FAMILIES
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
-from webnn_vk.tools.shader_archive import catalogue
 
 
 @pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])

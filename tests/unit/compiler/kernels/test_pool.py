@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.cases.pool import POOLS, random_case
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.tools.shader_archive import catalogue
 
 
 def test_pooling_everything_is_a_reduction() -> None:

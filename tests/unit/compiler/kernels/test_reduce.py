@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.comparing import random_array
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.tools.shader_archive import catalogue
 
 REDUCTIONS = sorted(n for n, op in OPERATORS.items() if n.startswith("reduce_"))
 

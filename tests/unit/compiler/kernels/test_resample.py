@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.tools.shader_archive import catalogue
 
 TYPES = ("float32", "float16", "uint8", "int8")
 

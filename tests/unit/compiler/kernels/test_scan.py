@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.ops.reduction import ARITHMETIC_TYPES
-from webnn_vk.tools.shader_archive import catalogue
 
 
 @pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])

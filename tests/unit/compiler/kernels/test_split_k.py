@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.isa.catalogue import catalogue
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Node
@@ -13,7 +14,6 @@ from webnn_vk.compiler.kernels.heuristics import device_class
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.tools.shader_archive import catalogue
 
 #: Mali's products have no tiles in shared memory, which the parts are made of.
 GPUS = [n for n in NAMES if device_class(stored_profile(n)).name not in ("arm", "llvmpipe")]

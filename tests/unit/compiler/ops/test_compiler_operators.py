@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from bench.isa.catalogue import catalogue
 from tests.conformance.differential.drafting import examples
 from tests.support import operator_table
 from tests.support.compiler_operator import registered_test_operator
@@ -22,7 +23,6 @@ from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.tools import operators as operators_tool
-from webnn_vk.tools.shader_archive import catalogue
 
 NAME = "test_squared_sum"
 

@@ -1,0 +1,39 @@
+"""The kernels of the archive of precompiled shaders, for a device with given features."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.compiler.kernels import all_modules
+from webnn_vk.compiler.kernels.fusion import fuse
+from webnn_vk.compiler.kernels.lower import kernelize
+from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.tools import samples
+
+
+def _restricted(target: DeviceProfile, features: frozenset[str]) -> DeviceProfile:
+    """A target with these of the features that kernels use."""
+    return target.masked(samples.FEATURES - features)
+
+
+@cache
+def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
+    """The unfused kernels, of one family or of all, for a device with just these features."""
+    found: dict[KernelSpec, None] = {}
+    for node, targets in samples.problems(family):
+        for target in targets:
+            found |= dict.fromkeys(all_modules(node, _restricted(target, features)))
+    return tuple(found)
+
+
+@cache
+def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
+    """The fused kernels that many models have, likewise."""
+    found: dict[KernelSpec, None] = {}
+    for graph in samples.chains():
+        for target in samples.FUSED_TARGETS:
+            device = _restricted(target, features)
+            for node in fuse(kernelize(graph), device).nodes:
+                found |= dict.fromkeys(all_modules(node, device))
+    return tuple(found)
