@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bench.isa.catalogue import catalogue
+from bench.isa.graphs import GRAPHS, described
 from tests.conformance.differential.drafting import examples
 from tests.conformance.wpt import suite
 from tests.support.paths import ROOT
@@ -76,6 +77,18 @@ def test_conformance_without_a_compiler(pack, mask, tmp_path, record_property, v
     # All modules come from the archive: nothing was compiled, so nothing was cached.
     assert not list(tmp_path.glob("cache/**/*.spv"))
     record_property(LINE, f"without a compiler{', masked' if mask else ''}: {last}")
+
+
+@pytest.mark.parametrize("name", [n for n in GRAPHS if "minilm" not in n])
+def test_models_need_no_other_kernel(name, known):
+    """Every stored profile computes all of a model by modules of the archive. Nothing is run."""
+    graph = described(GRAPHS[name])
+    for profile in map(stored_profile, NAMES):
+        target = Target(profile, available=known.__contains__, has_compiler=False)
+        program, _ = compile_program(graph, target)
+        on_cpu = [step for step in program.report.steps if step.device == "cpu"]
+        assert not on_cpu, f"{profile.name}: {on_cpu}"
+        assert known.issuperset(program.kernels), profile.name
 
 
 @pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
