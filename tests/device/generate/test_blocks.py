@@ -152,8 +152,8 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
 
 def test_without_a_compiler(context: MLContext, tmp_path):
     """The shader archive has the kernels of packed weights."""
-    from tests.support.profiles import stored_profile
     from bench.isa.catalogue import catalogue
+    from tests.support.profiles import stored_profile
 
     if not context.device_info.is_vulkan:
         pytest.skip("the CPU device computes with floats")
