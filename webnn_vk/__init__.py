@@ -21,6 +21,7 @@ _MODULE_OF = {
     "MLGraphBuilder": "api.builder",
     "MLOperand": "api.builder",
     "MLGraph": "api.ml_graph",
+    "MLSubgraph": "api.subgraph",
     "MLPromise": "support.promise",
     "MLOperandDescriptor": "compiler.types.data_types",
     "MLTensorDescriptor": "compiler.types.data_types",

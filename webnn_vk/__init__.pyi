@@ -8,6 +8,7 @@ from .api.ml_graph import MLGraph as MLGraph
 from .api.navigator import ML as ML
 from .api.navigator import devices as devices
 from .api.navigator import ml as ml
+from .api.subgraph import MLSubgraph as MLSubgraph
 from .api.tensor import MLTensor as MLTensor
 from .compiler.types.data_types import MLOperandDescriptor as MLOperandDescriptor
 from .compiler.types.data_types import MLTensorDescriptor as MLTensorDescriptor

@@ -38,6 +38,7 @@ from webnn_vk.typing import MLOperandDescriptorDict
 
 from .context import MLContext
 from .ml_graph import MLGraph
+from .subgraph import Subgraphs
 from .tensor import MLTensor
 
 class MLOperand:
@@ -62,7 +63,7 @@ class MLOperand:
     def __ge__(self, other: MLOperand | int | float) -> MLOperand: ...
     def __neg__(self) -> MLOperand: ...
 
-class MLGraphBuilder:
+class MLGraphBuilder(Subgraphs):
     def __init__(self, context: MLContext) -> None: ...
     def input(
         self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
@@ -77,7 +78,9 @@ class MLGraphBuilder:
     def constant(self, tensor: MLTensor) -> MLOperand: ...
     @overload
     def constant(self, array: npt.NDArray[Any]) -> MLOperand: ...
-    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]: ...
+    def build(
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+    ) -> MLPromise[MLGraph]: ...
 '''
 
 BELOW = '''

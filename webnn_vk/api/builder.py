@@ -49,6 +49,7 @@ from .context import MLContext
 from .donation import checked_pairs
 from .ml_graph import MLGraph
 from .operand_arithmetic import Arithmetic
+from .subgraph import Subgraphs
 from .tensor import MLTensor
 
 
@@ -89,7 +90,7 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
         return f"<MLOperand {self._title}: {self._descriptor}>"
 
 
-class MLGraphBuilder(PublicDir, OneOfAKind):
+class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
     """Describes one graph for ``context`` and builds it once.
 
     Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError
@@ -109,6 +110,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
     def _begin(self, max_byte_length: int | None, on_host: bool) -> None:
         self._max_byte_length, self._on_host = max_byte_length, on_host
         self._inputs: list[Value] = []
+        # Inputs of definitions, which needn't be inputs of the graph.
+        self._defined: set[Value] = set()
         self._nodes: list[Node] = []
         # The values of the operands, by operand number.
         self._values: dict[int, Value] = {}
@@ -224,6 +227,12 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         value = _TensorValue(to_descriptor(state.descriptor), source=storage, tensor=state)
         return self._operand(value, "constant")
 
+    def _check_own(self, operand: Any, what: str) -> MLOperand:
+        """The operand, if it is one of this builder's; TypeError otherwise."""
+        if _to_operands(operand, False, what)._builder is not self:
+            raise TypeError(f"{what} {operand!r} belongs to another builder")
+        return operand
+
     def _operand(self, value: Value, title: str) -> MLOperand:
         number = next(self._numbers)
         self._values[number] = value
@@ -238,8 +247,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         values: dict[str, Any] = {}
         for name, given in call.operands.items():
             for operand in given if isinstance(given, list) else [given] * (given is not None):
-                if operand._builder is not self:
-                    raise TypeError(f"{where}: {name} {operand!r} belongs to another builder")
+                self._check_own(operand, f"{where}: {name}")
             values[name] = (
                 [o._value for o in given]
                 if isinstance(given, list)
@@ -310,26 +318,27 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         return promise
 
     def _graph(
-        self, outputs: Mapping[str, MLOperand], donate: Mapping[str, str] | None = None
+        self, outputs: Mapping[str, MLOperand], donate: Mapping[str, str] | None = None,
+        what: str = "build",
     ) -> Graph:
-        outputs = dict(entries(outputs, "build: a mapping of outputs is expected"))
+        outputs = dict(entries(outputs, f"{what}: a mapping of outputs is expected"))
         for name, operand in outputs.items():
             if not isinstance(name, str) or not isinstance(operand, MLOperand):
                 raise TypeError(
-                    f"build: outputs map names to operands, not {type(name).__name__} to "
+                    f"{what}: outputs map names to operands, not {type(name).__name__} to "
                     f"{type(operand).__name__}"
                 )
-        self._check_can_build("build")
+        self._check_can_build(what)
         if not outputs:
-            raise TypeError("build: at least one output is needed")
+            raise TypeError(f"{what}: at least one output is needed")
         for name, operand in outputs.items():
             if not name:
-                raise TypeError("build: an output's name is empty")
+                raise TypeError(f"{what}: an output's name is empty")
             if operand._builder is not self:
-                raise TypeError(f"build: output {sanitize(name)!r} belongs to another builder")
+                raise TypeError(f"{what}: output {sanitize(name)!r} belongs to another builder")
             if not is_computed(operand):
                 raise TypeError(
-                    f"build: output {sanitize(name)!r} is an input or a constant; pass it through "
+                    f"{what}: output {sanitize(name)!r} is an input or a constant; pass it through "
                     "identity()"
                 )
         values = {name: operand._value for name, operand in outputs.items()}
@@ -337,15 +346,18 @@ class MLGraphBuilder(PublicDir, OneOfAKind):
         live = {*values.values(), *(value for node in nodes for value in node.inputs)}
         for value in live:
             if isinstance(value, _TensorValue):
-                value.tensor.use("build: a constant tensor")
+                value.tensor.use(f"{what}: a constant tensor")
         # spec: build, steps 9 and 14: only inputs that the outputs depend on belong to the graph.
         # spec: input, step 3 is checked here: the web-platform-tests give one name to many inputs
         # of a builder and use one of them.
         inputs: dict[str, Value] = {}
         for value in self._inputs:
             if value in live and inputs.setdefault(value.name, value) is not value:
-                raise TypeError(f"build: two inputs are called {sanitize(value.name)!r}")
-        unused = frozenset(value.name for value in self._inputs if value.name not in inputs)
+                raise TypeError(f"{what}: two inputs are called {sanitize(value.name)!r}")
+        unused = frozenset(
+            value.name for value in self._inputs
+            if value.name not in inputs and value not in self._defined
+        )
         return Graph(inputs, values, nodes, unused, checked_pairs(donate, inputs, values))
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from webnn_vk.typing import MLOperandDescriptorDict
 
 from .context import MLContext
 from .ml_graph import MLGraph
+from .subgraph import Subgraphs
 from .tensor import MLTensor
 
 class MLOperand:
@@ -39,7 +40,7 @@ class MLOperand:
     def __ge__(self, other: MLOperand | int | float) -> MLOperand: ...
     def __neg__(self) -> MLOperand: ...
 
-class MLGraphBuilder:
+class MLGraphBuilder(Subgraphs):
     def __init__(self, context: MLContext) -> None: ...
     def input(
         self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
@@ -54,7 +55,9 @@ class MLGraphBuilder:
     def constant(self, tensor: MLTensor) -> MLOperand: ...
     @overload
     def constant(self, array: npt.NDArray[Any]) -> MLOperand: ...
-    def build(self, outputs: Mapping[str, MLOperand]) -> MLPromise[MLGraph]: ...
+    def build(
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+    ) -> MLPromise[MLGraph]: ...
     def abs(
         self,
         input: MLOperand,

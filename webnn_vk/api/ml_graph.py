@@ -14,6 +14,7 @@ from webnn_vk.support.errors import InvalidStateError, sanitize
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
 
+from .compute_policy import MLComputePolicy, effective_policy
 from .tensor import MLTensor
 
 
@@ -44,6 +45,14 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
     def outputs(self) -> dict[str, MLOperandDescriptor]:
         """Name → descriptor of every output (extension, from the cache explainer)."""
         return dict(self._outputs)
+
+    @property
+    def compute_policy(self) -> MLComputePolicy:
+        """The policy in effect for this graph: "fallback" if all its steps run on a CPU, otherwise
+        the context's (experimental "compute-policy", webnn#934). AttributeError in contexts without
+        the draft."""
+        on_device = any(step.device == "vulkan" for step in self._report.steps)
+        return effective_policy(self._context, "compute_policy", on_device)
 
     def report(self) -> GraphReport:
         """The compiled steps with device, kernel and cost, sizes and build times (extension).

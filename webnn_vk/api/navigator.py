@@ -32,11 +32,13 @@ from webnn_vk.runtime.engines import find_engine
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error
+from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import DRIVERS, MLDriver, Settings
 from webnn_vk.support.warnings import call_site
 from webnn_vk.support.warnings import say_once as _say_once
 
+from .compute_policy import COMPUTE_POLICIES, MLComputePolicy
 from .context import MLContext
 from .interop import wgpu
 
@@ -56,6 +58,7 @@ class ML:
         driver: MLDriver | None = None,
         settings: Settings | None = None,
         experimental: Sequence[str] | None = None,
+        compute_policy: MLComputePolicy | None = None,
     ) -> MLPromise[MLContext]:
         """A context on ``gpu_device``, or on the best device (§8.2.2).
 
@@ -69,7 +72,9 @@ class ML:
         ``settings.device`` (or ``WEBNN_VK_DEVICE``) names it. ``driver`` replaces the settings'
         driver, see ``Settings``. ``experimental`` names drafts of the Working Group that the
         context implements (extension): "dynamic-shapes", "subgraph", "low-precision",
-        "compute-policy". Without a name its features are refused.
+        "compute-policy". Without a name its features are refused. ``compute_policy`` (experimental)
+        replaces ``power_preference`` and has one value more, "fallback": the CPU device, whatever
+        ``accelerated`` says.
 
         Rejects with TypeError for invalid options, ValueError for invalid settings (an unknown
         operator to force, pass to skip or feature to mask, or an environment variable that can't be
@@ -80,6 +85,10 @@ class ML:
         for name, given, known in (
             ("power_preference", power_preference, POWER_PREFERENCES),
             ("driver", "vulkan" if driver is None else driver, DRIVERS),
+            (
+                "compute_policy", "default" if compute_policy is None else compute_policy,
+                COMPUTE_POLICIES,
+            ),
         ):
             if type(given) is not str or given not in known:
                 return MLPromise.rejected(
@@ -91,10 +100,17 @@ class ML:
             call_site.set(place)
             chosen = Settings.given(settings, driver=driver, experimental=experimental)
             _check(chosen)
+            if compute_policy is not None:
+                what = "create_context: compute_policy"
+                require_experimental(chosen.experimental, "compute-policy", what)
+                if power_preference != "default":
+                    raise TypeError(f"{what} replaces power_preference; one of both is expected")
             if gpu_device is not None:
                 return _context_on(gpu_device, chosen)
             wanted = to_bool(accelerated, "create_context: accelerated")
-            return _create(chosen, power_preference, wanted)
+            if compute_policy == "fallback":
+                return _create(chosen, "default", False)
+            return _create(chosen, compute_policy or power_preference, wanted)
 
         return settle_in_background(
             MLPromise("an MLContext"), create, "create",

@@ -1,0 +1,312 @@
+"""Definitions that a graph uses like operators (webnn#907), conditions and loops (webnn#559)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from webnn_vk.compiler.ir import Graph, Value
+from webnn_vk.compiler.types.data_types import (
+    MLOperandDescriptor,
+    entries,
+    items,
+    shown,
+    to_u32,
+)
+from webnn_vk.support.errors import sanitize
+from webnn_vk.support.experimental import require_experimental
+from webnn_vk.support.mixins import OneOfAKind, PublicDir
+from webnn_vk.support.promise import kind_of
+
+if TYPE_CHECKING:
+    from .builder import MLGraphBuilder, MLOperand
+    from .context import MLContext
+
+#: The most nodes that a loop may add to a graph.
+MAX_NODES = 2**16
+
+
+class MLSubgraph(PublicDir, OneOfAKind):
+    """A definition made by ``builder.build_subgraph`` (experimental), for all builders of the
+    context."""
+
+    def __init__(self, context: MLContext, graph: Graph) -> None:
+        self._context = context
+        self._graph = graph
+
+    @property
+    def inputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every input."""
+        return {name: value.descriptor for name, value in self._graph.inputs.items()}
+
+    @property
+    def outputs(self) -> dict[str, MLOperandDescriptor]:
+        """Name → descriptor of every output."""
+        return {name: value.descriptor for name, value in self._graph.outputs.items()}
+
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            ", ".join(f"{sanitize(name)!r}: {d}" for name, d in described.items())
+            for described in (self.inputs, self.outputs)
+        )
+        return f"<MLSubgraph ({inputs}) → ({outputs})>"
+
+
+class Subgraphs:
+    """The builder's methods for definitions, conditions and loops."""
+
+    __slots__ = ()
+
+    def build_subgraph(self: Any, outputs: Mapping[str, MLOperand]) -> MLSubgraph:
+        """What computes ``outputs``, name → operand, as a definition for ``subgraph``, ``cond`` and
+        ``loop`` (experimental "subgraph", webnn#907). Its inputs are the builder's inputs that the
+        outputs depend on. The builder remains usable. Raises TypeError as ``build`` rejects
+        with it."""
+        what = "build_subgraph"
+        require_experimental(self._experimental, "subgraph", what)
+        graph = self._graph(outputs, what=what)
+        self._defined.update(graph.inputs.values())
+        return MLSubgraph(self._context, graph)
+
+    def subgraph(
+        self: Any, definition: MLSubgraph, operands: Mapping[str, MLOperand], *, label: str = ""
+    ) -> dict[str, MLOperand]:
+        """The outputs of a definition, name → operand, for ``operands`` in the place of its inputs,
+        name → operand of the same data type and shape (experimental "subgraph", webnn#907). The
+        compiler sees the definition's operators, and fuses those that it has a kernel for. Labels
+        inside begin with ``label``. Raises TypeError for missing, unknown or mismatched operands
+        and definitions of another context."""
+        return Inliner(self, "subgraph", label).inline(definition, operands)
+
+    def cond(
+        self: Any, predicate: MLOperand, then: MLSubgraph, otherwise: MLSubgraph,
+        operands: Mapping[str, MLOperand], *, label: str = "",
+    ) -> dict[str, MLOperand]:
+        """The outputs of ``then`` where ``predicate``, a uint8 scalar or one-element tensor, is not
+        0, else those of ``otherwise`` (experimental "subgraph", webnn#559). Both definitions are
+        computed and the outputs chosen, unless the predicate is a constant: values don't come back
+        to the host. ``operands`` are the inputs of either definition, whose outputs have the same
+        names, data types and shapes. Raises TypeError."""
+        return Inliner(self, "cond", label).cond(predicate, then, otherwise, operands)
+
+    def loop(
+        self: Any, body: MLSubgraph, count: int, operands: Mapping[str, MLOperand], *,
+        scan: Sequence[str] = (), iteration: str | None = None, condition: str | None = None,
+        label: str = "",
+    ) -> dict[str, MLOperand]:
+        """``body`` repeated ``count`` times in one graph (experimental "subgraph", webnn#559).
+
+        An output of the body with the name of an input is passed to that input of the next
+        iteration; the result is its last value. The other outputs are stacked along a new first
+        axis of ``count``. Inputs in ``scan`` get the operand's item of each iteration along the
+        first axis, which has ``count`` of them. The input ``iteration``, an integer scalar, is the
+        iteration's number from 0. ``condition`` names an output, a uint8 scalar or one-element
+        tensor: after an iteration where it is 0, passed values stay as they are. The iterations are
+        computed all the same, so that nothing comes back to the host; stacked outputs can't be had
+        then. Raises TypeError."""
+        return Inliner(self, "loop", label).loop(body, count, operands, scan, iteration, condition)
+
+
+class Inliner:
+    """Adds the nodes of definitions to a builder. ``operator`` and ``label`` begin messages."""
+
+    def __init__(self, builder: MLGraphBuilder, operator: str, label: str) -> None:
+        self.builder = builder
+        if not isinstance(label, str):
+            raise TypeError(f"{operator}: the label has to be a str, not {kind_of(label)}")
+        self.label = label
+        self.what = f"{operator} [{sanitize(label)}]" if label else operator
+        require_experimental(builder._experimental, "subgraph", self.what)
+        builder._check_can_build(self.what)
+
+    # -- the three calls ----------------------------------------------------------------------
+    def inline(
+        self, definition: MLSubgraph, operands: Mapping[str, MLOperand], prefix: str = ""
+    ) -> dict[str, MLOperand]:
+        """The definition's outputs; ``prefix`` follows the label in labels inside."""
+        graph = self._definition(definition, "definition")
+        given = self._operands(operands)
+        self._names(given, graph.inputs)
+        for name, value in graph.inputs.items():
+            self._same(f"operand {sanitize(name)!r}", given[name], value.descriptor)
+        return self._add(graph, given, prefix)
+
+    def cond(
+        self, predicate: MLOperand, then: MLSubgraph, otherwise: MLSubgraph,
+        operands: Mapping[str, MLOperand],
+    ) -> dict[str, MLOperand]:
+        chosen, other = (
+            self._definition(d, name) for d, name in ((then, "then"), (otherwise, "otherwise"))
+        )
+        given = self._operands(operands)
+        self._names(given, {**chosen.inputs, **other.inputs})
+        self._one_byte("predicate", self.builder._check_own(predicate, f"{self.what}: predicate"))
+        if then.outputs != otherwise.outputs:
+            self._fail(
+                f"then is {then!r}, otherwise is {otherwise!r}; the same names, data types and "
+                "shapes of outputs are expected"
+            )
+        for graph in (chosen, other):
+            for name, value in graph.inputs.items():
+                self._same(f"operand {sanitize(name)!r}", given[name], value.descriptor)
+        data = predicate._value.data
+        if data is not None:
+            return self._add(chosen if data.item() else other, given)
+        taken, left = self._add(chosen, given, "then"), self._add(other, given, "otherwise")
+        return self._select(predicate, taken, left)
+
+    def loop(
+        self, body: MLSubgraph, count: int, operands: Mapping[str, MLOperand],
+        scan: Sequence[str], iteration: str | None, condition: str | None,
+    ) -> dict[str, MLOperand]:
+        graph = self._definition(body, "body")
+        given = self._operands(operands)
+        count = to_u32(count, f"{self.what}: count")
+        if not 0 < count * max(1, len(graph.nodes)) <= MAX_NODES:
+            self._fail(
+                f"{count} iterations of {len(graph.nodes)} operators; 1 to {MAX_NODES} operators "
+                "in all are accepted"
+            )
+        scanned = self._scanned(scan, graph, iteration)
+        carried = [name for name in graph.outputs if name in graph.inputs]
+        stacked = [name for name in graph.outputs if name not in carried and name != condition]
+        self._check_passed(body, carried, scanned, iteration)
+        if condition is not None:
+            if condition not in graph.outputs:
+                self._fail(f"condition {shown(condition)} is not an output of {body!r}")
+            self._one_byte("condition", graph.outputs[condition])
+            if stacked:
+                self._fail(f"with a condition, outputs {stacked} can't be stacked")
+        self._names(given, [name for name in graph.inputs if name != iteration])
+        for name, value in graph.inputs.items():
+            if name != iteration:
+                shape = (count, *value.shape) if name in scanned else value.shape
+                expected = MLOperandDescriptor(value.data_type, shape)
+                self._same(f"operand {sanitize(name)!r}", given[name], expected)
+        return self._repeat(graph, given, count, scanned, iteration, condition, carried, stacked)
+
+    # -- adding nodes -------------------------------------------------------------------------
+    def _repeat(
+        self, graph: Graph, given: dict[str, MLOperand], count: int, scanned: frozenset[str],
+        iteration: str | None, condition: str | None, carried: list[str], stacked: list[str],
+    ) -> dict[str, MLOperand]:
+        builder = self.builder
+        values = dict(given)
+        collected: dict[str, list[MLOperand]] = {name: [] for name in stacked}
+        active: MLOperand | None = None
+        for step in range(count):
+            for name in scanned:
+                whole = given[name]
+                rest = whole.shape[1:]
+                starts = [step, *[0] * len(rest)]
+                item = builder.slice(whole, starts, [1, *rest], label=self.label)
+                values[name] = builder.reshape(item, list(rest), label=self.label)
+            if iteration is not None:
+                values[iteration] = builder.constant(graph.inputs[iteration].data_type, step)
+            results = self._add(graph, values, str(step))
+            kept = {name: results[name] for name in carried}
+            if active is not None:
+                kept = self._select(active, kept, {name: values[name] for name in carried})
+            if condition is not None:
+                going = builder.reshape(results[condition], [], label=self.label)
+                going = builder.cast(
+                    builder.not_equal(going, builder.constant("uint8", 0)), "uint8"
+                )
+                active = going if active is None else builder.logical_and(active, going)
+            values.update(kept)
+            for name, found in collected.items():
+                shape = [1, *results[name].shape]
+                found.append(builder.reshape(results[name], shape, label=self.label))
+        return {name: values[name] for name in carried} | {
+            name: builder.concat(found, 0, label=self.label) for name, found in collected.items()
+        }
+
+    def _add(
+        self, graph: Graph, given: Mapping[str, MLOperand], prefix: str = ""
+    ) -> dict[str, MLOperand]:
+        """The graph's nodes, for the operands in the place of its inputs."""
+        builder = self.builder
+        values = {value: given[name]._value for name, value in graph.inputs.items()}
+        for node in graph.nodes:
+            outputs = tuple(Value(v.descriptor) for v in node.outputs)
+            values.update(zip(node.outputs, outputs, strict=True))
+            operands = {name: values.get(v, v) for name, v in node.operands.items()}
+            label = "/".join(part for part in (self.label, prefix, node.label) if part)
+            builder._nodes.append(
+                replace(node, operands=operands, outputs=outputs, label=label, origins=())
+            )
+        return {
+            name: builder._operand(values[v], f"{self.what} output {sanitize(name)!r}")
+            for name, v in graph.outputs.items()
+        }
+
+    def _select(
+        self, flag: MLOperand, taken: Mapping[str, MLOperand], left: Mapping[str, MLOperand]
+    ) -> dict[str, MLOperand]:
+        scalar = self.builder.reshape(flag, [], label=self.label) if flag.shape else flag
+        return {
+            name: self.builder.where(scalar, taken[name], left[name], label=self.label)
+            for name in taken
+        }
+
+    # -- checks -------------------------------------------------------------------------------
+    def _fail(self, message: str) -> None:
+        raise TypeError(f"{self.what}: {message}")
+
+    def _definition(self, given: Any, name: str) -> Graph:
+        if not isinstance(given, MLSubgraph):
+            self._fail(f"{name}: an MLSubgraph is expected, not {kind_of(given)}")
+        if given._context is not self.builder._context:
+            self._fail(f"{name} {given!r} belongs to another context")
+        return given._graph
+
+    def _operands(self, given: Any) -> dict[str, MLOperand]:
+        named = entries(given, f"{self.what}: a mapping of names to operands is expected")
+        return {
+            name: self.builder._check_own(operand, f"{self.what}: operand {shown(name)}")
+            for name, operand in named.items()
+        }
+
+    def _names(self, given: Mapping[str, Any], expected: Mapping[str, Any] | Sequence[str]) -> None:
+        if given.keys() != set(expected):
+            self._fail(
+                f"operands {sorted(map(sanitize, given))} were given, "
+                f"{sorted(map(sanitize, expected))} are expected"
+            )
+
+    def _same(self, name: str, given: Any, expected: MLOperandDescriptor) -> None:
+        if (given.data_type, given.shape) != (expected.data_type, expected.shape):
+            is_ = MLOperandDescriptor(given.data_type, given.shape)
+            self._fail(f"{name} is {is_}, {expected} is expected")
+
+    def _one_byte(self, name: str, given: Any) -> None:
+        if given.data_type != "uint8" or given.shape not in ((), (1,)):
+            is_ = MLOperandDescriptor(given.data_type, given.shape)
+            self._fail(f"{name} is {is_}; a uint8 scalar or a tensor of shape [1] is expected")
+
+    def _scanned(self, scan: Any, graph: Graph, iteration: str | None) -> frozenset[str]:
+        if isinstance(scan, str):
+            self._fail(f"scan: a sequence of names is expected, not {shown(scan)}")
+        names = items(scan, f"{self.what}: scan")
+        for name in names:
+            if name not in graph.inputs:
+                self._fail(f"scan: {shown(name)} is not an input of the body")
+        if iteration is not None:
+            value = graph.inputs.get(iteration)
+            if value is None or value.shape or value.data_type.startswith("float"):
+                self._fail(
+                    f"iteration {shown(iteration)} is not an integer scalar input of the body"
+                )
+        return frozenset(names)
+
+    def _check_passed(
+        self, body: MLSubgraph, carried: list[str], scanned: frozenset[str], iteration: str | None
+    ) -> None:
+        for name in carried:
+            if name in scanned or name == iteration:
+                self._fail(
+                    f"output {sanitize(name)!r} of the body can't be passed to an input that is "
+                    f"{'scanned' if name in scanned else 'the iteration'}"
+                )
+            self._same(f"output {sanitize(name)!r}", body.outputs[name], body.inputs[name])
