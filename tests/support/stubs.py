@@ -38,7 +38,7 @@ from webnn_vk.typing import MLOperandDescriptorDict
 
 from .context import MLContext
 from .ml_graph import MLGraph
-from .subgraph import Subgraphs
+from .subgraph import MLSubgraph
 from .tensor import MLTensor
 
 class MLOperand:
@@ -63,7 +63,7 @@ class MLOperand:
     def __ge__(self, other: MLOperand | int | float) -> MLOperand: ...
     def __neg__(self) -> MLOperand: ...
 
-class MLGraphBuilder(Subgraphs):
+class MLGraphBuilder:
     def __init__(self, context: MLContext) -> None: ...
     def input(
         self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
@@ -81,6 +81,19 @@ class MLGraphBuilder(Subgraphs):
     def build(
         self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
     ) -> MLPromise[MLGraph]: ...
+    def build_subgraph(self, outputs: Mapping[str, MLOperand]) -> MLSubgraph: ...
+    def subgraph(
+        self, definition: MLSubgraph, operands: Mapping[str, MLOperand], *, label: str = ''
+    ) -> dict[str, MLOperand]: ...
+    def cond(
+        self, predicate: MLOperand, then: MLSubgraph, otherwise: MLSubgraph,
+        operands: Mapping[str, MLOperand], *, label: str = '',
+    ) -> dict[str, MLOperand]: ...
+    def loop(
+        self, body: MLSubgraph, count: int, operands: Mapping[str, MLOperand], *,
+        scan: Sequence[str] = ..., iteration: str | None = None, condition: str | None = None,
+        label: str = '',
+    ) -> dict[str, MLOperand]: ...
 '''
 
 BELOW = '''

@@ -35,7 +35,7 @@ from webnn_vk.support.settings import Settings
 
 from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
-from .compute_policy import MLComputePolicy, effective_policy
+from .compute_policy import effective_policy
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .donation import check_distinct
 from .limits import op_support_limits
@@ -97,7 +97,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         return self._accelerated
 
     @property
-    def compute_policy(self) -> MLComputePolicy:
+    def compute_policy(self) -> str:
         """The policy in effect: what the context's device amounts to, see docs/experimental.md
         (experimental "compute-policy", webnn#934). AttributeError in other contexts."""
         return effective_policy(self._state, "compute_policy")

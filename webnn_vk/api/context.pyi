@@ -14,7 +14,6 @@ from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 from webnn_vk.support.settings import Settings
-from .compute_policy import MLComputePolicy as MLComputePolicy
 from .ml_graph import MLGraph as MLGraph
 from .tensor import MLTensor as MLTensor
 from webnn_vk.gpu.semaphore import GPUSemaphore
@@ -28,7 +27,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
     def accelerated(self) -> bool: ...
 
     @property
-    def compute_policy(self) -> MLComputePolicy: ...
+    def compute_policy(self) -> str: ...
 
     @property
     def lost(self) -> MLPromise[MLContextLostInfo]: ...

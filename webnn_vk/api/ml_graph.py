@@ -14,7 +14,7 @@ from webnn_vk.support.errors import InvalidStateError, sanitize
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
 
-from .compute_policy import MLComputePolicy, effective_policy
+from .compute_policy import effective_policy
 from .tensor import MLTensor
 
 
@@ -47,7 +47,7 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         return dict(self._outputs)
 
     @property
-    def compute_policy(self) -> MLComputePolicy:
+    def compute_policy(self) -> str:
         """The policy in effect for this graph: "fallback" if all its steps run on a CPU, otherwise
         the context's (experimental "compute-policy", webnn#934). AttributeError in contexts without
         the draft."""

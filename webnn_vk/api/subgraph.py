@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.types.data_types import (
@@ -19,10 +19,6 @@ from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import kind_of
 
-if TYPE_CHECKING:
-    from .builder import MLGraphBuilder, MLOperand
-    from .context import MLContext
-
 #: The most nodes that a loop may add to a graph.
 MAX_NODES = 2**16
 
@@ -31,7 +27,7 @@ class MLSubgraph(PublicDir, OneOfAKind):
     """A definition made by ``builder.build_subgraph`` (experimental), for all builders of the
     context."""
 
-    def __init__(self, context: MLContext, graph: Graph) -> None:
+    def __init__(self, context: Any, graph: Graph) -> None:
         self._context = context
         self._graph = graph
 
@@ -58,44 +54,42 @@ class Subgraphs:
 
     __slots__ = ()
 
-    def build_subgraph(self: Any, outputs: Mapping[str, MLOperand]) -> MLSubgraph:
+    def build_subgraph(self, outputs: Mapping[str, Any]) -> MLSubgraph:
         """What computes ``outputs``, name → operand, as a definition for ``subgraph``, ``cond`` and
-        ``loop`` (experimental "subgraph", webnn#907). Its inputs are the builder's inputs that the
-        outputs depend on. The builder remains usable. Raises TypeError as ``build`` rejects
-        with it."""
-        what = "build_subgraph"
-        require_experimental(self._experimental, "subgraph", what)
-        graph = self._graph(outputs, what=what)
-        self._defined.update(graph.inputs.values())
-        return MLSubgraph(self._context, graph)
+        ``loop`` (extension, webnn#907; needs experimental "subgraph"). Its inputs are the
+        builder's inputs that the outputs depend on. The builder remains usable. Returns at once.
+        Raises TypeError as ``build`` rejects with it."""
+        return _define(self, outputs)
 
     def subgraph(
-        self: Any, definition: MLSubgraph, operands: Mapping[str, MLOperand], *, label: str = ""
-    ) -> dict[str, MLOperand]:
+        self, definition: MLSubgraph, operands: Mapping[str, Any], *, label: str = ""
+    ) -> dict[str, Any]:
         """The outputs of a definition, name → operand, for ``operands`` in the place of its inputs,
-        name → operand of the same data type and shape (experimental "subgraph", webnn#907). The
-        compiler sees the definition's operators, and fuses those that it has a kernel for. Labels
-        inside begin with ``label``. Raises TypeError for missing, unknown or mismatched operands
-        and definitions of another context."""
+        name → operand of the same data type and shape (extension, webnn#907; needs experimental
+        "subgraph"). The compiler sees the definition's operators, and fuses those that it has a
+        kernel for. Labels inside begin with ``label``. Returns at once. Raises TypeError for
+        missing, unknown or mismatched operands and definitions of another context."""
         return Inliner(self, "subgraph", label).inline(definition, operands)
 
     def cond(
-        self: Any, predicate: MLOperand, then: MLSubgraph, otherwise: MLSubgraph,
-        operands: Mapping[str, MLOperand], *, label: str = "",
-    ) -> dict[str, MLOperand]:
+        self, predicate: Any, then: MLSubgraph, otherwise: MLSubgraph,
+        operands: Mapping[str, Any], *, label: str = "",
+    ) -> dict[str, Any]:
         """The outputs of ``then`` where ``predicate``, a uint8 scalar or one-element tensor, is not
-        0, else those of ``otherwise`` (experimental "subgraph", webnn#559). Both definitions are
-        computed and the outputs chosen, unless the predicate is a constant: values don't come back
-        to the host. ``operands`` are the inputs of either definition, whose outputs have the same
-        names, data types and shapes. Raises TypeError."""
+        0, else those of ``otherwise`` (extension, webnn#559; needs experimental "subgraph"). Both
+        definitions are computed and the outputs chosen, unless the predicate is a constant: no
+        value comes back to the host. ``operands`` are the inputs of either definition, whose
+        outputs have the same names, data types and shapes. Returns at once. Raises TypeError
+        for others."""
         return Inliner(self, "cond", label).cond(predicate, then, otherwise, operands)
 
     def loop(
-        self: Any, body: MLSubgraph, count: int, operands: Mapping[str, MLOperand], *,
+        self, body: MLSubgraph, count: int, operands: Mapping[str, Any], *,
         scan: Sequence[str] = (), iteration: str | None = None, condition: str | None = None,
         label: str = "",
-    ) -> dict[str, MLOperand]:
-        """``body`` repeated ``count`` times in one graph (experimental "subgraph", webnn#559).
+    ) -> dict[str, Any]:
+        """``body`` repeated ``count`` times in one graph (extension, webnn#559; needs experimental
+        "subgraph").
 
         An output of the body with the name of an input is passed to that input of the next
         iteration; the result is its last value. The other outputs are stacked along a new first
@@ -103,15 +97,23 @@ class Subgraphs:
         first axis, which has ``count`` of them. The input ``iteration``, an integer scalar, is the
         iteration's number from 0. ``condition`` names an output, a uint8 scalar or one-element
         tensor: after an iteration where it is 0, passed values stay as they are. The iterations are
-        computed all the same, so that nothing comes back to the host; stacked outputs can't be had
-        then. Raises TypeError."""
+        computed all the same, so that nothing comes back to the host; outputs can't be stacked
+        then. Returns at once. Raises TypeError for what does not fit."""
         return Inliner(self, "loop", label).loop(body, count, operands, scan, iteration, condition)
+
+
+def _define(builder: Any, outputs: Mapping[str, Any]) -> MLSubgraph:
+    what = "build_subgraph"
+    require_experimental(builder._experimental, "subgraph", what)
+    graph = builder._graph(outputs, what=what)
+    builder._defined.update(graph.inputs.values())
+    return MLSubgraph(builder._context, graph)
 
 
 class Inliner:
     """Adds the nodes of definitions to a builder. ``operator`` and ``label`` begin messages."""
 
-    def __init__(self, builder: MLGraphBuilder, operator: str, label: str) -> None:
+    def __init__(self, builder: Any, operator: str, label: str) -> None:
         self.builder = builder
         if not isinstance(label, str):
             raise TypeError(f"{operator}: the label has to be a str, not {kind_of(label)}")
@@ -122,8 +124,8 @@ class Inliner:
 
     # -- the three calls ----------------------------------------------------------------------
     def inline(
-        self, definition: MLSubgraph, operands: Mapping[str, MLOperand], prefix: str = ""
-    ) -> dict[str, MLOperand]:
+        self, definition: MLSubgraph, operands: Mapping[str, Any], prefix: str = ""
+    ) -> dict[str, Any]:
         """The definition's outputs; ``prefix`` follows the label in labels inside."""
         graph = self._definition(definition, "definition")
         given = self._operands(operands)
@@ -133,9 +135,9 @@ class Inliner:
         return self._add(graph, given, prefix)
 
     def cond(
-        self, predicate: MLOperand, then: MLSubgraph, otherwise: MLSubgraph,
-        operands: Mapping[str, MLOperand],
-    ) -> dict[str, MLOperand]:
+        self, predicate: Any, then: MLSubgraph, otherwise: MLSubgraph,
+        operands: Mapping[str, Any],
+    ) -> dict[str, Any]:
         chosen, other = (
             self._definition(d, name) for d, name in ((then, "then"), (otherwise, "otherwise"))
         )
@@ -157,9 +159,9 @@ class Inliner:
         return self._select(predicate, taken, left)
 
     def loop(
-        self, body: MLSubgraph, count: int, operands: Mapping[str, MLOperand],
+        self, body: MLSubgraph, count: int, operands: Mapping[str, Any],
         scan: Sequence[str], iteration: str | None, condition: str | None,
-    ) -> dict[str, MLOperand]:
+    ) -> dict[str, Any]:
         graph = self._definition(body, "body")
         given = self._operands(operands)
         count = to_u32(count, f"{self.what}: count")
@@ -188,13 +190,13 @@ class Inliner:
 
     # -- adding nodes -------------------------------------------------------------------------
     def _repeat(
-        self, graph: Graph, given: dict[str, MLOperand], count: int, scanned: frozenset[str],
+        self, graph: Graph, given: dict[str, Any], count: int, scanned: frozenset[str],
         iteration: str | None, condition: str | None, carried: list[str], stacked: list[str],
-    ) -> dict[str, MLOperand]:
+    ) -> dict[str, Any]:
         builder = self.builder
         values = dict(given)
-        collected: dict[str, list[MLOperand]] = {name: [] for name in stacked}
-        active: MLOperand | None = None
+        collected: dict[str, list[Any]] = {name: [] for name in stacked}
+        active: Any = None
         for step in range(count):
             for name in scanned:
                 whole = given[name]
@@ -223,8 +225,8 @@ class Inliner:
         }
 
     def _add(
-        self, graph: Graph, given: Mapping[str, MLOperand], prefix: str = ""
-    ) -> dict[str, MLOperand]:
+        self, graph: Graph, given: Mapping[str, Any], prefix: str = ""
+    ) -> dict[str, Any]:
         """The graph's nodes, for the operands in the place of its inputs."""
         builder = self.builder
         values = {value: given[name]._value for name, value in graph.inputs.items()}
@@ -242,8 +244,8 @@ class Inliner:
         }
 
     def _select(
-        self, flag: MLOperand, taken: Mapping[str, MLOperand], left: Mapping[str, MLOperand]
-    ) -> dict[str, MLOperand]:
+        self, flag: Any, taken: Mapping[str, Any], left: Mapping[str, Any]
+    ) -> dict[str, Any]:
         scalar = self.builder.reshape(flag, [], label=self.label) if flag.shape else flag
         return {
             name: self.builder.where(scalar, taken[name], left[name], label=self.label)
@@ -261,7 +263,7 @@ class Inliner:
             self._fail(f"{name} {given!r} belongs to another context")
         return given._graph
 
-    def _operands(self, given: Any) -> dict[str, MLOperand]:
+    def _operands(self, given: Any) -> dict[str, Any]:
         named = entries(given, f"{self.what}: a mapping of names to operands is expected")
         return {
             name: self.builder._check_own(operand, f"{self.what}: operand {shown(name)}")
