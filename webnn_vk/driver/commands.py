@@ -1,4 +1,4 @@
-"""What a driver records, as plain data. Sizes and offsets in bytes."""
+"""Commands that a driver records, as plain data. Sizes and offsets in bytes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class BarrierCommand:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCommand:
-    """Hands memory shared through the `Sharing` facet over to its other device, or takes it over
-    from there (`acquire`). Orders nothing by itself: semaphores or host waits do."""
+    """Transfers ownership of memory shared through the `Sharing` facet to its other device, or back
+    from there (`acquire`). Semaphores or host waits have to order it."""
 
     allocation: Allocation
     acquire: bool
@@ -82,7 +82,7 @@ Command = (DispatchCommand | CopyCommand | FillCommand | BarrierCommand | Owners
 
 
 def used_by(commands: Sequence[Command]) -> tuple[Any, ...]:
-    """What a recording keeps alive: memory, pipelines and queries."""
+    """The resources that a recording keeps alive: memory, pipelines and queries."""
     used: dict[int, Any] = {}
     for command in commands:
         match command:

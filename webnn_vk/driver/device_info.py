@@ -24,7 +24,7 @@ class DeviceInfo:
     features: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
     unusable: str | None = None
-    # A call where finding out asks Vulkan's drivers, which a context elsewhere leaves alone.
+    # A function if the answer has to query Vulkan's drivers, which other contexts don't load.
     chosen: bool | Callable[[], bool] = field(default=False, compare=False)
 
     @property
@@ -46,7 +46,7 @@ class DeviceInfo:
         unusable: str | None = None,
         chosen: bool | Callable[[], bool] = False,
     ) -> DeviceInfo:
-        """That of a profile; at once, raises nothing."""
+        """The device of a profile; at once, raises nothing."""
         limits = {
             name: getattr(profile, name)
             for name in profile.__dataclass_fields__

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class DriverError(Exception):
-    """A driver's call failed. `result` names what the API under it said, e.g.
-    ``VK_ERROR_UNKNOWN``; "" where it said nothing."""
+    """A driver's call failed. `result` names the result of the API below, e.g.
+    ``VK_ERROR_UNKNOWN``; "" if there is none."""
 
     def __init__(self, message: str, result: str = "") -> None:
         super().__init__(message)
@@ -13,7 +13,7 @@ class DriverError(Exception):
 
 
 class DriverUnavailable(DriverError):
-    """There is no device to open: no library, no driver, or none that will do."""
+    """There is no device to open: no library, no driver, or no suitable device."""
 
 
 class DeviceLost(DriverError):
@@ -27,7 +27,7 @@ class OutOfHostMemory(DriverError):
 class OutOfDeviceMemory(DriverError):
     """An allocation exceeds the device memory. Sizes in bytes.
 
-    `requested`: what was asked for; `in_use`: held already; `limit`: the heap's size.
+    `requested`: the size requested; `in_use`: allocated already; `limit`: the heap's size.
     """
 
     def __init__(self, message: str, result: str = "VK_ERROR_OUT_OF_DEVICE_MEMORY", *,

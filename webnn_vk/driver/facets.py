@@ -10,16 +10,16 @@ from webnn_vk.driver.resources import Allocation, ExternalMemory, Queries, Recor
 
 
 class Sharing(Protocol):
-    """Memory and semaphores that others use too: other opened devices, CUDA, other processes, the
-    host. Each method raises FeatureMissing where the device lacks what that one needs.
+    """Memory and semaphores shared with other opened devices, CUDA, other processes, or the host.
+    Each method raises FeatureMissing if the device lacks what it needs.
 
-    Memory becomes another device's, and this one's again, by `commands.OwnershipCommand`; a
-    submission waits for and signals semaphores (`Driver.submit`).
+    `commands.OwnershipCommand` transfers memory to another device and back; a submission waits
+    for and signals semaphores (`Driver.submit`).
     """
 
     def export_memory(self, allocation: Allocation) -> ExternalMemory:
         """An exportable allocation (`Driver.allocate`) as a file descriptor that the caller owns.
-        The memory lives as long as one of its users."""
+        The memory lives until its last user releases it."""
 
     def import_memory(self, external: ExternalMemory, *, label: str = "") -> Allocation:
         """An allocation over memory that another driver of the same device exported (whose work is
@@ -50,5 +50,5 @@ class Timestamps(Protocol):
         it is not completed."""
 
     def queries(self, count: int) -> Queries:
-        """`count` new slots that recordings have in common, nothing in them. Submits their
-        clearing, without waiting."""
+        """`count` new, empty slots that recordings share. Submits a command that clears them,
+        without waiting."""

@@ -1,7 +1,7 @@
 """`Driver`: an opened compute device with one in-order queue.
 
-Tests inject faults by wrapping a driver (`DriverProxy`), and a second driver fits in here without
-anything above noticing.
+Tests inject faults by wrapping a driver (`DriverProxy`). The layers above are the same for every
+driver.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Driver(Protocol):
     """One opened device with one in-order queue. Every method may be called from any thread.
 
     Methods raise `errors.DriverError`s: DeviceLost once the device is lost, DriverClosed after
-    `close`, ForkedProcess in a forked child. What an implementation raises besides is a DriverError
-    too.
+    `close`, ForkedProcess in a forked child. Other errors of an
+    implementation are DriverErrors too.
     """
 
     profile: DeviceProfile
@@ -82,8 +82,8 @@ class Driver(Protocol):
         """Memory held by this driver."""
 
     def reclaim(self, *, pipelines: bool = True) -> None:
-        """Gives back to the system what nothing uses, also what is kept to be quick next time;
-        `pipelines`: those too. Does nothing once closed or lost."""
+        """Returns unused memory to the system, caches included; `pipelines`: the cache of
+        pipelines too. Does nothing once closed or lost."""
 
     def lost(self) -> str | None:
         """Why the device is lost, or None."""
@@ -114,9 +114,9 @@ def _reason(driver: Driver, facet: str) -> str:
 
 
 class DriverProxy:
-    """Passes everything on to another driver: the base of drivers that inject faults or count.
+    """Forwards everything to another driver: the base of drivers that inject faults or count.
 
-    What a subclass or an instance defines under the name of a facet's method takes its place.
+    A method of a subclass or an instance replaces a facet's method of the same name.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -127,7 +127,7 @@ class DriverProxy:
 
     @property
     def sharing(self) -> Any:
-        """The other driver's facet, with what takes its methods' places."""
+        """The other driver's facet, with the methods that replace its own."""
         return self.driver.sharing and _FacetProxy(self, self.driver.sharing)
 
 

@@ -1,8 +1,8 @@
-"""Calls that make or destroy Vulkan's instances and devices, and messages that come amid a call.
+"""Calls that create or destroy Vulkan's instances and devices, and messages during a call.
 
-The Vulkan loader makes such calls under a lock of its own, and what layers and drivers say amid
-them goes to Python, which needs the interpreter's lock. Kompute holds that one in all its calls:
-without a lock above both, two calls wait for each other for ever.
+The Vulkan loader holds its own lock during such calls. Messages of layers and drivers during them
+call Python, which needs the GIL. Kompute holds the GIL in all its calls, so without a lock above
+both, two calls could deadlock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ forks.renew(globals(), alone=threading.RLock, _amid=threading.local)
 
 @contextmanager
 def message() -> Iterator[None]:
-    """Around what is done with a message: the call that it came from goes on on this thread."""
+    """Around the handling of a message, while its call is still running on this thread."""
     _amid.message = True
     try:
         yield
@@ -32,8 +32,8 @@ def message() -> Iterator[None]:
 
 
 def from_destructor(close: Callable[[], Any]) -> None:
-    """``close()``, on another thread where the collector runs amid a message: below may be locks
-    that the call which it came from holds."""
+    """``close()``; on another thread if the garbage collector runs during a message, whose call
+    may hold locks that ``close`` needs."""
     if getattr(_amid, "message", False):
         threading.Thread(target=close, name="webnn_vk-close", daemon=True).start()
     else:

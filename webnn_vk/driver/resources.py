@@ -1,4 +1,4 @@
-"""What a driver makes: allocations, pipelines, recordings, semaphores."""
+"""Resources that a driver creates: allocations, pipelines, recordings, semaphores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TEXEL_BYTES = {
     f"{channels}32{letter}": 4 * len(channels)
     for channels in ("r", "rgba") for letter in ("f", "i", "ui")
 }
-#: Bytes in multiples of which memory is set apart.
+#: Memory is allocated in multiples of this many bytes.
 ALIGNMENT = 256
 
 
 def room_for(size: int, profile: DeviceProfile) -> int:
-    """Bytes to set apart for what takes ``size``: whole steps of `ALIGNMENT`; where the driver
-    compiles by size no multiple of 64 KiB, and a texel view is as long as that
-    (``runtime/executable.py``): views of such sizes all look alike to it.
+    """Bytes to allocate for ``size`` bytes: a multiple of `ALIGNMENT`. On a driver that compiles
+    kernels by the sizes of views it is no multiple of 64 KiB, and a texel view covers all of it
+    (``runtime/executable.py``), since the driver treats views of such sizes alike.
     """
     size = round_up(size, ALIGNMENT)
     return size + ALIGNMENT if profile.compiles_by_size and not size & 0xFF00 else size
@@ -53,14 +53,14 @@ class PipelineRequest:
 
 
 class Pipeline(Protocol):
-    """A compiled pipeline. `request` is what it was made from."""
+    """A compiled pipeline, made from `request`."""
 
     request: PipelineRequest
 
 
 class Allocation:
-    """`size` bytes of device memory. Given back by `free` or when collected, once no recording
-    uses it any more either.
+    """`size` bytes of device memory. Released by `free` or by garbage collection, once no recording
+    uses it.
 
     `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
     used after `free`. `offset`: bytes before it in the buffer that is bound.
@@ -82,7 +82,7 @@ class Allocation:
 
     @property
     def held(self) -> Any:
-        """What keeps the memory; ValueError after `free`."""
+        """The object that keeps the memory alive; ValueError after `free`."""
         held = self._held
         if held is None:
             raise ValueError(f"{self!r} was freed")
@@ -106,7 +106,7 @@ class Allocation:
         return np.frombuffer(self.mapped, np.uint8)
 
     def free(self) -> None:
-        """Gives the memory back. Calling it again does nothing. Safe in any thread."""
+        """Releases the memory. Calling it again does nothing. Safe in any thread."""
         self._held = None
         self.mapped = None
 
@@ -123,8 +123,8 @@ class Recording(Protocol):
 
 
 class Queries(Protocol):
-    """`count` slots for times, which any recording may write and resolve. Given back when
-    collected, once no recording uses them any more."""
+    """`count` slots for times, which any recording may write and resolve. Released by garbage
+    collection, once no recording uses them."""
 
     count: int
 
@@ -155,7 +155,7 @@ class MemoryUse:
     reserved: int
     allocations: int
     blocks: int
-    #: bytes of `reserved` that are someone else's memory, used in place
+    #: bytes of `reserved` that are imported memory, used in place
     imported: int = 0
 
 

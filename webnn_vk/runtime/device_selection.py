@@ -64,7 +64,7 @@ def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
     return list_devices()
 
 
-def ask_drivers_anew() -> None:
+def probe_drivers() -> None:
     """Forget the remembered state of the machine's drivers, and find out (in child processes) which
     of them crash, hang or fail. Useless once a context on a Vulkan device exists."""
     from webnn_vk.driver.vulkan.drivers import Drivers

@@ -1,8 +1,8 @@
 """The library's threads, and the exit of the interpreter, which waits for them.
 
-Signal handlers run in the main thread, between any two steps of Python code: what changes in
-several steps, or under a lock, must not be done there. ``run_on_worker`` runs it on another thread
-while the main thread waits; an interrupt ends only the wait.
+Signal handlers run in the main thread, between any two steps of Python code. So the main thread
+must not make changes that take several steps or a lock. ``run_on_worker`` makes them on another
+thread while the main thread waits; an interrupt ends only the wait.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _work(first: list[_Job]) -> None:
 
 
 def _next() -> _Job | None:
-    """The next job of a worker that has none; None: it ends."""
+    """The next job of an idle worker; None: the worker ends."""
     if len(_idle) >= _MAX_IDLE:
         return None
     _idle.append(None)
@@ -154,7 +154,7 @@ def _next() -> _Job | None:
         try:
             _idle.pop()
         except IndexError:
-            # A caller has counted on this worker and was interrupted, or is about to put a job.
+            # A caller has reserved this worker: it was interrupted, or is about to put a job.
             try:
                 return _jobs.get(timeout=_IDLE_SECONDS)
             except Empty:
@@ -163,8 +163,8 @@ def _next() -> _Job | None:
             return None
 
 
-# What is to be called once an object is gone. The reference comes to the server by one call into C,
-# which no signal handler can interrupt, as it could a destructor.
+# A function to call once an object was collected. One call into C passes the reference to the
+# server; a signal handler can't interrupt that as it could a destructor.
 _Last = KeyedRef[Callable[[], Any], Any]
 
 
@@ -187,7 +187,7 @@ def _serve() -> None:
 
 
 def _reset() -> None:
-    """Nothing is running: at import, and in the child of a fork, where no thread is left."""
+    """The state without threads: at import, and in a forked child."""
     global _running, _jobs, _idle, _starts, _server, _watched, _put_off, _ended
     _running = set()
     _jobs = SimpleQueue()
@@ -202,11 +202,11 @@ def _reset() -> None:
 _running: set[_Job]
 # Jobs for idle workers.
 _jobs: SimpleQueue[_Job]
-# An entry for each idle worker that no job is meant for yet.
+# An entry for each idle worker that is not reserved for a job.
 _idle: list[None]
 _starts: SimpleQueue[_Job | _Last]
 _server: list[int]
-# By its id: an array has no hash, so that a reference to it has none.
+# By id: arrays have no hash, so references to them have none.
 _watched: dict[int, _Last]
 # Jobs that must run and have found no thread yet.
 _put_off: deque[_Job]
@@ -215,7 +215,7 @@ forks.register(lambda clean: _reset())
 
 
 def _hand_over(job: _Job) -> None:
-    """Give a job to a worker that has none, or to a new one."""
+    """Give a job to an idle worker, or to a new one."""
     try:
         _idle.pop()
     except IndexError:
@@ -232,7 +232,7 @@ def _hand_over(job: _Job) -> None:
 def _start_server() -> None:
     if not _server:
         memory_probe.require_for_thread()
-        # Two of them do no harm.
+        # A second server does no harm.
         _server.append(_thread.start_new_thread(_serve, ()))
 
 
@@ -283,9 +283,9 @@ def when_gone(owner: Any, function: Callable[[], Any]) -> None:
 
 
 def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)``, which runs to its end, or not at all, whatever signals come: from
-    the main thread it is called on another one. What is raised meanwhile by a signal handler ends
-    the waiting; the result is let go then."""
+    """``function(*arguments)``, which runs completely or not at all, whatever signals arrive: calls
+    of the main thread run on another one. An exception of a signal handler ends the wait; the
+    result is dropped then."""
     if threading.get_ident() != threading.main_thread().ident or _ended:
         return function(*arguments)
     job = _Job(partial(function, *arguments), _ON_WORKER, _ignore)
@@ -293,7 +293,7 @@ def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
         _hand_over(job)
         job.over.wait()
         if not job.ran:
-            # The process can have no more threads: without the shield then.
+            # The process can have no more threads: run it unprotected.
             return function(*arguments)
         # The worker may hold the job for a moment longer.
         error, job.error = job.error, None
@@ -320,7 +320,7 @@ def watch_exit() -> None:
 
 
 def _exit() -> None:
-    # A daemon thread inside a driver call while the interpreter goes away would crash it.
+    # A daemon thread inside a driver call would crash while the interpreter is torn down.
     end = time.monotonic() + EXIT_SECONDS
     for closer in closers:
         closer(max(end - time.monotonic(), 0))
@@ -329,7 +329,7 @@ def _exit() -> None:
         # Twice: a worker may just have taken a job.
         quiet = 0 if _busy() else quiet + 1
         time.sleep(0.001)
-    for closer in closers:  # what those jobs have made
+    for closer in closers:  # for what those jobs have created
         closer(max(end - time.monotonic(), 0))
     global _ended
     _ended = True

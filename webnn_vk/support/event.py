@@ -1,8 +1,8 @@
 """An event whose wait survives interrupts.
 
-Python runs signal handlers in the main thread between any two steps of Python code, also inside of
-``threading.Condition`` and what is made of it, which may then stay locked for ever. Here every step
-that changes anything is one call into C: it happens or it doesn't.
+Python runs signal handlers in the main thread between any two steps of Python code, even inside
+``threading.Condition`` and the classes based on it, which may then stay locked for ever. Here each
+change of state is one call into C, which a signal handler can't split.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Forks: what a child has to make again, kept in one place.
+"""Forks: the state that a forked child has to create again.
 
-A child has one thread, the one that forked. Locks that others held are held for ever, what they
-were in the middle of stays half done. Locks and sets of modules are made again in the child
-(`renew`), and a fork waits for a thread that loads modules or asks Vulkan drivers (`undisturbed`).
-What belongs to the parent (contexts, devices) knows itself that it is in a child, and refuses.
+A child has only the thread that forked. Locks held by other threads stay locked for ever, and their
+changes stay half done. So locks and sets of modules are replaced in the child (`renew`), and a fork
+waits for threads that load modules or query Vulkan drivers (`undisturbed`). The parent's contexts
+and devices raise an error when they are used in a child.
 """
 
 from __future__ import annotations
 
-# Here, as it has hooks of its own: hooks that another thread registers while a fork waits for it
-# run after the fork only, and release a lock that was never taken.
+# Imported here because it registers fork hooks: if another thread registered them while a fork
+# waits for that thread, only the hooks after the fork would run, and release a lock that nobody
+# holds.
 import concurrent.futures.thread  # noqa: F401
 import os
 import threading
@@ -18,10 +19,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-#: How long a fork waits for what must not be disturbed, in seconds: a driver may hang.
+#: Seconds that a fork waits for `undisturbed` blocks: a driver may hang.
 PATIENCE = 5.0
 
-#: The way out, for messages.
+#: Advice for messages.
 SPAWN = "start the child by multiprocessing's 'spawn' method"
 
 _fork_lock = threading.RLock()
@@ -32,32 +33,32 @@ _callbacks: list[Callable[[bool], None]] = []
 
 
 def renew(module: dict[str, Any], **made: Callable[[], Any]) -> None:
-    """Have names of a module (its ``globals()``) hold new objects in every forked child."""
+    """Replace variables of a module (its ``globals()``) by new objects in every forked child."""
     _renewed.append((module, made))
 
 
 def register(callback: Callable[[bool], None]) -> None:
-    """Call ``callback`` in every forked child, after names were renewed. Its argument tells whether
-    the fork came while no thread was inside `undisturbed`."""
+    """Call ``callback`` in every forked child, after variables were replaced. Its argument says
+    whether no thread was inside `undisturbed` at the fork."""
     _callbacks.append(callback)
 
 
 def count() -> int:
-    """How many forks lie between the first process and this one."""
+    """The number of forks between the first process and this one."""
     return _count
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Forks of other threads wait until it is left, at most `PATIENCE`."""
+    """A block during which forks of other threads wait, at most `PATIENCE`."""
     with _fork_lock:
         yield
 
 
 @cache
 def prepare_to_leave() -> tuple[Any, Any] | None:
-    """glibc's on_exit and _exit, None elsewhere: to be called before a fork, as nothing is imported
-    right after one."""
+    """glibc's on_exit and _exit; None elsewhere. Called before a fork, because imports right after
+    a fork may deadlock."""
     import ctypes
 
     try:
@@ -68,11 +69,11 @@ def prepare_to_leave() -> tuple[Any, Any] | None:
 
 
 def leave_out_exit_handlers() -> None:
-    """Have this process, a forked child, end without the exit handlers of libraries written in C
-    and C++, which may join threads that only the parent has. Python's run."""
+    """Let this process, a forked child, exit without the exit handlers of C and C++ libraries,
+    which may join threads that only the parent has. Python's handlers run."""
     functions = prepare_to_leave()
     if functions is not None:
-        # The handler that comes last is called first: `_exit`, with the status.
+        # The handler registered last runs first: `_exit`, with the status.
         on_exit, end = functions
         on_exit(end, None)
 

@@ -20,7 +20,7 @@ from .mixins import PublicDir
 
 T = TypeVar("T")
 
-#: Of concurrent.futures' executors, of asyncio's tasks, and of the object that keeps the promise.
+#: Methods for concurrent.futures' executors, for asyncio's tasks, and for the promise's creator.
 _INTERNAL = {
     "set_result", "set_exception", "set_running_or_notify_cancel", "send", "throw", "close", "hint",
     "resolve", "reject", "resolved", "rejected",
@@ -47,20 +47,20 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     waiting in a forked child, where nothing resolves it any more.
     """
 
-    # Of Future only the attributes that ``concurrent.futures.wait`` and ``as_completed`` look at
-    # are used, for them alone: its methods take a Condition, which an interrupt can leave locked.
+    # Only those attributes of Future exist that ``concurrent.futures.wait`` and ``as_completed``
+    # read: its methods take a Condition, which an interrupt can leave locked.
     def __init__(self, of: str = "") -> None:
         self._condition: Any = threading.RLock()
         self._state = "RUNNING"
         self._waiters: list[Any] = []
         self._pid = os.getpid()
         self._of = of
-        # One step settles it: the first value, error and report of a rejection that gets into here.
+        # Settled in one step: the first value, error and report of a rejection stored here.
         self._outcome: dict[str, tuple[Any, BaseException | None, _Unseen | None]] = {}
         self._event = Event()
         # Each in a list of its own; the thread that takes one out calls it.
         self._callbacks: deque[list[Callable[[Any], Any]]] = deque()
-        # The waits of the tasks that took the promise for their coroutine.
+        # The waits of the tasks whose coroutine the promise is.
         self._waits: weakref.WeakKeyDictionary[Any, Generator[Any, None, T]] | None = None
 
     def result(self, timeout: float | None = None) -> T:
@@ -100,8 +100,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
         return False
 
     def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
-        """Have ``fn(promise)`` called once it is done: at once if it is. Raises nothing; what
-        ``fn`` raises is logged."""
+        """Call ``fn(promise)`` once it is done, at once if it is done already. Raises nothing;
+        exceptions of ``fn`` are logged."""
         entry = [fn]
         self._callbacks.append(entry)
         if self._outcome:
@@ -141,7 +141,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         # An event loop on the timeline's thread, run by a callback, would wait for itself.
-        import asyncio  # 6 MB and 50 ms, for those who have it already
+        import asyncio  # 6 MB and 50 ms; a caller of this method has loaded it already
 
         self._check_wait()
         return asyncio.wrap_future(self).__await__()
@@ -299,14 +299,14 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
     def _tell_waiters(self) -> None:
         """Tell ``concurrent.futures.wait`` and ``as_completed``."""
-        # Held for moments, unless an interrupt in them has left it locked: then without.
+        # Held only briefly, unless an interrupt has left it locked: then continue without it.
         if self._condition.acquire(blocking=False):
             self._state = "FINISHED"
             some = bool(self._waiters)
             self._condition.release()
             if not some:
                 return
-        # Their locks are Python's, which an interrupt can leave locked: not on this thread.
+        # Their locks are Python's, which an interrupt can leave locked: use another thread.
         background.retry(self._tell, "tell")
 
     def _tell(self) -> None:
@@ -323,8 +323,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
 
 class _Unseen:
-    """Reports a rejection when it goes before anyone has seen it. No destructor of the promise's
-    own: Python drops a KeyboardInterrupt that comes in one."""
+    """Reports a rejection that is collected before it was retrieved. The promise itself has no
+    destructor, because Python drops a KeyboardInterrupt raised in one."""
 
     __slots__ = ("_error", "_of", "seen")
 
@@ -339,8 +339,8 @@ class _Unseen:
 
 
 def kind_of(value: Any) -> str:
-    """What was given in place of what is expected, for messages: its type, and how to come by the
-    result where it is a promise of that."""
+    """A wrong argument in words, for messages: its type, and for a promise how to get the
+    result."""
     return value.hint if isinstance(value, MLPromise) else type(value).__name__
 
 
@@ -350,8 +350,8 @@ def settle_in_background(
     name: str,
     as_error: Callable[[Any], Exception] = lambda error: error,
 ) -> MLPromise[T]:
-    """``promise``, which gets what ``call()`` returns or raises on a thread of its own.
-    ``as_error``: what it is rejected with for what was raised."""
+    """``promise``, settled with what ``call()`` returns or raises on a thread of its own.
+    ``as_error`` converts the exception to the rejection."""
 
     def run() -> None:
         try:

@@ -12,7 +12,7 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
 from webnn_vk.codegen.store import cache_state
-from webnn_vk.runtime.device_selection import ask_drivers_anew
+from webnn_vk.runtime.device_selection import probe_drivers
 from webnn_vk.runtime.engines import find_engine
 from webnn_vk.support import environment
 from webnn_vk.support.settings import Settings
@@ -59,7 +59,7 @@ def examine() -> Findings:
     """Examine everything. Nothing is built or written."""
     problems: list[str] = []
     default = None
-    ask_drivers_anew()  # earlier results may be outdated
+    probe_drivers()  # earlier results may be outdated
     try:
         default = default_device()
     except Exception as error:  # any error, as create_context() rejects with it

@@ -1,4 +1,4 @@
-"""Blocks of device memory: one VkBuffer on one VkDeviceMemory, mapped for good when visible.
+"""Blocks of device memory: one VkBuffer on one VkDeviceMemory, mapped permanently if visible.
 
 A block may be exported as a file descriptor, or made over another device's memory or host pages.
 """
@@ -32,7 +32,7 @@ class NativeBlock:
 
 
 class BufferBlocks:
-    """Where `memory.Allocator` gets blocks from."""
+    """The source of `memory.Allocator`'s blocks."""
 
     def __init__(self, device: Any, profile: DeviceProfile, owner: Any = None) -> None:
         # The owner lives as long as an allocation does: it is not collected under mapped memory.
@@ -102,7 +102,7 @@ class BufferBlocks:
         if external.uuid != self._profile.uuid:
             raise ValueError(f"the memory is of another device ({external.uuid}) than "
                              f"{self._profile.name} ({self._profile.uuid})")
-        # A copy: Vulkan has it once memory is allocated, also when what comes after that fails.
+        # A copy: Vulkan owns it once memory is allocated, even if a later call fails.
         copy = os.dup(external.fd)
         try:
             buffer = self._buffer(size, self._fd)
@@ -147,7 +147,7 @@ class BufferBlocks:
     # -- making -------------------------------------------------------------------------------
     def _bound(self, buffer: Any, size: int, memory_type: int, *, visible: bool, extra: Any = None,
                memory_size: int = 0, taken: int | None = None) -> NativeBlock:
-        """`taken`: a file descriptor that is Vulkan's once the memory is allocated."""
+        """`taken`: a file descriptor that Vulkan owns once the memory is allocated."""
         memory = None
         memory_size = memory_size or self._requirements(buffer).size
         try:
@@ -173,7 +173,7 @@ class BufferBlocks:
         most = min(self._profile.max_buffer_size, self._profile.max_memory_allocation_size)
         alike = self._profile.compiles_by_size and size & (size - 1) == 0
         if alike and not external and size + ALIGNMENT <= most:
-            # No power of two, to such a driver. Nothing uses the rest.
+            # Such a driver must not see a power of two. The rest is unused.
             size += ALIGNMENT
         info = vk.struct("VkBufferCreateInfo", "BUFFER_CREATE_INFO", size=size, usage=self._usage,
                          sharingMode=vk.const("VK_SHARING_MODE_EXCLUSIVE"),

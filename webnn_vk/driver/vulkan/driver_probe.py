@@ -1,7 +1,7 @@
-"""Asks the Vulkan drivers for their devices, in a process of its own that may crash or hang.
+"""Lists the Vulkan drivers' devices, in a child process that may crash or hang.
 
-Run by path, without site-packages: Python and ctypes come up in some 30 ms. Prints the call that it
-makes next, line by line, then ``well``, or ``failed`` and the call's result.
+Run by path, without site-packages: Python and ctypes start in about 30 ms. Prints the name of each
+call before the call, then ``well``, or ``failed`` with the call's result.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def _no_core_file() -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, OSError, ValueError):
-        pass  # a file is left when a driver crashes, no more
+        pass  # then a crash leaves a core file
 
 
 class _Failed(Exception):

@@ -1,10 +1,10 @@
-"""Which of the machine's Vulkan drivers may be asked for devices: one that crashes or hangs then
-would take the process with it.
+"""Finds the machine's Vulkan drivers that are safe to load: a driver that crashes or hangs while it
+lists its devices would take the process with it.
 
-A set of drivers not seen before is asked in a child process first (`driver_probe`), and what came
-of it is remembered in the cache's folder, by the drivers' files, the variables they read and the
-machine. From then on they are asked directly; a mark stands in the folder meanwhile, and one that a
-process left behind (it crashed there, or was killed) has the next process look again.
+A set of drivers that was never seen is first queried in a child process (`driver_probe`). The
+result is cached under the drivers' files, the variables that they read, and the machine. Later
+processes query these drivers directly. Meanwhile a mark file exists; if a process leaves one behind
+(it crashed or was killed), the next process probes again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from webnn_vk.support import environment, forks
 
 #: How long a driver may take to list its devices, in seconds.
 PATIENCE = 20.0
-#: How long it is remembered that a driver crashes or hangs, and that it fails, in seconds.
+#: Seconds for which the cache holds that a driver crashes or hangs, and that it fails.
 BAD_LIFE, FAILED_LIFE = 3600.0, 300.0
 _PROBE = Path(__file__).with_name("driver_probe.py")
 _FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-_INCOMPATIBLE = -9  # a driver's word for having no device
+_INCOMPATIBLE = -9  # VK_ERROR_INCOMPATIBLE_DRIVER: the driver has no device
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of asking: `kind` is "well", "failed", "crashed", "hung" or "unknown"."""
+    """The result of a probe: `kind` is "well", "failed", "crashed", "hung" or "unknown"."""
 
     kind: str
     call: str = ""
@@ -56,8 +56,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`broken`: manifest → why its driver is left out. `all_broken`: why none can be asked, or "".
-    `manifests`: all that were looked at; without a broken one the loader decides itself."""
+    """`broken`: manifest → why its driver is left out. `all_broken`: why no driver can be used, or
+    "". `manifests`: all manifests found; if no driver is broken, the loader decides itself."""
 
     manifests: tuple[str, ...] = ()
     broken: dict[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Verdict:
 
     @property
     def usable(self) -> list[str]:
-        """The manifests left."""
+        """The manifests of drivers that are not broken."""
         return [path for path in self.manifests if path not in self.broken]
 
 
@@ -94,14 +94,14 @@ class Drivers:
         self.verdict = known
 
     def doubt(self) -> None:
-        """They failed all the same: the next process looks again."""
+        """The drivers failed although the probe succeeded: the next process probes again."""
         if self._memory is not None:
             self._memory.forget()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """While they are asked in this process: forks wait, the broken ones are left out, and a
-        mark stands for the next process."""
+        """Around queries of the drivers in this process: forks wait, broken drivers are left
+        out, and a mark file exists."""
         only = os.pathsep.join(self.verdict.usable)
         changes = dict.fromkeys(_FILES, only) if self.verdict.broken else {}
         mark = None if self._memory is None else self._memory.mark()
@@ -136,7 +136,7 @@ def _ask_all(command: list[str], manifests: list[str]) -> Verdict:
 
 
 def _answers(command: list[str], only: list[str | None]) -> list[Answer]:
-    """What the drivers answer, each asked in a process of its own, at the same time."""
+    """The results of probes in parallel child processes."""
     started = []
     for paths in only:
         changes = {} if paths is None else dict.fromkeys(_FILES, paths)
@@ -173,8 +173,8 @@ def _answer(process: subprocess.Popen[str], end: float) -> Answer:
 
 
 def _python() -> list[str] | None:
-    """The command of a probe; None where this process is no Python that can be started again."""
-    chosen = sys.modules.get("multiprocessing.spawn")  # where programs that embed Python say it
+    """The command of a probe; None if the Python interpreter's executable is unknown."""
+    chosen = sys.modules.get("multiprocessing.spawn")  # set by programs that embed Python
     executable = sys.executable if chosen is None else chosen.get_executable()
     if isinstance(executable, bytes):
         executable = os.fsdecode(executable)
@@ -193,7 +193,7 @@ def _signal_name(number: int) -> str:
 
 # -- which drivers there are -----------------------------------------------------------------------
 def _manifests() -> list[str]:
-    """The loader's manifests of drivers, in its order as far as that is known."""
+    """The manifests of drivers that the loader reads, in its documented order."""
     variables = environment.of_drivers()
     given = next((variables[name] for name in _FILES if variables.get(name)), None)
     if given is not None:
@@ -224,13 +224,13 @@ def _manifests() -> list[str]:
 
 
 def _key(manifests: list[str]) -> str:
-    """What is remembered is of these files, as they are, of this machine and its devices."""
+    """The key of the cache: these files as they are now, this machine and its devices."""
     system = os.uname()
     variables = sorted(environment.of_drivers().items())
     parts: list[Any] = [system.nodename, system.release, variables]
     for path in manifests:
         parts.append((path, _stamp(path), _library_stamp(path)))
-    # A library that was installed elsewhere on the system, and the devices of this container.
+    # Libraries in the system's search path, and the devices of this container.
     parts.append(_stamp("/etc/ld.so.cache"))
     parts.append(sorted(map(str, [*Path("/dev").glob("dri/*"), *Path("/dev").glob("nvidia*")])))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
@@ -254,13 +254,13 @@ def _library_stamp(manifest: str) -> tuple[int, int] | None:
 
 # -- the memory ------------------------------------------------------------------------------------
 class _Memory:
-    """What is known of one set of drivers; every failure of the file system is "nothing"."""
+    """The cache entry of one set of drivers. After any error of the file system it is empty."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder, self._key = folder, key
 
     def recall(self) -> Verdict | None:
-        """What was found last; None when that is unknown, too old, or in doubt."""
+        """The last verdict; None if there is none, it expired, or a process left a mark behind."""
         try:
             doubted = self._left_behind()
             found = json.loads((self._folder / f"{self._key}.json").read_text())
@@ -272,7 +272,7 @@ class _Memory:
         return None if doubted or old else verdict
 
     def keep(self, verdict: Verdict) -> None:
-        """Remember."""
+        """Store a verdict."""
         path = self._folder / f"{self._key}.json"
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
@@ -283,11 +283,11 @@ class _Memory:
             _remove(temporary)
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Delete the entry."""
         _remove(self._folder / f"{self._key}.json")
 
     def mark(self) -> Path | None:
-        """A file that says that this process asks the drivers now."""
+        """A new mark file: this process queries the drivers now."""
         path = self._folder / f"{self._key}.{os.getpid()}.asking"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ class _Memory:
         return path
 
     def _left_behind(self) -> bool:
-        """Whether a process ended while it asked these drivers."""
+        """Whether a process ended while it queried these drivers."""
         gone = [path for path in self._folder.glob(f"{self._key}.*.asking")
                 if not _runs(path.name.split(".")[-2])]
         for path in gone:
@@ -308,12 +308,12 @@ class _Memory:
 def _runs(process: str) -> bool:
     try:
         if int(process) == os.getpid():
-            return False  # one before us: processes of containers often have the same number
+            return False  # an earlier process: process numbers repeat in containers
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError, OverflowError):
         return False
     except OSError:
-        pass  # someone else's
+        pass  # another user's process
     return True
 
 

@@ -1,8 +1,8 @@
-"""Sub-allocation: few large blocks of device memory, each under one buffer, cut into allocations.
+"""Sub-allocation: a few large blocks of device memory, each under one buffer, cut into allocations.
 
-Best fit over coalescing free ranges. The heaps' sizes are enforced here, since some drivers
-over-commit, over all drivers that the process has opened on a device. The blocks themselves come
-from `blocks.BufferBlocks`, which nothing here imports: it is tested without Vulkan.
+Best fit over coalescing free ranges. The heaps' sizes are enforced here, because some drivers
+over-commit; they count for all drivers that the process has opened on a device. Blocks come from
+`blocks.BufferBlocks`, which is not imported here, so that tests need no Vulkan.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class HeapUsage:
             return True
 
     def join(self, allocator: Allocator) -> None:
-        """One more that takes from the heaps."""
+        """Adds an allocator that takes from the heaps."""
         with self._lock:
             self._allocators.add(allocator)
 
     def collect(self) -> bool:
-        """Has everyone take back what is gone, since someone ran out of memory; whether anything
-        was."""
+        """Has every allocator free its released ranges, because one ran out of memory. Returns
+        whether there were any."""
         with self._lock:
             allocators = list(self._allocators)
         return any([allocator.collect() for allocator in allocators])
 
     def give(self, heap: int, size: int) -> None:
-        """Gives `size` bytes back."""
+        """Returns `size` bytes."""
         with self._lock:
             self.bytes[heap] -= size
             self.blocks -= 1
@@ -101,8 +101,8 @@ class Pool:
 
 
 class Range:
-    """Bytes of a block, given back when the last reference goes: an allocation's and those of the
-    recordings that use it."""
+    """Bytes of a block, released with the last reference: the allocation and the recordings that
+    use it hold one each."""
 
     __slots__ = ("__weakref__", "allocator", "block", "offset", "size")
 
@@ -179,12 +179,12 @@ class Allocator:
         self._all_pools = list(pools.values())
         self.memory_types = tuple(pools)
         self._largest = min(profile.max_memory_allocation_size, profile.max_buffer_size)
-        # Held only for bookkeeping and block creation, never by the main thread; ranges that are
-        # gone queue up until then.
+        # Held only for bookkeeping and block creation, never by the main thread; released ranges
+        # wait for it in a queue.
         self._lock = threading.Lock()
         self._live: set[KeyedRef[_Place, Range]] = set()
-        # References to ranges that are gone: put there by one call into C, which no signal handler
-        # can interrupt as it could a destructor.
+        # References to released ranges, added by one call into C, which a signal handler can't
+        # interrupt as it could a destructor.
         self._returned: deque[KeyedRef[_Place, Range]] = deque()
         usage.join(self)
         self._numbers = 0
@@ -223,7 +223,7 @@ class Allocator:
             return VulkanAllocation(self._watched(block, offset, size), label)
 
     def collect(self) -> bool:
-        """Takes back the ranges that are gone, unless it is being done; whether there were any.
+        """Frees the released ranges, unless another thread does; returns whether there were any.
         Never blocks."""
         some = False
         while self._returned and self._lock.acquire(blocking=False):
@@ -239,7 +239,7 @@ class Allocator:
         self._source.synchronise(held.block.native, held.offset, held.size, to_device=to_device)
 
     def trim(self) -> None:
-        """Gives empty blocks back to the system."""
+        """Returns empty blocks to the system."""
         with self._lock:
             self._take_back()
             self._trim()

@@ -71,21 +71,20 @@ class GpuClass(DeviceClass):
     """A device with many cores and shared memory.
 
     product_tiles: tiles of a matrix product that keep it busy, about one for each multiprocessor.
-    many_rows: rows from which on an invocation a row fills the device.
-    tiled_channels: output channels from which on a convolution goes by tiles.
+    many_rows: the least number of rows with which one invocation for each row fills the device.
+    tiled_channels: the least output channels of a convolution that is computed in tiles.
     fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
     sizes of a product from which on they are used then.
     shortest_part: steps of the inner dimension of a product that are worth a part of their own.
-    winograd_channels: input and output channels from which on Winograd's way is thought of.
-    first_read, there_and_back: what an element that no cache has costs, and one that is written by
-    a dispatch and read by the next, in multiply-adds of the whole device.
-    filter_bytes, transformed_bytes: memory that Winograd's way may take for a convolution's filter,
-    and between its dispatches.
+    winograd_channels: the least input and output channels for which Winograd's transforms are
+    considered. first_read, there_and_back: the cost of an element that is in no cache, and of one
+    that a dispatch writes and the next one reads, in multiply-adds of the whole device.
+    filter_bytes, transformed_bytes: memory that Winograd's transforms may take for a convolution's
+    filter, and between the dispatches.
     shared_bytes: shared memory of a workgroup that leaves a core room for another one.
-    occupancy: what no kernel of a model falls below, as the vendor's compiler counts it (see
-    `docs/shaders.md`). occupied_registers: the most registers of 4 bytes at that occupancy on the
-    chip of `codegen.isa.chips` that has fewest; more than an invocation's values need, since
-    addresses take some.
+    occupancy: the least of any kernel of a model, as the vendor's compiler counts it (see
+    `docs/shaders.md`). occupied_registers: the most registers of 4 bytes at that occupancy, on the
+    chip of `codegen.isa.chips` with the fewest; addresses take some of them.
     strided_rows: as depthwise_rows, of strided convolutions.
     """
 

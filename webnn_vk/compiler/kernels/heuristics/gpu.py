@@ -23,8 +23,8 @@ class Gpu(Rules):
     device: GpuClass
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """A matrix times a vector by rows; else the largest tile of which enough are left to fill
-        the device, since large tiles reuse more of what they load."""
+        """A kernel by rows for a matrix times a vector; else the largest tile that still makes
+        enough workgroups to fill the device: large tiles reuse more of what they load."""
         in_parts = [c for c in candidates if c.parts > 1]
         candidates = [c for c in candidates if c.parts == 1]
         # Matrices of whole workgroups, where a device has them, are preferred to those of
@@ -43,8 +43,8 @@ class Gpu(Rules):
         return self._in_parts(self._filling(tiled, problem), in_parts, problem)
 
     def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Few rows by subgroups that share a row of weights, as far as it is long enough for all
-        lanes; else the largest tile of which enough are left."""
+        """For few rows, subgroups that share a row of weights, with as many lanes as the row has
+        work for; else the largest tile that still makes enough workgroups."""
         by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] * c["LY"] > 8]
         if by_rows and problem.m <= _FEW_ROWS:
             steps = problem.stored // problem.chunk
@@ -55,8 +55,8 @@ class Gpu(Rules):
         return self._filling(tiled, problem)
 
     def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
-        """The tiling; where its tiles fill less than half of the device, with the inner dimension
-        cut into as few parts as fill it. Parts that are too short cost more than they save."""
+        """The tiling. If its tiles fill less than half of the device, the inner dimension is cut
+        into as few parts as fill it. Parts that are too short cost more than they save."""
         rows, columns = _sides(whole)
         tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
         if 2 * tiles > self.device.product_tiles:
@@ -78,7 +78,7 @@ class Gpu(Rules):
         return device.fast_matrices and min(problem.m, problem.n, problem.k) >= device.matrix_side
 
     def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
-        """The largest of several tiles, given in order, of which enough are left."""
+        """The largest of several tiles, given in order, that still makes enough workgroups."""
         best = tiled[0]
         for candidate in tiled[1:]:
             rows, columns = _sides(candidate)
@@ -88,17 +88,18 @@ class Gpu(Rules):
         return best
 
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """A workgroup a row, since few rows leave most of the device idle, of up to 512 lanes; of
-        fewer where that many take the wider form of a kernel, with half the registers (Skylake)."""
+        """One workgroup for each row, because few rows leave most of the device idle. It has up
+        to 512 lanes; fewer where 512 force the wider form of a kernel, with half the registers
+        (Skylake)."""
         most = 512 if self.device.cost.registers >= 128 else 256
         candidates = [c for c in candidates if c["ROWS"] == 1]
         fitting = [c for c in candidates if c["LX"] * c["LY"] <= most]
         return max(fitting or candidates[:1], key=lambda c: c["LY"])
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Many keys at a time for a query or two; else the most queries a workgroup of which
-        enough are left to fill the device, since queries share what is read: with tiles in shared
-        memory where those fill it."""
+        """Many keys at a time for one or two queries. Else the most queries for each workgroup
+        that still make enough workgroups to fill the device, because queries share what is read:
+        with tiles in shared memory if those fill it."""
         tiled = [c for c in candidates if c.kernel == "attention_tiled"]
         candidates = [c for c in candidates if c.kernel == "attention"]
         if problem.rows <= 2:
@@ -136,8 +137,8 @@ class Gpu(Rules):
         )
 
     def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """An invocation has one vector, or several of tensors that are found without divisions and
-        so long that enough invocations are left: these are loaded together."""
+        """One vector for each invocation; several, loaded together, if elements are addressed
+        without divisions and enough invocations are left."""
         candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
         fitting = [
             c for c in candidates[1:]
@@ -146,9 +147,9 @@ class Gpu(Rules):
         return (fitting or candidates)[0]
 
     def norm(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """By subgroup operations where a workgroup would share a row. So many invocations that none
-        is idle; then few, which have less to put together, where there are rows for every
-        multiprocessor. Two rows at a time where that leaves each a workgroup."""
+        """Subgroup operations where a workgroup would share a row. First, no invocation is idle;
+        then few invocations, which have fewer partial sums, if there are rows for every
+        multiprocessor. Two rows at a time if each multiprocessor still gets a workgroup."""
         usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem)
         shared = [c for c in candidates if c.kernel == "subgroups"]
         if usual["lanes"] == 1 or not shared:
@@ -166,11 +167,10 @@ class Gpu(Rules):
         return min(shared, key=rank)
 
     def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Depthwise kernels where they fit. From a tile's depth of channels on, tiles in shared
-        memory, those that cost least of which enough are left to fill the device, after Winograd's
-        transforms where these save more than they cost. Of fewer input channels, pixels that share
-        vectors of a constant filter. Else 16 x 8 invocations along whichever dimension, channels or
-        pixels, lies side by side in memory."""
+        """Depthwise kernels where they fit. With at least a tile's depth of channels: the cheapest
+        tiles in shared memory that fill the device, or Winograd's transforms if these save more
+        than they cost. With fewer input channels: pixels that share vectors of a constant filter.
+        Else 16 x 8 invocations along the dimension, channels or pixels, that is contiguous."""
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.device.depthwise_rows if problem.SH == 1 else self.device.strided_rows:
             for candidate in depthwise:
@@ -188,8 +188,8 @@ class Gpu(Rules):
         return next(c for c in direct if c["CHANNEL_LANES"] == channels)
 
     def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
-        """The most pixels an invocation of which enough are left: a workgroup is a wave or two, of
-        which four as many keep the device busy as of tiles in shared memory."""
+        """The most pixels for each invocation that still make enough workgroups: a workgroup is
+        one or two waves, so a busy device needs four times as many as tiles in shared memory."""
         pixels = problem.N * problem.OH * problem.OW
 
         def groups(c: Schedule) -> int:

@@ -21,21 +21,21 @@ class Software(Rules):
     device: SoftwareClass
 
     def copy(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Shared memory is memory like the other."""
+        """Shared memory is no faster than other memory."""
         return candidates[0]
 
     def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group a workgroup, since each further one costs 35 ns to start, and several
-        vectors for each invocation, as long as all cores have some."""
+        """One SIMD group for each workgroup, because each further one costs 35 ns to start.
+        Several vectors for each invocation, as long as every core has work."""
         candidates = [c for c in candidates if c.load == "texel"] or candidates
         small = [c for c in candidates if c["LX"] == 8]
         many = [c for c in small if problem.size >= self.device.min_invocations * 4 * c["ITEMS"]]
         return max(many or small[:1], key=lambda c: c["ITEMS"])
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group a workgroup, and few distinct sizes. By texels where that can be: Mesa
-        loads one from a buffer of eight invocations in 20 cycles, and a vector from a storage
-        buffer element by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
+        """One SIMD group for each workgroup, and few distinct sizes. Texels if possible: Mesa
+        loads a texel for eight invocations in 20 cycles, but a vector of a storage buffer element
+        by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
         vector = [c for c in candidates if c.kernel == "matvec"]
         if vector:
             return min(_fastest_loads(vector), key=self._cost(problem))
@@ -48,7 +48,7 @@ class Software(Rules):
         return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
 
     def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group a workgroup, and as many rows as there are."""
+        """One SIMD group for each workgroup, and as many rows as there are."""
         candidates = _fastest_loads(candidates)
         by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] == 8]
         if by_rows:
@@ -62,11 +62,11 @@ class Software(Rules):
         return lambda schedule: estimate(problem, schedule, self.device.cost) or 0.0
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group a workgroup, as for products."""
+        """One SIMD group for each workgroup, as for products."""
         return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
 
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """By texels. Rows share the weights that they read, as long as all cores have some."""
+        """Texels. Rows share the weights that they read, as long as every core has work."""
         candidates = [c for c in _fastest_loads(candidates) if c["LY"] == 1]
         many = [
             c for c in candidates
@@ -82,8 +82,8 @@ class Software(Rules):
         return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
 
     def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Depthwise kernels where they fit, Winograd's where they pay, else one SIMD group of
-        pixels a workgroup."""
+        """Depthwise kernels where they fit, Winograd's where they save time, else one SIMD group
+        of pixels for each workgroup."""
         candidates = _fastest_loads(candidates)
         depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
         for tall in self.device.depthwise_rows:
