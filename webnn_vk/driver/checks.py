@@ -44,6 +44,12 @@ def check_pipeline(request: PipelineRequest, profile: DeviceProfile) -> None:
         raise ValueError(f"{what}: specialisation constants have 4 bytes each")
 
 
+def check_submitted(value: int, last: int) -> None:
+    """ValueError for a timeline value after the ``last`` one submitted."""
+    if value > last:
+        raise ValueError(f"timeline value {value} was never submitted; the last is {last}")
+
+
 def check_command(command: Command, profile: DeviceProfile) -> None:
     """ValueError for a command that leaves its memory or exceeds the device, and for a facet's
     commands, which the driver with that facet checks; TypeError for anything but a command."""

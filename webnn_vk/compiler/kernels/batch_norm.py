@@ -12,7 +12,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from ..types.access import Access
 from . import indexing, rows
 from .dispatch import Dispatch, Scratch
-from .epilogue import build, nothing
+from .epilogue import nothing
 from .expression import used_features
 from .family import Family
 from .indexing import Positions, of_positions
@@ -47,13 +47,8 @@ class BatchNorm(Family):
             bound("factors", factors, profile),
             bound("out", node.output, profile, "w"),
         ]
-        epilogue = build(node)
-        spec = epilogue.spec(
-            "batch_norm", [o.buffer for o in operands], indexing.PARAMS, profile.features,
-            indexing.CONSTANTS,
-        )
         apply = of_positions(
-            node, spec, operands, epilogue, problem, schedule, profile, kernel="norm",
+            node, "batch_norm", operands, problem, schedule, profile, kernel="norm",
             variant="batch", flops=3 * x.size,
         )
         return [_factors(node, factors, problem.middle, profile), apply]

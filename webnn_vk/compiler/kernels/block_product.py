@@ -20,7 +20,7 @@ from .loads import has_texels, texel_bytes
 from .node import KernelNode
 from .parts import bind
 from .product import PARAMS, Product, parameters
-from .product_dispatch import tile_bytes, tile_shape, vectors
+from .product_dispatch import tile_shape, tiled_schedules, vectors
 from .rows import check_iterations
 from .schedule import Schedule
 
@@ -107,17 +107,8 @@ class BlockProductFamily(Family):
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)), load)
             for load in loads for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 8), (8, 4, 4))
         ]
-        tiled = [
-            Schedule(
-                "matmul_tiled",
-                (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
-            )
-            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
-            if lanes * lanes <= profile.max_workgroup_invocations
-            and tile_bytes(side, side, steps, True, True) <= profile.max_shared_memory
-            and (tile < 8 or any(vectors(p.product, (0, 0, 0, 0))))
-        ]
-        return [*vectors_of, *direct, *tiled]
+        by_vectors = any(vectors(p.product, (0, 0, 0, 0)))
+        return [*vectors_of, *direct, *tiled_schedules(True, True, by_vectors, profile)]
 
     def lower(
         self, node: KernelNode, problem: BlockSums, schedule: Schedule, profile: DeviceProfile

@@ -8,16 +8,16 @@ channels in the middle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_vk.codegen.spec import Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from .dispatch import Dispatch
-from .epilogue import Epilogue
+from .epilogue import build
 from .heuristics import device_class
 from .multi_binding import Bound, dispatch
 from .node import KernelNode
@@ -28,7 +28,6 @@ from .schedule import Schedule
 PARAMS = tuple(
     Param(name) for name in ("outer", "middle", "inner", "lead", "items", "invocations")
 )
-CONSTANTS = (Constant("OUTER"),)
 
 # Elements that an invocation takes at most.
 _ITEMS = 8
@@ -56,12 +55,19 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
 
 
 def of_positions(
-    node: KernelNode, spec: KernelSpec, operands: Sequence[Bound], epilogue: Epilogue,
-    p: Positions, schedule: Schedule, profile: DeviceProfile,
-    params: Mapping[str, Any] | None = None, **reported: Any,
+    node: KernelNode, template: str, operands: Sequence[Bound], p: Positions, schedule: Schedule,
+    profile: DeviceProfile, params: Sequence[Param] = (),
+    values: Mapping[str, Any] | None = None, options: Iterable[tuple[str, Any]] = (),
+    **reported: Any,
 ) -> Dispatch:
     """The dispatch of a schedule: an invocation's elements lie along the outer or the inner
-    dimension, whichever is longer. ``params`` are added to `PARAMS`."""
+    dimension, whichever is longer. ``params`` with ``values`` are the template's own, beside
+    `PARAMS`."""
+    epilogue = build(node)
+    spec = epilogue.spec(
+        template, [o.buffer for o in operands], (*PARAMS, *params), profile.features,
+        (Constant("OUTER"),), options,
+    )
     items = schedule["items"]
     along_outer = p.outer >= p.inner
     if along_outer:
@@ -75,6 +81,6 @@ def of_positions(
         "invocations": invocations,
     }
     return dispatch(
-        node, spec, operands, epilogue, groups, {**numbers, **(params or {})},
+        node, spec, operands, epilogue, groups, {**numbers, **(values or {})},
         {"LX": size, "OUTER": int(along_outer)}, profile, **reported,
     )

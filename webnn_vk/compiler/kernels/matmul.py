@@ -29,8 +29,8 @@ from .product_dispatch import (
     Tensors,
     in_parts,
     one_dispatch,
-    tile_bytes,
     tile_shape,
+    tiled_schedules,
     vectors,
 )
 from .rows import loop_budget
@@ -105,18 +105,9 @@ class Matmul(Family):
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)))
             for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 8, 8), (8, 4, 4))
         ]
-        tiled = [
-            Schedule(
-                "matmul_tiled",
-                (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
-            )
-            for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
-            if lanes * lanes <= profile.max_workgroup_invocations
-            and tile_bytes(side, side, steps, not p.a_transposed, p.b_transposed)
-            <= profile.max_shared_memory
-            # Element by element, both operands' loads take more registers than GFX1100 has.
-            and (tile < 8 or any(vectors(p, p.starts)))
-        ]
+        tiled = tiled_schedules(
+            not p.a_transposed, p.b_transposed, any(vectors(p, p.starts)), profile
+        )
         by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
         cut = device_class(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []

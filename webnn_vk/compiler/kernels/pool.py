@@ -12,7 +12,6 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import indexing, rows
 from .dispatch import Dispatch, Unsupported
-from .epilogue import build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -27,7 +26,6 @@ _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("or
 _TAPS = 1 << 22
 
 _PARAMS = (
-    *indexing.PARAMS,
     Param("columns"),
     *(Param(name, "uint", 2) for name in ("size", "window", "stride", "dilation", "before")),
 )
@@ -85,19 +83,14 @@ class PoolFamily(Family):
                 f"{p.window[0]} × {p.window[1]} taps in one invocation; {_TAPS} at most"
             )
         operands = bound("x", x, profile), bound("out", node.output, profile, "w")
-        epilogue = build(node)
-        spec = epilogue.spec(
-            "pool", [o.buffer for o in operands], _PARAMS, profile.features, indexing.CONSTANTS,
-            [("op", p.kind)],
-        )
-        params = {
+        values = {
             "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
             "dilation": p.dilation, "before": p.before,
         }
         return [
             of_positions(
-                node, spec, operands, epilogue, p.positions, schedule, profile, params,
-                kernel="pool", variant=p.kind,
+                node, "pool", operands, p.positions, schedule, profile, _PARAMS, values,
+                [("op", p.kind)], kernel="pool", variant=p.kind,
                 flops=node.results[0].size * p.window[0] * p.window[1],
             )
         ]

@@ -59,6 +59,23 @@ def tile_bytes(
     return 2 * (a + b)
 
 
+def tiled_schedules(
+    a_along_k: bool, b_along_k: bool, by_vectors: bool, profile: DeviceProfile
+) -> list[Schedule]:
+    """Schedules with tiles in shared memory. ``by_vectors``: an operand is loaded in vectors."""
+    return [
+        Schedule(
+            "matmul_tiled",
+            (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
+        )
+        for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
+        if lanes * lanes <= profile.max_workgroup_invocations
+        and tile_bytes(side, side, steps, a_along_k, b_along_k) <= profile.max_shared_memory
+        # Element by element, both operands' loads take more registers than GFX1100 has.
+        and (tile < 8 or by_vectors)
+    ]
+
+
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":

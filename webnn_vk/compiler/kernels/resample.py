@@ -12,7 +12,6 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import indexing
 from .dispatch import Dispatch
-from .epilogue import build
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import bound
@@ -20,10 +19,7 @@ from .node import KernelNode
 from .schedule import Schedule
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
-_PARAMS = (
-    *indexing.PARAMS, Param("between"),
-    Param("size", "uint", 2), Param("new_size", "uint", 2),
-)
+_PARAMS = Param("between"), Param("size", "uint", 2), Param("new_size", "uint", 2)
 
 
 @dataclass(frozen=True)
@@ -65,16 +61,11 @@ class ResampleFamily(Family):
         operands = (
             bound("x", node.operands["input"], profile), bound("out", node.output, profile, "w")
         )
-        epilogue = build(node)
-        spec = epilogue.spec(
-            "resample", [o.buffer for o in operands], _PARAMS, profile.features,
-            indexing.CONSTANTS, [("mode", p.mode)],
-        )
-        params = {"between": p.between, "size": p.size, "new_size": p.new_size}
+        values = {"between": p.between, "size": p.size, "new_size": p.new_size}
         return [
             of_positions(
-                node, spec, operands, epilogue, p.positions, schedule, profile, params,
-                kernel="resample", variant=p.mode,
+                node, "resample", operands, p.positions, schedule, profile, _PARAMS, values,
+                [("mode", p.mode)], kernel="resample", variant=p.mode,
                 flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
             )
         ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_vk.driver import loading
-from webnn_vk.driver.checks import check_command
+from webnn_vk.driver.checks import check_command, check_submitted
 from webnn_vk.driver.commands import Command, DispatchCommand
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.dumping import dump_spirv
@@ -126,9 +126,7 @@ class KomputeDriver:
             return self._worker.submit(part for some in held for part in some or ())
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        if value > self._worker.submitted:
-            raise ValueError(f"timeline value {value} was never submitted; the last is "
-                             f"{self._worker.submitted}")
+        check_submitted(value, self._worker.submitted)
         self._ready()
         return self._worker.wait(value, timeout)
 

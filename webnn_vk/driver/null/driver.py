@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from webnn_vk.driver.checks import check_command, check_pipeline
+from webnn_vk.driver.checks import check_command, check_pipeline, check_submitted
 from webnn_vk.driver.commands import (
     BarrierCommand,
     Command,
@@ -147,9 +147,7 @@ class NullDriver:
             return self._submitted
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        if value > self._submitted:
-            raise ValueError(f"timeline value {value} was never submitted; the last is "
-                             f"{self._submitted}")
+        check_submitted(value, self._submitted)
         self._ready()
         return True
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from weakref import KeyedRef
 
 from webnn_vk.driver import loading
+from webnn_vk.driver.checks import check_submitted
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import (
@@ -222,9 +223,7 @@ class VulkanDriver:
         return value
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        if value > self._submitted:
-            raise ValueError(f"timeline value {value} was never submitted; the last is "
-                             f"{self._submitted}")
+        check_submitted(value, self._submitted)
         self._ready()
         done = self._timeline.wait(value, timeout)
         self._reap()
