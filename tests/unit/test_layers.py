@@ -75,6 +75,16 @@ def test_imports_point_down():
     assert wrong == []
 
 
+FOLDERS = [name.replace(".", "/") for name in ("compiler", *LAYERS)]
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if (ROOT / "webnn_vk" / f).is_dir()])
+def test_every_folder_says_what_it_may_import(folder):
+    """In the docstring of its ``__init__``, as docs/architecture.md and the layers above do."""
+    tree = ast.parse((ROOT / "webnn_vk" / folder / "__init__.py").read_text(encoding="utf-8"))
+    assert re.search(r"\b([Ii]mport(s|ing)?)\b", ast.get_docstring(tree) or ""), folder
+
+
 def test_no_circle_of_modules():
     graph = import_graph()
     assert len(graph) > 100

@@ -1,6 +1,6 @@
 """The driver interface, descriptions of devices (`DeviceProfile`), and the drivers.
 
-`interface.Driver` is an opened device: eleven methods. `commands` are what it records, as data;
+`interface.Driver` is an opened device: twelve methods. `commands` are what it records, as data;
 `resources` what it makes; `errors` what it raises; `facets` what only some drivers can do.
 `vulkan/`, `kompute/` and `null/` implement it, `webnn_vk.runtime.device_selection` opens them;
 nothing else names an implementation. Imports only `support/`.

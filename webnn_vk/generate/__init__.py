@@ -2,7 +2,7 @@
 device.
 
 Needs the extra ``generate``. ``Model.load`` opens a model; ``generate``, ``stream`` and
-``session`` make text of it (docs/generation.md).
+``session`` write text with it (docs/generation.md). Imports `onnx/` and the folders below it.
 """
 
 from __future__ import annotations

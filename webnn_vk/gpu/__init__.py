@@ -1,4 +1,5 @@
-"""A Vulkan device as an object: small, typed, named after WebGPU.
+"""A Vulkan device as an object: small, typed, named after WebGPU. Imports `runtime/` and the
+folders below it.
 
     adapter = webnn_vk.gpu.request_adapter().result()
     device = adapter.request_device().result()
@@ -13,9 +14,9 @@
     device.queue.submit([encoder.finish()])
     data = device.queue.read_buffer(buffer).result().view(array.dtype)
 
-The call that breaks one of WebGPU's rules raises: TypeError for a wrong type, ValueError where
-WebGPU's validation fails, InvalidStateError for a destroyed object, OperationError when the device
-is out of memory.
+A call that breaks one of WebGPU's rules raises TypeError for a wrong type, ValueError where
+WebGPU's validation fails, InvalidStateError for a destroyed object, and OperationError when the
+device is out of memory.
 
 Names are loaded on first use (PEP 562), because a context needs only some of these modules. Type
 checkers read ``__init__.pyi``, which is generated.

@@ -1,9 +1,9 @@
 """ONNX models on WebNN: ``load`` a model as a graph, ``Session`` for changing shapes, ``export``
 a graph as a model.
 
-Needs the extra ``onnx``. Operators are mapped by one record each (``records.py``, ``ops/``); what
-has none is expanded by ONNX's own function bodies where there are any, and what depends on known
-values alone, shape arithmetic above all, is computed at import.
+Needs the extra ``onnx``. Each operator has a record (``records.py``, ``ops/``). Operators without
+one are expanded by ONNX's function bodies, if they have any. Values that depend only on known
+values (mostly shape arithmetic) are computed at import. Imports `api/` and the folders below it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Graphs as files: the text format of rustnn's webnn-graph, with the weights as safetensors.
 
-Weights need the extra ``webnn``. See docs/webnn-file.md.
+Weights need the extra ``webnn``. See docs/webnn-file.md. Imports `api/` and the folders below it.
 """
 
 from __future__ import annotations
