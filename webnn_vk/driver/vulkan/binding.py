@@ -2,8 +2,8 @@
 
 Only the package's table of C types is loaded (`_vulkancache`), not its Python wrapper, which costs
 10 ms, raises without libvulkan, holds referenced structs weakly and lacks some constants. Constants
-are taken by name from the C types through `const`. Whoever passes a struct to Vulkan keeps all that
-it points to alive until the call returns, in local variables.
+are taken by name from the C types through `const`. A caller that passes a struct to Vulkan keeps
+everything it points to alive in local variables until the call returns.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NULL = ffi.NULL
 new = ffi.new
 
 _RESULTS: dict[int, str] = dict(ffi.typeof("VkResult").elements)
-# How often a list that changes meanwhile is asked for again.
+# How often a list is queried again because it changed meanwhile.
 _LISTINGS = 20
 NOT_READY, TIMEOUT, INCOMPLETE = 1, 2, 5
 

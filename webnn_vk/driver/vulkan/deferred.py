@@ -17,7 +17,7 @@ class Native:
         self.last_value = 0
 
     def idle(self) -> bool:
-        """Whether nothing but submissions uses it."""
+        """Whether only submissions use it."""
         return True
 
     def destroy(self) -> None:

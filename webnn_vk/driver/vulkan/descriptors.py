@@ -12,8 +12,9 @@ from webnn_vk.driver.vulkan.snapshot import TEXEL_FORMATS
 
 
 class DescriptorSets:
-    """What a recording's dispatches bind: one set for each distinct tuple of bindings, one view for
-    each distinct range that is read as texels. A recording owns it, and keeps the memory longer."""
+    """The bindings of a recording's dispatches: one set for each distinct tuple of bindings, one
+    view for each distinct range that is read as texels. A recording owns it, and keeps the memory
+    longer."""
 
     __slots__ = ("_device", "_pool", "_views")
 
@@ -31,8 +32,8 @@ class DescriptorSets:
         self._pool, self._views = None, {}
 
     def write(self, dispatches: Sequence[DispatchCommand]) -> list[Any]:
-        """Makes the sets; returns each dispatch's, None for one that binds nothing. What it
-        has made when it raises, `destroy` takes away."""
+        """Makes the sets; returns each dispatch's, None for one that binds nothing. If it
+        raises, `destroy` destroys what it has created."""
         numbers: dict[tuple[Any, ...], int] = {}
         order: list[int | None] = []
         layouts = []

@@ -1,4 +1,4 @@
-"""Which device to use: a pure choice over profiles, and the list of what the machine has."""
+"""The machine's devices, and which one to use: a pure function of their profiles."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _RANKS = {
 
 
 def list_devices() -> list[PhysicalDevice]:
-    """The Vulkan devices of this machine, with the unusable ones and why they are; drivers that
-    can't be asked stand for their devices.
+    """The Vulkan devices of this machine, unusable ones with the reason. A driver that can't be
+    queried has one entry for its devices.
 
     Raises VulkanUnavailable when there is no loader, no driver, or no binding.
     """
@@ -44,8 +44,9 @@ def choose_device(
     override (``Settings.device``) decides when given: an index, part of a name (case ignored),
     ``vulkan`` for the best Vulkan device with software ones included, or ``cpu``. Otherwise the
     best GPU: a discrete before an integrated before a virtual one (``low-power``: an integrated one
-    first), the larger memory first. A software device is never chosen unasked, as the CPU device is
-    faster. A power preference outranks `accelerated`; without one, accelerated=False gives None.
+    first), the larger memory first. A software device is only chosen by name, because the CPU
+    device is faster. A power preference outranks `accelerated`; without one, accelerated=False
+    gives None.
 
     asked: how the override was given, for messages ("WEBNN_VK_DEVICE='9'").
     unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override

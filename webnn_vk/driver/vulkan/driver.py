@@ -47,14 +47,14 @@ from webnn_vk.driver.vulkan.snapshot import (
 from webnn_vk.driver.vulkan.submission import Submission
 from webnn_vk.support import forks
 
-# How long `close` waits for work in flight before it gives the device up, in seconds.
+# Seconds that `close` waits for work in flight before it abandons the device.
 _CLOSE_TIMEOUT = 10.0
-# Pauses between attempts of `close` to wait where waiting fails, in seconds.
+# Seconds between attempts of `close` to wait, if waiting fails.
 _RETRIES = (0.001, 0.01, 0.1, 1.0)
 _MANY_RETIRED = 16
-# Allocations worth looking first at what is done.
+# Before an allocation of at least this size, finished work is released.
 _LARGE_BYTES = 1 << 20
-# By device and heaps: a driver with pretended heaps counts for itself.
+# By device and heaps: a driver with simulated heaps has its own count.
 _usages: dict[tuple[object, ...], HeapUsage] = {}
 _usages_lock = threading.Lock()
 _open: weakref.WeakSet[VulkanDriver] = weakref.WeakSet()
@@ -81,7 +81,7 @@ class VulkanDriver:
         self._quirks = quirks_of(profile, process.instance().layer_version)
         self._lost: str | None = None
         self._closed = False
-        # Calls on the device under way, which `close` waits for.
+        # Running calls on the device, which `close` waits for.
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
         # What handles refer to, or submissions still use, with a reference to the handle.
@@ -94,7 +94,7 @@ class VulkanDriver:
             try:
                 self._equip(physical, profile)
             except BaseException:
-                # All or nothing: the device goes, with what it has so far.
+                # All or nothing: destroy the device and what was created on it.
                 self._destroy_natives()
                 _destroy_device(self.handle)
                 raise
@@ -126,13 +126,13 @@ class VulkanDriver:
                  label: str = "") -> VulkanAllocation:
         self._ready()
         if size >= _LARGE_BYTES and self._retired:
-            self._reap()  # it may take the place of what a recording still had
+            self._reap()  # it may reuse memory that a recording still had
         for last in (False, True):
             try:
                 return self._guarded(lambda: self._memory.allocate(
                     size, host=host, exportable=exportable, label=label))
             except (OutOfDeviceMemory, OutOfHostMemory):
-                # What is done by now may hold enough.
+                # Finished work may hold enough memory.
                 if last or not self._reap():
                     raise
         raise AssertionError("unreachable")
@@ -182,7 +182,7 @@ class VulkanDriver:
     def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
         recording = self._track(VulkanRecording, self._guarded(record))
         if len(self._retired) > _MANY_RETIRED:
-            self._reap()  # also where nothing is ever submitted
+            self._reap()  # even if nothing is ever submitted
         return recording
 
     def _track(self, kind: Callable[..., H], native: Native, *more: Any) -> H:
@@ -251,7 +251,7 @@ class VulkanDriver:
         """Waits for the work in flight, at most 10 s, and releases everything. When the device
         does not come to rest it is left alone, since destroying it could crash."""
         if process.is_forked():
-            return  # not ours: even the locks may be held by threads that are not there
+            return  # the parent's: even the locks may be held by threads that the child lacks
         with self._lock:
             if self._closed:
                 return
@@ -289,14 +289,14 @@ class VulkanDriver:
             except DeviceLost:
                 return True
             except DriverError:
-                time.sleep(pause)  # the waiting failed, for want of memory: the work goes on
+                time.sleep(pause)  # waiting failed for lack of memory; the work goes on
         return False
 
     def _wait_for_all(self) -> bool:
         semaphores = [native for native in [*self._natives]
                       if isinstance(native, NativeTimeline) and native is not self._timeline]
         for semaphore in semaphores:
-            # Work that waits for a signal of ours which will never come must not hang us.
+            # Work may wait for a signal of this process that will never come; don't hang.
             if semaphore.value() < semaphore.awaited:
                 semaphore.signal(semaphore.awaited)
         return (self._timeline.wait(self._submitted, _CLOSE_TIMEOUT)
@@ -357,7 +357,7 @@ class VulkanDriver:
                 item = self._retired.popleft()
                 native = item.key if isinstance(item, KeyedRef) else item
                 if native not in self._natives:
-                    continue  # released before it was collected
+                    continue  # released by `free` before
                 if native.last_value > done or not (self._lost or native.idle()):
                     self._retired.append(native)
                     continue
@@ -419,6 +419,6 @@ def _destroy_device(handle: Any) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    # Drivers' own threads must not outlive the interpreter they may call back into.
+    # Drivers' threads may call into the interpreter, so they must end before it.
     for driver in list(_open):
         driver.close()

@@ -1,4 +1,4 @@
-"""Errors that only Vulkan has; those that every driver may raise are in `driver.errors`."""
+"""Errors of Vulkan alone; errors that every driver may raise are in `driver.errors`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class VulkanError(DriverError):
 
 
 class VulkanUnavailable(DriverUnavailable):
-    """There is no Vulkan to use: no loader library, no driver, or none that will do."""
+    """Vulkan is unavailable: no loader library, no driver, or no suitable one."""
 
 
 class DriversBroken(VulkanUnavailable):
-    """Every driver crashes, hangs or fails when it is asked for devices; `broken`: manifest →
-    reason."""
+    """Every driver crashes, hangs or fails when it is queried for devices; `broken`: manifest
+    → reason."""
 
     def __init__(self, message: str, broken: Mapping[str, str]) -> None:
         reasons = [message] if message else []
@@ -27,7 +27,7 @@ class DriversBroken(VulkanUnavailable):
 
 
 class DeviceNotFound(VulkanUnavailable):
-    """The device that was asked for (``Settings.device``) is not there or can't be used."""
+    """The requested device (``Settings.device``) does not exist or can't be used."""
 
 
 class LayerMissing(VulkanError):

@@ -1,4 +1,4 @@
-"""The driver's facets: memory and semaphores shared with others, and timestamps."""
+"""The driver's facets: shared memory and semaphores, and timestamps."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class VulkanTimestamps:
         driver = self._driver
         native = self._guarded(lambda: NativeQueries(driver.handle, count))
         made: VulkanQueries = driver._track(VulkanQueries, native, count)
-        # Slots have to be reset before anything looks at them.
+        # Slots have to be reset before anything reads them.
         driver.submit([driver._record(lambda: driver._recorder.clear(made))])
         return made
 

@@ -1,4 +1,4 @@
-"""The process-wide Vulkan instance, the validation layer, and what a fork leaves of them."""
+"""The process-wide Vulkan instance, the validation layer, and both after a fork."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnn_vk.driver.vulkan.errors import (
 )
 from webnn_vk.support import environment, forks
 
-# What brings a driver, for messages.
+# How to install a driver, for messages.
 _LINUX_DRIVERS = (
     "Debian, Ubuntu, Fedora: apt or dnf install mesa-vulkan-drivers; Arch: pacman -S vulkan-radeon "
     "or vulkan-intel; NVIDIA: its own driver; elsewhere: the GPU vendor's driver")
@@ -35,7 +35,7 @@ _lock = threading.Lock()
 _instance: Instance | None = None
 # Devices that were opened, or are being opened.
 _opened = 0
-# Drivers are being asked.
+# Drivers are being queried.
 _asking = False
 _forked = False
 
@@ -95,7 +95,8 @@ class Instance:
         vk.check(result, "vkCreateInstance")
         self.handle = out[0]
         try:
-            # Now, while they are watched: the first time is when drivers look for their devices.
+            # Now, while `Drivers.asking` guards it: drivers look for their devices at the first
+            # call.
             with loading.alone:
                 vk.listed(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
         except BaseException:
@@ -136,13 +137,13 @@ class Instance:
             pfnUserCallback=self._callback)
 
     def _collect(self, severity: int, kinds: int, data: Any, user: Any) -> int:
-        # An exception raised here would be lost: collect only, raise at the next driver call.
+        # An exception raised here would be lost: store it, raise it at the next driver call.
         with loading.message():
             return self._note(kinds, data)
 
     def _note(self, kinds: int, data: Any) -> int:
         identifier = self._text(data.pMessageIdName) if data.pMessageIdName else ""
-        # The loader speaks of other drivers on the machine, drivers of what their calls return.
+        # The loader reports other drivers of the machine; drivers report results of calls.
         if not kinds & ~self._general and not identifier.startswith(("VUID-", "UNASSIGNED-")):
             return 0
         if identifier != "Loader Message":
@@ -155,8 +156,8 @@ class Instance:
 def instance(validate: bool | None = None) -> Instance:
     """The process's instance, created by the first call.
 
-    validate: whether the validation layer is wanted; None: ``WEBNN_VK_VALIDATE=1`` says. Raises
-    VulkanUnavailable when there is no loader or no driver that will do; LayerMissing when the layer
+    validate: whether to load the validation layer; None: as ``WEBNN_VK_VALIDATE`` says. Raises
+    VulkanUnavailable when there is no loader or no suitable driver; LayerMissing when the layer
     is wanted and not installed or an instance without it exists already; ForkedProcess in a forked
     child.
     """
@@ -211,8 +212,8 @@ def check_validation() -> None:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """While a device is opened. Once one was, a forked child can't use Vulkan: drivers have threads
-    then, and state that a new instance in the child would meet."""
+    """Around the opening of a device. From then on a forked child can't use Vulkan: drivers have
+    threads, and state that would disturb a new instance in the child."""
     global _opened
     _opened += 1
     forks.prepare_to_leave()
@@ -238,8 +239,8 @@ def is_forked() -> bool:
 
 
 def _after_fork(clean: bool) -> None:
-    # Without a device, drivers have no threads and no state that a new instance would meet; the
-    # parent's is left alone.
+    # Without a device, drivers have no threads and no state that would disturb a new instance.
+    # The parent's instance is left alone.
     global _asking, _forked, _instance, _opened
     _forked = _forked or _opened > 0 or (_asking and not clean)
     if _forked:

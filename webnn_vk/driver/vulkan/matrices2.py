@@ -1,5 +1,5 @@
 """VK_NV_cooperative_matrix2 as the driver describes it. The table of C types that `binding` reads
-is older than the extension: its structs are laid out here, words behind sType and pNext."""
+is older than the extension, so its structs are defined here: words behind sType and pNext."""
 
 from __future__ import annotations
 

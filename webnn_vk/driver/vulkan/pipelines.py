@@ -69,7 +69,7 @@ class PipelineStore:
         self._making: dict[_Key, Future[VulkanPipeline]] = {}
         self._used: dict[_Key, tuple[_Parts, KeyedRef[_Key, VulkanPipeline]]] = {}
         self._idle: OrderedDict[_Key, _Parts] = OrderedDict()
-        # Uses that ended: on any thread, under any lock.
+        # Uses that ended, added on any thread, under any lock.
         self._ended: deque[KeyedRef[_Key, VulkanPipeline]] = deque()
         self._set_layouts: dict[tuple[str, ...], Any] = {}
         self._layouts: dict[tuple[tuple[str, ...], int], Any] = {}
@@ -93,7 +93,7 @@ class PipelineStore:
         try:
             spread(lambda job: self._run(*job), jobs, min(4, os.cpu_count() or 1))
         finally:
-            # After Ctrl-C no thread may wait for work that was never begun.
+            # After Ctrl-C no thread may wait for work that never began.
             for key, _, future in jobs:
                 if future.cancel():
                     with self._lock:
@@ -110,7 +110,7 @@ class PipelineStore:
             while self._ended:
                 reference = self._ended.popleft()
                 parts, latest = self._used.get(reference.key, (None, None))
-                if parts and latest is reference:  # else it found a new user meanwhile
+                if parts and latest is reference:  # else it has a new user
                     del self._used[reference.key]
                     self._idle[reference.key] = parts
             while len(self._idle) > keep:
@@ -136,7 +136,7 @@ class PipelineStore:
         parts, reference = self._used.get(key, (None, None))
         pipeline = reference() if reference else None
         if pipeline is None:
-            # Nobody uses it any more, noticed or not.
+            # It has no user, whether that was recorded or not.
             parts = parts or self._idle.pop(key, None)
             pipeline = self._use(key, parts) if parts else None
         return pipeline
@@ -166,7 +166,7 @@ class PipelineStore:
                 del self._making[key]
             future.set_result(pipeline)
         except BaseException as error:
-            # Whoever waits for the same pipeline learns of it; a later request tries again.
+            # Threads that wait for the same pipeline get the error; a later request tries again.
             with self._lock:
                 self._making.pop(key, None)
             future.set_exception(error)

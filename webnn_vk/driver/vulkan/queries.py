@@ -45,8 +45,8 @@ class VulkanQueries(Handle[NativeQueries]):
 def resolve(buffer: Any, command: ResolveCommand, barrier: Callable[[], None]) -> None:
     """Records the copying of times.
 
-    Without waiting for slots, since one that nothing wrote would be waited for for ever: such a
-    slot's bytes stay 0. Writing a slot and copying it are ordered as commands of one query.
+    It doesn't wait for slots, because waiting for an unwritten slot would never end: its bytes
+    stay 0. Writing a slot and copying it are ordered as commands of one query.
     """
     target, size = command.destination, 8 * command.count
     at = target.offset + command.offset

@@ -1,4 +1,4 @@
-"""Known driver bugs and peculiarities: named entries with the drivers they hold for, and why."""
+"""Known driver bugs and peculiarities: named entries with the affected drivers and a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quirk:
     limit: int | None = None
 
     def holds(self, driver: str, version: str) -> bool:
-        """Whether a driver of that name and version has it."""
+        """Whether a driver of this name and version is affected."""
         numbers = _parts(version)
         return (driver == self.driver and numbers >= _parts(self.first)
                 and (not self.fixed or numbers < _parts(self.fixed)))

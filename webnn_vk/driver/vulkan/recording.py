@@ -1,7 +1,8 @@
 """Command buffers: plain-data commands are checked, their descriptors written, and recorded.
 
-A recording is a secondary command buffer. `submission.py` gathers those of a submit in one primary,
-since a primary each costs more (lavapipe: 43 against 34 µs a dispatch in submits of 250).
+A recording is a secondary command buffer. `submission.py` gathers a submit's recordings in one
+primary, because one primary for each costs more (lavapipe: 43 against 34 µs a dispatch in submits
+of 250).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from webnn_vk.driver.vulkan.memory import VulkanAllocation
 from webnn_vk.driver.vulkan.queries import VulkanQueries, new_pool, resolve
 
 _SPARE_POOLS = 32
-# A macro that the package's table of C types lacks.
+# A macro that is missing in the package's table of C types.
 _QUEUE_FAMILY_EXTERNAL = 0xFFFFFFFE
 
 
@@ -163,7 +164,7 @@ class Recorder:
     def give_back(self, pool: Any, buffer: Any) -> None:
         """Keeps a command pool for another recording, or destroys it."""
         with self._lock:
-            # A pool that can't be reset can't be recorded into again.
+            # A pool that can't be reset can't be reused.
             if (len(self._spare) < _SPARE_POOLS
                     and vk.lib.vkResetCommandPool(self.device, pool, 0) >= 0):
                 self._spare.append((pool, buffer))
@@ -186,7 +187,7 @@ class Recorder:
 
     # -- checks -------------------------------------------------------------------------------
     def _check(self, command: Command) -> None:
-        """What is not left to the other drivers' checks: the facets' commands."""
+        """Checks of the facets' commands, which `driver.checks` doesn't know."""
         match command:
             case TimestampCommand(index, queries):
                 if "timestamps" not in self._profile.features:

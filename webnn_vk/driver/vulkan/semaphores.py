@@ -1,4 +1,4 @@
-"""Timeline semaphores: waits with timeouts that leave room for Ctrl-C, signals from the host."""
+"""Timeline semaphores: waits that Ctrl-C can end, and signals from the host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.support import forks
 
-# Taken around each call when waits and signals must take turns (quirk `signal_deadlocks_wait`),
-# with waits cut into polls this far apart, in seconds.
+# Held around each call if waits and signals exclude each other (quirk `signal_deadlocks_wait`).
+# Waits then poll at this interval, in seconds.
 _turns = threading.Lock()
 forks.renew(globals(), _turns=threading.Lock)
 _POLL = 0.0003
-# The longest time spent inside one foreign call, so that Python handles signals in between.
+# The longest time inside one foreign call, in seconds: Python handles signals in between.
 _SLICE = 0.1
 _OPAQUE_FD = "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT"
 
@@ -110,8 +110,8 @@ class NativeTimeline(Native):
         return out[0]
 
     def adopt(self, fd: int) -> None:
-        """Becomes the semaphore that another device exported; the file descriptor is Vulkan's
-        then."""
+        """Imports the semaphore that another device exported. Vulkan then owns the file
+        descriptor."""
         info = vk.struct("VkImportSemaphoreFdInfoKHR", "IMPORT_SEMAPHORE_FD_INFO_KHR",
                          semaphore=self._alive(), handleType=vk.const(_OPAQUE_FD), fd=fd)
         call = vk.device_function(self._device, "vkImportSemaphoreFdKHR")
@@ -123,7 +123,7 @@ class NativeTimeline(Native):
         return self.value() >= self.promised
 
     def destroy(self) -> None:
-        """Destroys it once the threads waiting for it have noticed."""
+        """Destroys it once no thread waits for it."""
         with self._idle:
             handle, self.handle = self.handle, None
             self._idle.wait_for(lambda: not self._waiters)

@@ -51,8 +51,8 @@ class PhysicalDevice:
     owner: Instance | None = None
 
     def current(self) -> PhysicalDevice:
-        """Itself, or in a forked child the same device of the child's own instance.
-        VulkanUnavailable when it is there no more."""
+        """This device; in a forked child the same device of the child's own instance.
+        VulkanUnavailable if it no longer exists."""
         if self.owner is None or self.owner is instance():
             return self
         for found in enumerate_devices():
@@ -81,7 +81,7 @@ def enumerate_devices(source: Instance | None = None) -> list[PhysicalDevice]:
 
 
 def broken_drivers(broken: Mapping[str, str], first: int = 0) -> list[PhysicalDevice]:
-    """Stand-ins for what drivers that can't be asked may have, numbered from `first` on."""
+    """Entries for the devices of drivers that can't be queried, numbered from `first` on."""
     return [_unknown(index, f"driver {Path(manifest).name}", reason)
             for index, (manifest, reason) in enumerate(broken.items(), first)]
 
@@ -132,7 +132,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
              timestamp_bits: int) -> DeviceProfile:
     basic = vk.new("VkPhysicalDeviceProperties *")
     vk.lib.vkGetPhysicalDeviceProperties(handle, basic)
-    # What may be used is bounded by the version the instance was created for.
+    # The instance's version bounds the usable features.
     api = vk.version(basic.apiVersion)
     usable = min(api, (*owner.api_version[:2], 0xFFF))
     is_12, is_13 = usable >= (1, 2), usable >= (1, 3)
@@ -193,7 +193,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
                   & vk.const(f"VK_SUBGROUP_FEATURE_{bit}_BIT")}
     if p12:
         found |= {name for name, member in _PROPERTIES_12.items() if getattr(p12, member)}
-        # Kernels set modes for one width of numbers alone.
+        # Kernels set float modes for one bit width alone.
         dependent = vk.const("VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE")
         for behaviour, prefix in (("denormBehaviorIndependence", "denorm_"),
                                   ("roundingModeIndependence", "rounding_")):

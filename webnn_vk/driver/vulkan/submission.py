@@ -33,7 +33,7 @@ class Submission:
 
     def __init__(self, device: Any, queue_family: int, timeline: NativeTimeline) -> None:
         self._device, self._family, self._timeline = device, queue_family, timeline
-        # In the order of their submits: the first is the first to be done.
+        # In the order of their submits: the first ends first.
         self._primaries: deque[_Primary] = deque()
         self._done = 0
         self._begin = vk.struct(
@@ -53,7 +53,7 @@ class Submission:
                wait: Sequence[tuple[NativeTimeline, int]],
                signal: Sequence[tuple[NativeTimeline, int]], value: int) -> int:
         """Submits recordings in order, after `wait` and before `signal` and the timeline's `value`.
-        Returns vkQueueSubmit's VkResult; raises the DriverError when it does not come to that."""
+        Returns vkQueueSubmit's VkResult; raises a DriverError if a call before that fails."""
         needed = len(natives), len(wait), len(signal) + 1
         if any(need > have for need, have in zip(needed, self._capacity, strict=True)):
             self._reserve(*(2 * max(pair) for pair in zip(needed, self._capacity, strict=True)))
