@@ -1,4 +1,4 @@
-"""What a driver refuses before it calls anything: requests and commands against a profile."""
+"""Checks that all drivers make before any call: requests and commands against a profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPIRV_MAGIC = 0x07230203
 
 
 def check_pipeline(request: PipelineRequest, profile: DeviceProfile) -> None:
-    """ValueError for a pipeline that a device of that profile can't have."""
+    """ValueError for a pipeline that a device of this profile can't have."""
     what, code = f"pipeline {request.name!r}", request.spirv
     if len(code) < 20 or len(code) % 4 or int.from_bytes(code[:4], "little") != _SPIRV_MAGIC:
         raise ValueError(f"{what}: not a SPIR-V module ({len(code)} bytes)")

@@ -1,4 +1,4 @@
-"""`DeviceProfile`: what a Vulkan device offers, as plain frozen data.
+"""`DeviceProfile`: a Vulkan device's features and limits, as plain frozen data.
 
 Kernel selection, planning and rendering read a profile and nothing else, so they are tested without
 a GPU against stored profiles (``tests/support/profiles/*.json``). Nothing here imports Vulkan.
@@ -170,7 +170,7 @@ class DeviceProfile:
     #: buffers take several times as long as texels (`tuning.probe` finds out)
     slow_gathers: bool = False
     #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
-    #: peculiarity: `vulkan.quirks`), so that memory is set apart in others
+    #: peculiarity: `vulkan.quirks`), so that memory is allocated in other sizes
     compiles_by_size: bool = False
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)

@@ -35,11 +35,11 @@ class NotSupportedError(DOMException):
 
 
 class OperationError(DOMException):
-    """The device failed to carry out an operation, for example for want of memory."""
+    """The device failed to carry out an operation, for example for lack of memory."""
 
 
 class UnknownError(DOMException):
-    """The operation failed for a reason the specification gives no name."""
+    """The operation failed for a reason that the specification doesn't name."""
 
 
 class SecurityError(DOMException):
@@ -65,8 +65,8 @@ def sanitize(text: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, for the message of another; its type where it says nothing. It may be
-    one of a caller's object, with any text or none."""
+    """An error's text, for the message of another; its type if it has none. It may come from a
+    caller's object, with any text."""
     try:
         text = sanitize(str(error))
     except Exception:

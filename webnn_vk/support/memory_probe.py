@@ -1,7 +1,7 @@
-"""Room in memory, asked for before what crashes or hangs where it finds none.
+"""Checks for free memory before calls that crash or hang without it.
 
-Between the question and the use another thread may take it: this makes such ends rare, not
-impossible. With plain limits (a container's) the system ends processes instead, unasked.
+Another thread may take the memory between check and use, so such crashes become rare, not
+impossible. Under a container's limit the system kills the process instead.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import mmap
 import threading
 
-#: What a thread needs beside its stack until it can say by itself that it has too little.
+#: Bytes that a thread needs beside its stack until it can raise MemoryError itself.
 _THREAD_BYTES = 1 << 20
-#: For what protobuf makes beside the bytes of a model: it crashes the process where it gets no
-#: memory (7.36: it does not look at what its allocator returns).
+#: Bytes for protobuf beside a model's own: it crashes the process without memory (7.36 doesn't
+#: check the result of its allocator).
 PROTOBUF_BYTES = 4 << 20
-#: A thread's stack where nothing else was asked for.
+#: The default size of a thread's stack.
 _STACK_BYTES = 8 << 20
 
 
@@ -27,8 +27,8 @@ def require(size: int) -> None:
 
 
 def require_for_thread() -> None:
-    """RuntimeError, as when the system has no more threads, where a new one would find no memory to
-    begin: ``Thread.start`` waits for such a one for ever (CPython's issue 140746)."""
+    """RuntimeError, as if the system had no more threads, if a new thread would lack memory to
+    start: ``Thread.start`` would wait for it for ever (CPython's issue 140746)."""
     try:
         require((threading.stack_size() or _STACK_BYTES) + _THREAD_BYTES)
     except MemoryError as error:

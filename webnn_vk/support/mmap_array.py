@@ -1,4 +1,4 @@
-"""Arrays in pages of their own, which go one by one while others come, and in mapped files."""
+"""Arrays in memory pages of their own, which can be freed one by one, and in mapped files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PAGED_BYTES = 1 << 16
 
 
 def own_pages(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of zeros. The memory of a large one goes back to the system when it goes: what the C
-    library frees may stay in its heap. MemoryError where there is none."""
+    """An array of zeros. The memory of a large one returns to the system when it is freed; memory
+    that the C library frees may stay in its heap. MemoryError if there is none."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size < PAGED_BYTES:
         return np.zeros(shape, dtype)
@@ -41,7 +41,8 @@ def own_copy(given: np.ndarray) -> np.ndarray:
 
 
 class _FileMap(mmap.mmap):
-    """A read-only map of a file. Its pages can be dropped at any time: they are read again."""
+    """A read-only map of a file. Its pages can be dropped at any time, and are read again when
+    needed."""
 
 
 def mapped_file(path: Path) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""What parts of the library need beside its own dependencies, and how to say what is missing: all
-of it at once, with the one command that installs it. Imports nothing of the package."""
+"""The packages that parts of the library need beside its dependencies, and messages that name all
+missing ones with the command that installs them. Imports nothing of the package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 
-#: Feature: the extra that brings what it needs, and the modules that it imports.
+#: Feature → the extra that installs its packages, and the modules that it imports.
 FEATURES = {
     "onnx": ("onnx", ("onnx", "ml_dtypes")),
     "cpu": ("cpu", ("onnx", "onnxruntime")),
@@ -22,7 +22,7 @@ FEATURES = {
     "site": ("docs", ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python",
                       "onnx", "ml_dtypes", "safetensors", "tokenizers")),
 }
-#: Packages of another name than their modules'.
+#: Packages whose names differ from their modules'.
 _PACKAGES = {
     "PIL": "pillow", "fast_sugiyama": "fast-sugiyama", "material": "mkdocs-material",
     "mkdocstrings_handlers.python": "mkdocstrings-python",
@@ -49,13 +49,13 @@ def _is_there(module: str) -> bool:
         return sys.modules[module] is not None
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # of a package above it that is missing
+    except (ImportError, ValueError):  # its parent package is missing
         return False
 
 
 def problem(what: str, *features: str) -> str:
     """``what`` ("exporting needs") and the packages that are missing for features, with the command
-    that installs all of them; "" where nothing is."""
+    that installs all of them; "" if none is missing."""
     names = missing(features)
     if not names:
         return ""
@@ -65,13 +65,13 @@ def problem(what: str, *features: str) -> str:
 
 
 def command(features: Iterable[str]) -> str:
-    """What installs what features lack."""
+    """The command that installs the packages that features lack."""
     extras = dict.fromkeys(FEATURES[f][0] for f in features if missing([f]))
     return f"pip install 'webnn_vk[{','.join(extras)}]'"
 
 
 def require(what: str, *features: str) -> None:
-    """`MissingPackages` with the `problem`, where there is one."""
+    """Raises `MissingPackages` with the `problem`, if there is one."""
     text = problem(what, *features)
     if text:
         raise MissingPackages(text)

@@ -1,5 +1,5 @@
-"""One function on many things, on as many threads as the system gives. Imports nothing of the
-package but what asks for memory: everyone may use it."""
+"""One function on many items, on as many threads as the system allows. Imports only the check for
+free memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Result = TypeVar("_Result")
 def spread(
     function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int
 ) -> list[_Result]:
-    """``function`` of each item, in their order, on up to ``workers`` threads, the caller's among
-    them: where the system has no thread left it does all by itself. The first error is raised,
-    when all threads have ended; items behind it may not have had their turn."""
+    """``function`` of each item, in their order, on up to ``workers`` threads, including the
+    caller's, which does everything if the system has no thread left. The first error is raised
+    when all threads have ended; later items may not have been processed."""
     results: list[_Result | None] = [None] * len(items)
     numbers = itertools.count()
     errors: list[BaseException] = []
@@ -44,7 +44,7 @@ def spread(
         work()
         for helper in helpers:
             helper.join()
-    except BaseException as error:  # Ctrl-C here: the others stop after what they are at
+    except BaseException as error:  # Ctrl-C here: the others stop after their current item
         errors.append(error)
         raise
     if errors:

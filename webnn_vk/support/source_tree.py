@@ -1,5 +1,5 @@
-"""Running in a clone: `codegen/`, `examples/` and `shaders/` lie beside the package there, and in
-it once it is installed. In a clone's folder its `webnn_vk/` comes before an installed one."""
+"""Imports in a clone, where `codegen/`, `examples/` and `shaders/` lie beside the package; once
+installed they lie inside it. In a clone's folder its `webnn_vk/` comes before an installed one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 
 #: Folders of the checkout that are packages below webnn_vk; setup.py has the same.
 FOLDERS = ("codegen", "examples", "shaders")
-#: What says that the folder above the package is a checkout, or an unpacked source archive.
+#: The file that marks the folder above the package as a checkout or an unpacked source archive.
 MARKERS = ("pyproject.toml", "codegen/__init__.py", "shaders/__init__.py")
 
 
@@ -36,7 +36,7 @@ class _Finder:
 
 def find_folders(package: str, folder: str) -> None:
     """Lets the import system find `FOLDERS` below a package whose modules are in a folder, where
-    that folder lies in a checkout. Nothing else of the checkout becomes importable by that."""
+    that folder lies in a checkout. Nothing else of the checkout becomes importable."""
     root = os.path.dirname(os.path.abspath(folder))
     if not all(os.path.isfile(os.path.join(root, marker)) for marker in MARKERS):
         return

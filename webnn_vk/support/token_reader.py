@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TokenReader:
-    """A text, and the position read up to, which is behind what may lie between tokens. Subclasses
+    """A text, and the current position, which is after any blanks between tokens. Subclasses
     define ``BLANK``, ``WORD`` and ``fail``."""
 
     #: What may lie between tokens; matches everywhere.

@@ -1,4 +1,4 @@
-"""The module `kp`, and what has to be known of its calls."""
+"""The module `kp`, and workarounds for its calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load() -> Any:
     except ImportError as error:
         raise DriverUnavailable(f"Kompute's Python module kp can't be loaded ({error}); "
                                 f"{INSTALL}") from error
-    # It calls logging.basicConfig(), which is the application's to do.
+    # It calls logging.basicConfig(), which only applications should do.
     for handler in [handler for handler in root.handlers if handler not in before]:
         root.removeHandler(handler)
     return kp

@@ -24,7 +24,7 @@ from webnn_vk.driver.kompute.worker import Worker
 from webnn_vk.driver.resources import MemoryUse, PipelineRequest
 from webnn_vk.support import forks
 
-# How long `close` waits for work in flight before it gives the device up, in seconds.
+# Seconds that `close` waits for work in flight before it abandons the device.
 _CLOSE_TIMEOUT = 10.0
 
 #: Why there are no facets, for messages.
@@ -49,8 +49,8 @@ def open_driver(profile: DeviceProfile, index: int) -> KomputeDriver:
 class KomputeDriver:
     """See `driver.interface.Driver` for the methods.
 
-    A thread of its own runs what is submitted, one part after the other: Kompute's calls hold the
-    GIL and wait. Kompute doesn't say when the device is lost.
+    A worker thread runs submissions, one part after the other: Kompute's calls hold the GIL and
+    wait. Kompute doesn't report a lost device.
     """
 
     sharing = None
@@ -89,7 +89,7 @@ class KomputeDriver:
 
     def precompile(self, pipelines: Sequence[KomputePipeline]) -> int:
         self._ready()
-        return self._worker.submitted  # Kompute compiles what is bound, as it is recorded
+        return self._worker.submitted  # Kompute compiles when a dispatch is recorded
 
     def record(self, commands: Sequence[Command]) -> KomputeRecording:
         self._ready()
@@ -145,7 +145,7 @@ class KomputeDriver:
         return self._memory.use()
 
     def reclaim(self, *, pipelines: bool = True) -> None:
-        """Gives back algorithms that no recording uses."""
+        """Releases algorithms that no recording uses."""
         if not (self._closed or self._forked):
             self._pipelines.sweep(everything=pipelines)
 
@@ -153,7 +153,7 @@ class KomputeDriver:
         return self._worker.failure
 
     def close(self) -> None:
-        """Waits for the work in flight, at most 10 s, and releases everything. When it does not
+        """Waits for the work in flight, at most 10 s, and releases everything. If it does not
         end, the device is left alone."""
         if self._forked:
             return
@@ -170,7 +170,7 @@ class KomputeDriver:
             recording.free()
         self._pipelines.sweep(everything=True)
         self._memory.close()
-        # Destroys what is left of sequences, algorithms and tensors before the device.
+        # Destroys the remaining sequences, algorithms and tensors, then the device.
         with loading.alone:
             self._manager.destroy()
         del self._mover, self._pipelines, self._manager
@@ -180,7 +180,7 @@ class KomputeDriver:
             loading.from_destructor(self.close)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: nothing of Kompute's is touched any more, not even to end it."""
+        """In a forked child: no object of Kompute is touched any more, not even to destroy it."""
         self._forked = True
         if not self._closed:
             _keep_for_ever([self._manager, *self._natives()])
@@ -219,7 +219,7 @@ def _after_fork(clean: bool) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    # kp calls back into Python while it ends, which must not be gone by then.
+    # kp calls into Python while it shuts down, so it has to end before Python does.
     for driver in list(_open):
         driver.close()
 

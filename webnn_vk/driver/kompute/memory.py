@@ -20,10 +20,10 @@ ALIGNMENT = 256
 
 
 class Buffer:
-    """Memory that allocations and recordings hold together: a tensor (`tensor`), or the host's
-    alone (None). `words` is what the host sees: the memory itself, or the tensor's staging twin.
+    """Memory that allocations and recordings share: a tensor (`tensor`), or host memory (None).
+    `words` is the host's view: the memory itself, or the tensor's staging twin.
 
-    stale: the twin is older than the tensor; the thread that runs the work keeps it.
+    stale: the twin is older than the tensor; set by the worker thread.
     """
 
     __slots__ = ("__weakref__", "size", "stale", "tensor", "twin", "words")
@@ -34,7 +34,7 @@ class Buffer:
 
     @property
     def bytes(self) -> np.ndarray:
-        """What the host sees, by the byte."""
+        """The host's view as bytes."""
         return self.words.view(np.uint8)
 
 
@@ -65,8 +65,8 @@ class Memory:
         self._lock = threading.Lock()
         # References to the buffers, with their bytes in the heap and their size.
         self._live: set[KeyedRef[tuple[int, int], Buffer]] = set()
-        # Those whose buffers are gone: put there by one call into C, which no signal handler can
-        # interrupt as it could a destructor.
+        # Those whose buffers were collected, added by one call into C, which a signal handler
+        # can't interrupt as it could a destructor.
         self._returned: deque[KeyedRef[tuple[int, int], Buffer]] = deque()
         self._allocated = self._in_heap = self._tensors = 0
 
@@ -98,19 +98,20 @@ class Memory:
             return self._made(buffer, heap, label)
 
     def use(self) -> MemoryUse:
-        """What is allocated now. Tensors count once, reserved with their staging twins."""
+        """The current use. Tensors count once in `allocated`, with their staging twins in
+        `reserved`."""
         with self._lock:
             self._take_back()
             return MemoryUse(self._allocated, self._in_heap + self._on_host_bytes(),
                              len(self._live), len(self._live))
 
     def close(self) -> None:
-        """Gives up every tensor; nothing touches their memory from then on."""
+        """Releases every tensor; nothing uses their memory from then on."""
         with self._lock:
             for watch in list(self._live):
                 buffer = watch()
                 if buffer is not None:
-                    # Whoever still looks at its bytes sees this instead of freed memory.
+                    # Later readers of its bytes get this instead of freed memory.
                     buffer.words = np.zeros(0, np.uint32)
                     buffer.tensor = None
             self._live.clear()

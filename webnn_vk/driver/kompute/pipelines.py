@@ -1,6 +1,6 @@
-"""Pipelines through Kompute: checked requests. Kompute has none apart from bindings, push constants
-and workgroups: an "algorithm" is all of it, and each compiles its shader again. Those that
-recordings have in common are therefore shared.
+"""Pipelines through Kompute: checked requests. Kompute's "algorithm" is a pipeline with its
+bindings, push constants and workgroups, and each compiles its shader again. So recordings share
+equal algorithms.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class KomputePipeline:
     request: PipelineRequest
 
 
-#: Algorithms kept while their memory lives though no recording uses them: another set of tensors
-#: for the same graph finds again what touches none of these. On lavapipe 1 to 3 MB each.
+#: Unused algorithms that are kept while their memory lives: the same graph with other tensors
+#: reuses those that bind none of its tensors. On lavapipe 1 to 3 MB each.
 MAX_KEPT = 512
 
 
@@ -64,11 +64,11 @@ class Pipelines:
         self._lock = threading.Lock()
         self._pipelines: weakref.WeakValueDictionary[PipelineRequest, KomputePipeline] = (
             weakref.WeakValueDictionary())
-        # What an algorithm holds lives as long as it does, so ids name it.
+        # An algorithm keeps its resources alive, so their ids identify it.
         self._bound: weakref.WeakValueDictionary[tuple[Any, ...], Bound] = (
             weakref.WeakValueDictionary())
-        # Those kept, the one used last at the end, with the allocations' holds on the memory; and
-        # the holds that ended since the last look: on any thread, under any lock.
+        # Kept algorithms in order of use, with the allocations' holds on the memory; and the holds
+        # that ended since the last sweep, added on any thread, under any lock.
         self._kept: OrderedDict[tuple[Any, ...], tuple[Bound, list[weakref.ref[Hold]]]] = (
             OrderedDict())
         self._ended: deque[weakref.ref[Hold]] = deque()
@@ -104,7 +104,7 @@ class Pipelines:
             return bound
 
     def sweep(self, *, everything: bool = False) -> None:
-        """Lets go of the kept whose memory was freed, or of `everything`."""
+        """Releases kept algorithms whose memory was freed, or `everything`."""
         if not (self._ended or everything):
             return
         with self._lock:

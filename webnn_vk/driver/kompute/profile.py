@@ -1,16 +1,16 @@
-"""What a device offers through Kompute: a pure function of what it offers through Vulkan."""
+"""The profile of a device through Kompute: a pure function of its Vulkan profile."""
 
 from __future__ import annotations
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
-#: Kompute enables no feature when it makes a device; these need no enabling in Vulkan 1.2.
+#: Kompute enables no feature of a device; these features need no enabling in Vulkan 1.2.
 FREE_FEATURES = frozenset({
     "subgroup_basic", "subgroup_vote", "subgroup_arithmetic", "subgroup_ballot", "subgroup_shuffle",
     "nan_preserve_f32", "denorm_preserve_f32", "denorm_flush_f32", "rounding_rte_f32",
 })
 
-#: Kompute counts bytes in 32 bits: 4 GiB would be none.
+#: Kompute counts bytes in 32 bits: 4 GiB would wrap to 0.
 MAX_BYTES = 2**32 - 256
 
 
@@ -46,6 +46,6 @@ def kompute_profile(profile: DeviceProfile) -> DeviceProfile:
 
 def keeps_on_host(profile: DeviceProfile) -> bool:
     """Whether tensors are memory that the host sees (Kompute's "host" tensors, without a staging
-    twin): on devices that are the CPU. On others Kompute orders no reading by the host behind their
-    work, and the memory would be the wrong side of a bus."""
+    twin): on devices that are the CPU. On other devices Kompute doesn't order the host's reads
+    after their work, and the memory would be across a bus."""
     return profile.is_software

@@ -1,8 +1,8 @@
 """Recorded commands: runs of dispatches that Kompute submits as one, and transfers between them.
 
-Kompute puts no barrier between dispatches, so what a barrier command divides goes in submissions of
-their own, each waited for. Its copies move whole tensors only: transfers go through what the host
-sees of a tensor, the memory itself or the staging twin.
+Kompute puts no barrier between dispatches, so a barrier command starts a new submission, after a
+wait for the previous one. Its copies move whole tensors only, so transfers go through the host's
+view of a tensor: the memory itself or the staging twin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from webnn_vk.driver.commands import Command, CopyCommand, DispatchCommand, Fill
 from webnn_vk.driver.kompute.memory import Buffer
 from webnn_vk.driver.kompute.pipelines import Bound, Pipelines
 
-#: A part of a recording; the call runs it to its end. It holds what it uses.
+#: A part of a recording; the call runs it to its end. It keeps its resources alive.
 Part = Callable[[], None]
 
 
@@ -54,13 +54,13 @@ class Mover:
         return run
 
     def _fetch(self, buffer: Buffer) -> None:
-        """Brings the staging twin up to date."""
+        """Updates the staging twin."""
         if buffer.stale:
             self._eval(self._kp.OpTensorSyncLocal([buffer.tensor]))
             buffer.stale = False
 
     def _send(self, buffer: Buffer) -> None:
-        """Brings the tensor up to date."""
+        """Updates the tensor."""
         if buffer.twin:
             self._eval(self._kp.OpTensorSyncDevice([buffer.tensor]))
 
@@ -86,14 +86,14 @@ def _dispatches(kp: Any, manager: Any, bound: Sequence[Bound]) -> Part:
 
 def parts(commands: Sequence[Command], kp: Any, manager: Any, pipelines: Pipelines,
           mover: Mover) -> Iterator[Part]:
-    """What checked commands come to, in order."""
+    """The parts of checked commands, in order."""
     for kind, run in groupby(commands, type):
         if kind is DispatchCommand:
             # Kompute would take no workgroups for as many as the tensor has elements.
             some = [c for c in run if isinstance(c, DispatchCommand) and all(c.groups)]
             if some:
                 yield _dispatches(kp, manager, [pipelines.bind(command) for command in some])
-        else:  # of barriers nothing is left
+        else:  # barriers only divide
             for command in run:
                 if isinstance(command, CopyCommand):
                     yield mover.copy(command)

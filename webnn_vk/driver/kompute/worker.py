@@ -1,4 +1,4 @@
-"""The thread that runs what was submitted: Kompute's calls hold the GIL and wait for the device."""
+"""The thread that runs submissions: Kompute's calls hold the GIL and wait for the device."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Worker:
             return self.submitted
 
     def wait(self, number: int, timeout: float | None = None) -> bool:
-        """Waits until that submission is done; False after `timeout` s. DeviceLost when it will
-        never be."""
+        """Waits until that submission is done; False after `timeout` s. DeviceLost if it never
+        will be."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self.done >= number or self.failure is not None, timeout)
@@ -46,7 +46,7 @@ class Worker:
             return self.done >= number
 
     def stop(self, timeout: float) -> bool:
-        """Lets the thread end after what is queued; whether it did in time."""
+        """Ends the thread after the queued work; returns whether it ended in time."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -56,11 +56,11 @@ class Worker:
         return True
 
     def queued(self) -> list[tuple[Part, ...]]:
-        """What is not done yet."""
+        """The unfinished parts."""
         return list(self._queue)
 
     def clear(self) -> None:
-        """Lets go of what will not run any more."""
+        """Releases the parts that will never run."""
         self._queue.clear()
 
     def _run(self) -> None:
