@@ -30,7 +30,7 @@ def test_it_fits_on_a_page():
 
 
 def test_folders_are_listed_in_the_order_of_the_layers():
-    line = re.search(r"from the bottom up: (.+?)\. A folder", PAGE, re.DOTALL)[1]
+    line = re.search(r"from the bottom up: (.+?)\.\sA folder", PAGE, re.DOTALL)[1]
     named = re.findall(r"`(\w+)`", line)
     order = [name.removeprefix("compiler.") for name in LAYERS]
     assert [name for name in named if name != "compiler"] == [n for n in order if n in named]
@@ -50,7 +50,7 @@ def test_hooks_run_what_is_installed():
     (local,) = config["repos"]
     assert local["repo"] == "local"  # nothing is downloaded
     entries = {hook["id"]: hook["entry"] for hook in local["hooks"]}
-    assert set(entries) == {"ruff", "mypy", "generated"}
+    assert set(entries) == {"ruff", "types", "generated"}
     for entry in entries.values():
         assert entry.startswith("python -m ")
         assert all((ROOT / word).exists() for word in entry.split() if word.startswith("tests/"))
