@@ -19,7 +19,8 @@ from tests.support.text_models import CONFIG, TEMPLATE, byte_tokenizer
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA,
     "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3, "gpt2": gguf.MODEL_ARCH.GPT2,
-    "gemma": gguf.MODEL_ARCH.GEMMA, "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "gemma": gguf.MODEL_ARCH.GEMMA, "gemma2": gguf.MODEL_ARCH.GEMMA2,
+    "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
 }
 Kind = gguf.GGMLQuantizationType
 
@@ -135,8 +136,11 @@ def _llama_like(writer: gguf.GGUFWriter, config: dict) -> None:
         writer.add_key_length(size)
         writer.add_value_length(size)
     writer.add_rope_dimension_count(size)
-    if config["model_type"] in ("mistral", "gemma3_text"):
+    if config["model_type"] in ("mistral", "gemma2", "gemma3_text"):
         writer.add_sliding_window(config["sliding_window"])
+    if config["model_type"] == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind in ("linear", "yarn"):

@@ -47,6 +47,12 @@ CONFIGS = {
         **LLAMA, "model_type": "gemma", "head_dim": 16, "num_key_value_heads": 1,
         "hidden_act": "gelu", "hidden_activation": None, "tie_word_embeddings": True,
     },
+    "gemma2": {
+        **{k: v for k, v in LLAMA.items() if k != "hidden_act"}, "model_type": "gemma2",
+        "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+        "query_pre_attn_scalar": 16, "sliding_window": 20, "attn_logit_softcapping": 1.5,
+        "final_logit_softcapping": 4.0, "cache_implementation": "hybrid",
+    },
     "gemma3": {
         **{k: v for k, v in LLAMA.items() if k != "hidden_act"}, "model_type": "gemma3_text",
         "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
@@ -64,6 +70,8 @@ CONFIGS = {
 
 #: Architectures that normalise the heads of queries and keys.
 _QK_NORMS = ("qwen3", "gemma3_text")
+#: Architectures that normalise what attention and the feed-forward network give.
+_POST_NORMS = ("gemma2", "gemma3_text")
 
 
 def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
@@ -103,7 +111,7 @@ def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
         fed = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
         for name in (
             "input_layernorm", "post_attention_layernorm",
-            *(fed if config["model_type"] == "gemma3_text" else ()),
+            *(fed if config["model_type"] in _POST_NORMS else ()),
         ):
             shapes[f"{at}{name}.weight"] = (d,)
         for name in ("q_norm", "k_norm") if config["model_type"] in _QK_NORMS else ():
@@ -157,7 +165,7 @@ def write_folder(
 def logits(config: dict, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     """The logits after every token, float64 [tokens, vocabulary]."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
-    kinds = {"gpt2": _gpt2, "gemma": _gemma, "gemma3_text": _gemma}
+    kinds = {"gpt2": _gpt2, "gemma": _gemma, "gemma2": _gemma, "gemma3_text": _gemma}
     return kinds.get(config["model_type"], _llama)(config, w, np.asarray(ids))
 
 
@@ -170,9 +178,9 @@ def _gelu_tanh(x):
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def _attend(q, k, v, scale=None, window=None):
+def _attend(q, k, v, scale=None, window=None, cap=None):
     """q [S, H, D], k and v [S, KV, D]: query head h reads head h // (H / KV). A query sees the
-    last ``window`` tokens, its own among them."""
+    last ``window`` tokens, its own among them. ``cap`` bounds the scores."""
     tokens, heads, size = q.shape
     group = heads // k.shape[1]
     out = np.empty_like(q)
@@ -181,8 +189,9 @@ def _attend(q, k, v, scale=None, window=None):
     for query in range(tokens if window else 0):
         hidden[query, : max(0, query - window + 1)] = -np.inf
     for h in range(heads):
-        scores = q[:, h] @ k[:, h // group].T * scale + hidden
-        out[:, h] = _softmax(scores) @ v[:, h // group]
+        scores = q[:, h] @ k[:, h // group].T * scale
+        scores = scores if cap is None else cap * np.tanh(scores / cap)
+        out[:, h] = _softmax(scores + hidden) @ v[:, h // group]
     return out.reshape(tokens, heads * size)
 
 
@@ -271,7 +280,7 @@ def _gemma(config, w, ids):
     heads, kv, size = (
         config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim")
     )
-    third = config["model_type"] == "gemma3_text"
+    second, third = (config["model_type"] == kind for kind in ("gemma2", "gemma3_text"))
 
     def rms(x, name):
         mean = (x * x).mean(-1, keepdims=True)
@@ -288,24 +297,31 @@ def _gemma(config, w, ids):
             linear(y, f"{at}self_attn.{p}_proj").reshape(len(ids), count, size)
             for p, count in (("q", heads), ("k", kv), ("v", kv))
         )
-        rotation, window, scale = config, None, None
+        rotation, window, scale, cap = config, None, None, None
+        if second:
+            scale = config["query_pre_attn_scalar"] ** -0.5
+            cap = config["attn_logit_softcapping"]
+            if n % 2 == 0:  # every other layer has a window
+                window = config["sliding_window"]
         if third:
             q, k = rms(q, f"{at}self_attn.q_norm"), rms(k, f"{at}self_attn.k_norm")
             scale = config["query_pre_attn_scalar"] ** -0.5
             if n % 6 != 5:  # five layers with a window, then one without
                 window = config["sliding_window"]
                 rotation = {"rope_theta": config["rope_local_base_freq"]}
-        y = _attend(_rotate(q, rotation), _rotate(k, rotation), v, scale, window)
+        y = _attend(_rotate(q, rotation), _rotate(k, rotation), v, scale, window, cap)
         y = linear(y, f"{at}self_attn.o_proj")
-        if third:
+        if second or third:
             y = rms(y, f"{at}post_attention_layernorm")
         x = x + y
-        fed = "pre_feedforward_layernorm" if third else "post_attention_layernorm"
+        fed = "pre_feedforward_layernorm" if second or third else "post_attention_layernorm"
         y = rms(x, f"{at}{fed}")
         y = _gelu_tanh(linear(y, f"{at}mlp.gate_proj")) * linear(y, f"{at}mlp.up_proj")
         y = linear(y, f"{at}mlp.down_proj")
-        x = x + (rms(y, f"{at}post_feedforward_layernorm") if third else y)
-    return rms(x, "model.norm") @ w["model.embed_tokens.weight"].T
+        x = x + (rms(y, f"{at}post_feedforward_layernorm") if second or third else y)
+    result = rms(x, "model.norm") @ w["model.embed_tokens.weight"].T
+    final = config.get("final_logit_softcapping")
+    return result if final is None else final * np.tanh(result / final)
 
 
 def _gpt2(config, w, ids):

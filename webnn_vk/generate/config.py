@@ -28,7 +28,8 @@ class DecoderConfig:
     the feed-forward network are normalised before they are added. ``attention_scale``: of the
     scores; None for head_size ** -0.5. ``windows``: for each layer how many tokens a token sees at
     most, itself among them, or 0 for all; layers with a window rotate by ``local_rotary``, if it
-    is given.
+    is given. ``attention_softcap``, ``final_softcap``: smooth bounds of scores and of logits; 0 for
+    none.
     """
 
     architecture: str
@@ -56,6 +57,8 @@ class DecoderConfig:
     attention_scale: float | None = None
     windows: tuple[int, ...] = ()
     local_rotary: Rotary | None = None
+    attention_softcap: float = 0.0
+    final_softcap: float = 0.0
 
     def window(self, layer: int) -> int:
         """How many tokens a token sees in a layer; 0 for all."""
@@ -79,7 +82,7 @@ _IGNORED = frozenset((
     "unsloth_version", "use_cache",
 ))
 _LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
-_GEMMA = ("gemma", "gemma3_text")
+_GEMMA = ("gemma", "gemma2", "gemma3_text")
 ARCHITECTURES = (*_LLAMA_LIKE, *_GEMMA, "gpt2")
 
 
@@ -143,16 +146,14 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
 def _gemma(f: Fields, kind: str) -> DecoderConfig:
     width, heads = f.count("hidden_size"), f.count("num_attention_heads")
     head_size, layers = f.count("head_dim", 256), f.count("num_hidden_layers")
-    context = f.count("max_position_embeddings", 8192 if kind == "gemma" else 131072)
-    f.only("attn_logit_softcapping")
-    f.only("final_logit_softcapping")
+    context = f.count("max_position_embeddings", 131072 if kind == "gemma3_text" else 8192)
     f.only("use_bidirectional_attention", False)
     # The first files say "gelu", and their authors' code computes it by tanh.
     f.only("hidden_act", "gelu", "gelu_pytorch_tanh")
     f.only("hidden_activation", "gelu_pytorch_tanh")
     bias = f.flag("attention_bias")
     scaling = f.take("rope_parameters") or f.take("rope_scaling")
-    base = f.number("rope_theta", 10000.0 if kind == "gemma" else 1e6)
+    base = f.number("rope_theta", 1e6 if kind == "gemma3_text" else 10000.0)
     config = DecoderConfig(
         kind, f.count("vocab_size"), width, layers, heads, f.count("num_key_value_heads", heads),
         head_size, f.count("intermediate_size"), context, f.number("rms_norm_eps", 1e-6),
@@ -160,15 +161,28 @@ def _gemma(f: Fields, kind: str) -> DecoderConfig:
         output_bias=bias, norm_offset=1.0, embedding_scale=width**0.5,
     )
     if kind == "gemma":
+        f.only("attn_logit_softcapping")
+        f.only("final_logit_softcapping")
         return replace(config, rotary=rotary_of(head_size, context, scaling, base, 1.0))
+    second = kind == "gemma2"
+    window = f.count("sliding_window", 4096)
+    config = replace(
+        config, post_norms=True, attention_scale=f.number("query_pre_attn_scalar", 256) ** -0.5,
+        attention_softcap=f.optional("attn_logit_softcapping", 50.0 * second),
+        final_softcap=f.optional("final_logit_softcapping", 30.0 * second),
+    )
+    if second:
+        f.only("sliding_window_size", window)
+        return replace(
+            config, windows=_windows(f, window, periodic_windows(layers, window, 2)),
+            rotary=rotary_of(head_size, context, scaling, base, 1.0),
+        )
     local: Any = {"rope_theta": f.number("rope_local_base_freq", 10000.0)}
     if isinstance(scaling, Mapping) and "full_attention" in scaling:
         scaling, local = scaling["full_attention"], scaling.get("sliding_attention")
-    window = f.count("sliding_window", 4096)
     period = f.count("_sliding_window_pattern", f.count("sliding_window_pattern", 6))
     return replace(
-        config, qk_norm=True, post_norms=True,
-        attention_scale=f.number("query_pre_attn_scalar", 256) ** -0.5,
+        config, qk_norm=True,
         windows=_windows(f, window, periodic_windows(layers, window, period)),
         rotary=rotary_of(head_size, context, scaling, base, 1.0),
         local_rotary=rotary_of(head_size, context, local, 10000.0, 1.0),

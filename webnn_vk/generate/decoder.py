@@ -223,6 +223,9 @@ class _Graph:
         logits = self.product(x, (head,), ((c.vocabulary, c.width),))
         if self.data_type != "float32":
             logits = b.cast(logits, "float32")
+        if c.final_softcap:
+            cap = self.constant(np.array([c.final_softcap], np.float32))
+            logits = b.mul(b.tanh(b.div(logits, cap)), cap)
         token = b.arg_max(logits, 1, output_data_type="int32")
         return {"logits": logits, "token": token, **self.present}, self.donated
 
@@ -314,7 +317,7 @@ class _Graph:
             )
         result = apply_operator(
             b, "attention", query, keys, values, seen=self.seen(positions, c.window(n)),
-            length=length, scale=scale, causal=tokens > 1,
+            length=length, scale=scale, causal=tokens > 1, softcap=c.attention_softcap,
         )
         if tokens > 1:
             result = b.transpose(result, permutation=(2, 0, 1, 3))

@@ -39,6 +39,14 @@ class Fields:
             raise self.wrong(name, value, "a positive number")
         return float(value)
 
+    def optional(self, name: str, default: float) -> float:
+        """A positive number; 0 for none, as the field says with null."""
+        value = self._fields.pop(self._prefix + name, default or None)
+        if value is None:
+            return 0.0
+        self._fields[self._prefix + name] = value
+        return self.number(name)
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value."""
         value = self.take(name, default)

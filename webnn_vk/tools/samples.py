@@ -142,8 +142,10 @@ _CASES: dict[str, Sequence[Case]] = {
         _case((2, 8, n), (2, 8, n), (2, 8, n), mask, seen, causal=causal)
         for n in (8, 7) for mask in (None, (8, 8)) for seen in (None, (8, 8)) for causal in _FLAGS
     ] + [
-        _case((2, 8, n), (2, 8, n), (2, 8, n), None, None, (1,), causal=causal)
-        for n in (8, 7) for causal in _FLAGS
+        _case((2, 8, n), (2, 8, n), (2, 8, n), None, seen, (1,), causal=causal, softcap=cap)
+        for causal in _FLAGS for n, seen, cap in (
+            (8, None, 0.0), (7, None, 0.0), (8, (8, 8), 0.0), (8, None, 50.0), (8, (8, 8), 50.0)
+        )
     ],
     "lstm_recurrence": [_case((2, 2, 1, 32), (1, 8, 32))],
     "gru_recurrence": [

@@ -52,7 +52,7 @@ def test_greedy_tokens(context: MLContext, tmp_path, name):
     assert ties <= 1
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "gpt2"])
 def test_half_precision(context: MLContext, tmp_path, name):
     model, config, weights = model_of(tmp_path, name, context, dtype="float16")
     ids = np.random.default_rng(6).integers(0, config["vocab_size"], 50).tolist()

@@ -69,18 +69,31 @@ def test_fields(fields, message):
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0 is not supported"),
-    ({"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0 is not supported"),
+    ({"attn_logit_softcapping": -1}, "attn_logit_softcapping is -1; a positive number is"),
+    ({"final_logit_softcapping": "x"}, "final_logit_softcapping is 'x'; a positive number is"),
+    ({"model_type": "gemma", "final_logit_softcapping": 30.0}, "softcapping = 30.0 is not"),
     ({"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ({"hidden_activation": "gelu"}, "hidden_activation = 'gelu' is not supported"),
     ({"layer_types": ["full_attention"]}, "array of 1; a list of 7 of full_attention, sliding_"),
     ({"layer_types": ["full_attention"] * 6 + ["x"]}, "layer_types is an array of 7"),
     ({"sliding_window": 0}, "sliding_window is 0; a positive integer is expected"),
-    ({"model_type": "gemma2"}, "architecture 'gemma2' is not supported"),
+    ({"model_type": "gemma2", "sliding_window_size": 7}, "sliding_window_size = 7 is not"),
 ])
 def test_fields_of_gemma(fields, message):
     with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
         decoder_config({**CONFIGS["gemma3"], **fields})
+
+
+def test_softcaps_of_gemma():
+    """Gemma 2 has some unless the file says null; Gemma 3 has none unless the file says so."""
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    for name, default in (("gemma2", (50.0, 30.0)), ("gemma3", (0.0, 0.0))):
+        plain = {key: value for key, value in CONFIGS[name].items() if key not in caps}
+        for fields, expected in (
+            ({}, default), (dict.fromkeys(caps), (0.0, 0.0)), (dict.fromkeys(caps, 7), (7.0, 7.0))
+        ):
+            config = decoder_config({**plain, **fields})
+            assert (config.attention_softcap, config.final_softcap) == expected
 
 
 def test_windows_and_rotations_of_gemma_3():

@@ -45,7 +45,7 @@ _CONSTANTS = {
 class AttentionProblem:
     """``rows`` queries, ``keys`` keys of ``depth`` elements and values of ``width``, ``batches``
     times. ``vector``: whether the operands can be read 4 elements at a time. ``bounded``: an
-    operand says how many keys are valid."""
+    operand says how many keys are valid. ``capped``: scores are bounded smoothly."""
 
     rows: int
     keys: int
@@ -56,6 +56,7 @@ class AttentionProblem:
     causal: bool
     data_type: str
     bounded: bool = False
+    capped: bool = False
 
 
 class AttentionFamily(Family):
@@ -92,7 +93,7 @@ class AttentionFamily(Family):
         )
         return AttentionProblem(
             rows, keys, depth, width, batches, plain, node.arguments["causal"], query.data_type,
-            "length" in node.operands,
+            "length" in node.operands, node.arguments["softcap"] > 0,
         )
 
     def candidates(
@@ -131,7 +132,7 @@ class AttentionFamily(Family):
         ]
         buffers = tuple(o.buffer for o in operands)
         spec = _spec(
-            schedule.kernel, buffers, p.vector, p.causal, epilogue, profile.features
+            schedule.kernel, buffers, p, epilogue, profile.features
         )
         params = _params(node, p, present)
         rows = schedule["LY"] * schedule["TM"]
@@ -144,7 +145,7 @@ class AttentionFamily(Family):
                 node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
                 constants, profile, kernel=schedule.kernel,
                 variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}"
-                f"{' of a length' * p.bounded}",
+                f"{' of a length' * p.bounded}{' capped' * p.capped}",
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
             )
         ]
@@ -165,7 +166,7 @@ def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> in
 
 def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
     """Schedules with tiles in shared memory."""
-    if not problem.vector or problem.bounded:
+    if not problem.vector or problem.bounded or problem.capped:
         return []
     schedules, most = [], device_class(profile).shared_memory(profile)
     for lanes, high, tall, steps in _SHARED_TILES:
@@ -240,20 +241,22 @@ def _params(
             params[f"{name}_column"] = strides[-1]
     if "seen" in present:
         params["unseen"] = node.arguments["unseen"]
+    if p.capped:
+        params["softcap"] = node.arguments["softcap"]
     if p.causal and not p.bounded:
         params["ahead"] = p.keys - p.rows
     return params
 
 
 def _spec(
-    kernel: str, buffers: tuple[Buffer, ...], vector: bool, causal: bool, epilogue: Epilogue,
+    kernel: str, buffers: tuple[Buffer, ...], p: AttentionProblem, epilogue: Epilogue,
     features: frozenset[str],
 ) -> KernelSpec:
     names = [b.name for b in buffers]
-    out_vector = vector and DATA_TYPES[buffers[-1].data_type].size <= 4
+    out_vector = p.vector and DATA_TYPES[buffers[-1].data_type].size <= 4
     buffers = tuple(
         Buffer(b.name, b.data_type, b.access, 4, b.portions)
-        if vector and b.name not in _SCALARS and (b.name != "out" or out_vector) else b
+        if p.vector and b.name not in _SCALARS and (b.name != "out" or out_vector) else b
         for b in buffers
     )
     params = [Param(name) for name in ("rows", "keys", "depth", "width", "batches")]
@@ -266,12 +269,14 @@ def _spec(
             params.append(Param(f"{name}_column"))
     if "seen" in names:
         params.append(Param("unseen", "float"))
-    if causal and "length" not in names:
+    if p.capped:
+        params.append(Param("softcap", "float"))
+    if p.causal and not p.bounded:
         params.append(Param("ahead"))
     options = (
-        *([("vector", vector)] if kernel == "attention" else []), ("out_vector", out_vector),
-        ("causal", causal), ("masked", "mask" in names), ("choosing", "seen" in names),
-        *([("bounded", "length" in names)] if kernel == "attention" else []),
+        *([("vector", p.vector)] if kernel == "attention" else []), ("out_vector", out_vector),
+        ("causal", p.causal), ("masked", "mask" in names), ("choosing", "seen" in names),
+        *([("bounded", p.bounded), ("capped", p.capped)] if kernel == "attention" else []),
     )
     return epilogue.spec(
         kernel, buffers, params, features, _CONSTANTS[kernel], options, converts=True

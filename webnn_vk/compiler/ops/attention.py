@@ -37,6 +37,7 @@ def attention(
     scale: Double = 1.0,
     unseen: Number = -math.inf,
     causal: Bool = False,
+    softcap: Double = 0.0,
 ) -> MLOperandDescriptor:
     """softmax(where(seen, scale · query · keyᵀ + mask, unseen)) · value over the keys.
 
@@ -44,6 +45,9 @@ def attention(
     dimensions broadcast, ``mask`` and ``seen`` to the scores [.., S, T]. With ``causal`` query s
     ignores keys beyond s + T − S (but if a value there is not finite, the result may not be
     finite).
+
+    A positive ``softcap`` bounds scores smoothly before the mask is added:
+    softcap · tanh(scale · query · keyᵀ / softcap).
 
     ``length``, one number, is how many keys and values are valid; the others are not read. With
     ``causal`` query s then ignores keys beyond s + max(length − S, 0).
@@ -79,10 +83,13 @@ def _(
     scale: float,
     unseen: float,
     causal: bool,
+    softcap: float,
 ) -> np.ndarray:
     # In double, since exp would amplify rounding errors of the scores, which are no kernel's fault.
     wide = query.astype(np.float64)
     scores = np.matmul(wide, np.swapaxes(key, -1, -2).astype(np.float64)) * scale
+    if softcap > 0:
+        scores = softcap * np.tanh(scores / softcap)
     if mask is not None:
         scores = scores + mask
     if seen is not None:
@@ -115,6 +122,9 @@ def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
     scores = emit.matmul(query, emit.transpose(key, permutation=(*batch, columns, rows)))
     if arguments["scale"] != 1:
         scores = emit.mul(scores, emit.constant(arguments["scale"], kind))
+    if arguments["softcap"] > 0:
+        cap = emit.constant(arguments["softcap"], kind)
+        scores = emit.mul(emit.tanh(emit.div(scores, cap)), cap)
     if mask is not None:
         scores = emit.add(scores, mask)
     if seen is not None:

@@ -15,7 +15,8 @@ from webnn_vk.support.errors import sanitize
 
 from .file import GgufFile
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma", "gemma3", "gpt2")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "gpt2")
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 #: Llama 3's scaling of rotary positions is stored as a divisor for each frequency.
 ROPE_FACTORS = "rope_freqs.weight"
 #: Fields without influence on the logits: what is known from the tensors, and what other
@@ -44,7 +45,7 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
     match kind:
         case "gpt2":
             config = _gpt2(f, file)
-        case "gemma" | "gemma3":
+        case "gemma" | "gemma2" | "gemma3":
             config = _gemma(f, file, kind)
         case _:
             config = _llama_like(f, file, kind)
@@ -82,20 +83,31 @@ def _llama_like(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
 
 
 def _gemma(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
-    window = f.count("attention.sliding_window") if kind == "gemma3" else 0
+    window = f.count("attention.sliding_window") if kind != "gemma" else 0
     config = _llama_like(f, file, kind)
     config = replace(
         config, activation="gelu_tanh", norm_offset=1.0, embedding_scale=config.width**0.5
     )
     if kind == "gemma":
         return config
+    # No field has the scale: it follows from the size of the heads, except in the 27B models.
+    scalar = config.width / config.heads if config.layers == _LAYERS_OF_27B[kind] else \
+        config.head_size
+    config = replace(
+        config, architecture=kind, post_norms=True, attention_scale=scalar**-0.5,
+        windows=periodic_windows(config.layers, window, 2),
+    )
+    if kind == "gemma2":
+        f.only("attention.sliding_window_pattern", 2)
+        return replace(
+            config, attention_softcap=f.number("attn_logit_softcapping", 50.0),
+            final_softcap=f.number("final_logit_softcapping", 30.0),
+        )
     f.only("attention.sliding_window_pattern", 6)
     base = f.number("rope.freq_base_swa", 10000.0)
-    # No field has the scale: it follows from the size of the heads, except in the 27B model.
-    scalar = config.width / config.heads if config.layers == 62 else config.head_size
     return replace(
-        config, architecture="gemma3_text", qk_norm=True, post_norms=True,
-        attention_scale=scalar**-0.5, windows=periodic_windows(config.layers, window, 6),
+        config, architecture="gemma3_text", qk_norm=True,
+        windows=periodic_windows(config.layers, window, 6),
         local_rotary=rotary_of(config.head_size, config.context_length, None, base, 1.0),
     )
 

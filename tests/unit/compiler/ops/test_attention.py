@@ -16,6 +16,7 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
     ({}, {}),
     ({"mask": (2, 1, 1, 5)}, {"scale": 0.25}),
     ({"seen": (3, 5)}, {"unseen": -4.0}),
+    ({"mask": (3, 5)}, {"softcap": 0.7, "causal": True}),
     ({"mask": (4, 3, 5), "seen": (2, 1, 3, 5)}, {"scale": -2.0, "unseen": 0.5, "causal": True}),
 ])
 def test_it_is_what_it_is_taken_apart_into(more, arguments):
@@ -44,13 +45,19 @@ def test_values():
     out = [MLOperandDescriptor("float32", (2, 2))]
     operands = {"query": one, "key": one, "value": np.array([[1, 2], [3, 4]], np.float32),
                 "mask": None, "seen": None, "length": None}
-    rest = {"scale": math.log(3), "unseen": -math.inf, "causal": False}
+    rest = {"scale": math.log(3), "unseen": -math.inf, "causal": False, "softcap": 0.0}
     # Weights 3/4 and 1/4, then in reverse.
     np.testing.assert_allclose(
         record.evaluate(out, operands, rest)[0], [[1.5, 2.5], [2.5, 3.5]], rtol=1e-6
     )
     np.testing.assert_allclose(
         record.evaluate(out, operands, rest | {"causal": True})[0], [[1, 2], [2.5, 3.5]], rtol=1e-6
+    )
+    # tanh(log 3) = 4/5: weights e^(4/5) and 1.
+    large = math.exp(0.8) / (1 + math.exp(0.8))
+    np.testing.assert_allclose(
+        record.evaluate(out, operands, rest | {"softcap": 1.0})[0][0],
+        [1 + 2 * (1 - large), 2 + 2 * (1 - large)], rtol=1e-6,
     )
     seen = np.array([[0, 1], [0, 0]], np.uint8)
     (result,) = record.evaluate(out, operands | {"seen": seen}, rest)
