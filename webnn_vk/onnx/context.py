@@ -46,6 +46,7 @@ class Importing(Protocol):
     builder: MLGraphBuilder
     narrow_double: bool
     problems: list[Problem]
+    donated: frozenset[str]
 
     def count_call(self) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from webnn_vk.support.errors import sanitize
 
 from . import folding, functions, records
 from .context import NodeContext
-from .errors import InvalidModelError, NeedsValue, Problem, Unsupported
+from .errors import InvalidModelError, NeedsValue, Problem, Unsupported, UseFunctionBody
 from .nodes import NodeCall, decode_node, sparse_array
 from .reading import Model, domain_name, entries_of, live_nodes, port_type
 from .scope import Scope
@@ -46,8 +47,11 @@ class Conversion:
         builder: MLGraphBuilder,
         make_constant: MakeConstant,
         narrow_double: bool = False,
+        donated: frozenset[str] = frozenset(),
     ) -> None:
         self.model = model
+        #: Inputs that outputs take over.
+        self.donated = donated
         self.builder = builder
         self.narrow_double = narrow_double
         self.problems: list[Problem] = []
@@ -237,7 +241,8 @@ class Conversion:
                 return [self.tensor(a) for a in arrays]
         record = records.find(*key[:2], node.version)
         if record is not None:
-            return self._record(record, node, scope, inputs)
+            with suppress(UseFunctionBody):
+                return self._record(record, node, scope, inputs)
         body = functions.schema_function(node, inputs) if plain else None
         if body is not None:
             return self._call(body, scope, node, inputs)

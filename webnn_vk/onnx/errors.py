@@ -53,6 +53,11 @@ class Unsupported(Exception):
     """Raised by an operator's function: this node can't be expressed, with the reason."""
 
 
+class UseFunctionBody(Exception):
+    """Raised by an operator's function before it does anything: the body that ONNX itself gives for
+    the operator is to be expanded."""
+
+
 def refuse_if(wrong: object, reason: str) -> None:
     """Unsupported, with the reason, if something is wrong."""
     if wrong:

@@ -52,6 +52,7 @@ def load(
     *,
     outputs: Sequence[str] | None = None,
     narrow_double: bool = False,
+    donate: Mapping[str, str] | None = None,
 ) -> MLPromise[MLGraph]:
     """A graph from an ONNX model: a path, bytes or ``onnx.ModelProto``.
 
@@ -60,6 +61,8 @@ def load(
     Input and output names stay ONNX's. bool is carried as uint8, bfloat16 as float32;
     ``narrow_double`` does the same for double. ``outputs`` picks some of the model's outputs, or
     other values that its nodes make: what they don't depend on need not be such as WebNN can take.
+    ``donate``, from inputs to outputs: as for ``MLGraphBuilder.build``. A donated cache of
+    GroupQueryAttention is one of a fixed capacity (past_present_share_buffer).
 
     Rejects with InvalidModelError (a ValueError) for what is no valid model, with
     UnsupportedModelError (a NotSupportedError), which lists every reason, for what WebNN can't
@@ -68,9 +71,11 @@ def load(
 
     def make() -> MLPromise[MLGraph]:
         builder = MLGraphBuilder(context)
-        return builder.build(build_operands(
-            path_or_model, builder, inputs, outputs=outputs, narrow_double=narrow_double
-        ))
+        operands = build_operands(
+            path_or_model, builder, inputs, outputs=outputs, narrow_double=narrow_double,
+            donate=donate,
+        )
+        return builder.build(operands, donate=donate)
 
     return follow_in_background(make, "import")
 
@@ -82,13 +87,16 @@ def build_operands(
     *,
     outputs: Sequence[str] | None = None,
     narrow_double: bool = False,
+    donate: Mapping[str, str] | None = None,
 ) -> dict[str, MLOperand]:
     """The model's outputs, name → operand, on an existing builder.
 
     ``inputs`` as for ``load``; an MLOperand of the builder stands for an input, in the data type
-    that carries the input's. Raises what ``load`` rejects with.
+    that carries the input's. ``donate``: what ``builder.build`` will be given. Raises what ``load``
+    rejects with.
     """
-    conversion = Conversion(read_model(model), builder, constant_of, narrow_double)
+    donated = frozenset(donate) if isinstance(donate, Mapping) else frozenset()
+    conversion = Conversion(read_model(model), builder, constant_of, narrow_double, donated)
     values = convert(conversion, inputs or {}, outputs)
     return output_operands(builder, values)
 

@@ -12,6 +12,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
+from . import cached_attention
 from .attention import attend, heads_of, rotary_embedding
 from .normalization import rms_norm
 
@@ -68,7 +69,7 @@ def group_query_attention(
     if q_norm is not None and k_norm is not None:
         q, k = (rms_norm(c, t, w, [3], qk_norm_epsilon) for t, w in ((q, q_norm), (k, k_norm)))
     past = None if past_key is None or past_value is None else (past_key, past_value)
-    cache = _Cache(c, lengths, total_length, q, None if past is None else past[0].shape[2])
+    cache = _Cache(c, lengths, total_length, q, past)
     if do_rotary:
         if cosines is None or sines is None:
             raise Unsupported("rotary positions without tables")
@@ -83,6 +84,14 @@ def group_query_attention(
     if past is not None:
         k, v = (cache.present(old, new) for old, new in zip(past, (k, v), strict=True))
     factor = scale or 1 / math.sqrt(q.shape[3])
+    plain = attention_bias is None and head_sink is None and not smooth_softmax
+    if cache.is_shared and causal and plain:
+        result = cached_attention.attend(
+            c, q, k, v, cache.counts(), scale=factor, causal=True, softcap=softcap,
+            seen=cache.window(max(local_window_size, 0)),
+        )
+        rows = [*query.shape[:2], num_heads * q.shape[3]]
+        return [c.reshape(c.transpose(result, [0, 2, 1, 3]), rows), k, v]
     groups = num_heads // kv_num_heads
     wide = [c.repeated(cache.attended(t), groups) for t in (k, v)]
     added = [] if attention_bias is None else [cache.widened(attention_bias)]
@@ -102,21 +111,33 @@ def group_query_attention(
 class _Cache:
     """Where the new keys and values lie in the cache, and which of its rows a query sees.
 
-    Three ways: the past is whole and the new rows follow it (known at import); a first prompt, of
-    which the past's tensor is only the buffer; and, for lengths of their own per sequence, which
-    may be computed, rows that go where each sequence ends."""
+    Four ways: the past is whole and the new rows follow it (known at import); a first prompt, of
+    which the past's tensor is only the buffer; for lengths of their own per sequence, which may be
+    computed, rows that go where each sequence ends; and the same where the past is donated: then
+    it is a buffer that the present shares, and the total length is not looked at."""
 
     def __init__(
-        self, c: NodeContext, lengths: Tensor, total: Tensor, q: MLOperand, before: int | None
+        self, c: NodeContext, lengths: Tensor, total: Tensor, q: MLOperand,
+        past: tuple[Tensor, Tensor] | None,
     ) -> None:
         self.c = c
         self.batch, _, self.steps, _ = q.shape
-        self.before = before or 0
+        before = 0 if past is None else past[0].shape[2]
+        self.before = before
+        self.is_shared = past is not None and all(
+            t.sources and t.sources <= c.conversion.donated for t in past
+        )
         self._lengths = lengths
         #: First new place of each sequence, [batch, 1] of int32; None where it is known.
         self.starts: MLOperand | None = None
         #: The new rows' first place in all sequences, and the rows of the cache.
         self.start, self.rows = self.before, self.before + self.steps
+        if self.is_shared:
+            refuse_if(before < self.steps, f"{self.steps} new steps in a cache of {before} rows")
+            self.rows = before
+            # Prompts that are shorter than others begin at 0, like these.
+            self.starts = c.b.max(c.b.add(self._last(), 1 - self.steps), 0)
+            return
         if not before or _whole(lengths, self.rows):
             return
         length = c.int(total, "the total length")
@@ -142,6 +163,9 @@ class _Cache:
     def present(self, old: Tensor, new: MLOperand) -> MLOperand:
         """The cache with the new rows in it, and zeros after them."""
         c = self.c
+        if self.is_shared:
+            assert self.starts is not None
+            return cached_attention.update(c, old, new, self.starts)
         if self.starts is None:
             if not self.start:
                 return c.pad(new, [(0, 0), (0, 0), (0, self.rows - self.steps), (0, 0)])
@@ -160,6 +184,18 @@ class _Cache:
         is_new = c.reshape(c.b.lesser(offsets, steps), view)
         kept = c.pad(old, [(0, 0), (0, 0), (0, self.rows - old.shape[2]), (0, 0)])
         return c.b.where(is_old, kept, c.b.where(is_new, new, c.constant(0, kept.data_type)))
+
+    def counts(self) -> MLOperand:
+        """The valid rows of each sequence, the new ones among them, [batch]."""
+        return self.c.reshape(self.c.b.add(self._last(), 1), [self.batch])
+
+    def window(self, size: int) -> MLOperand | None:
+        """The rows that are not behind a window of ``size`` (0: none), [batch, steps, rows]."""
+        if not size:
+            return None
+        last = self.c.reshape(self.positions().operand, [self.batch, self.steps, 1])
+        places = self.c.constant(np.arange(self.rows)[None, None], "int32")
+        return self.c.b.greater(places, self.c.b.sub(last, size))
 
     def attended(self, present: MLOperand) -> MLOperand:
         """The rows of the cache that any query may see."""
