@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from webnn_vk.compiler.program import CopyStep, DeviceSegment, DispatchStep, HostSegment, Program
+from webnn_vk.compiler.program import BarrierStep, DeviceSegment, HostSegment, Program
 from webnn_vk.driver import BarrierCommand, Command, DriverError, Recording, TimestampCommand
 from webnn_vk.runtime.work import Read, RunGraph, Write
 
@@ -145,7 +145,7 @@ class Collector:
             self.programs.append(executable.program)
             self.reports.append(executable.report)
             self.stamps.append(sum(
-                1 + sum(isinstance(step, (DispatchStep, CopyStep)) for step in segment.steps)
+                1 + sum(not isinstance(step, BarrierStep) for step in segment.steps)
                 for segment in executable.program.segments if isinstance(segment, DeviceSegment)
             ))
             return number

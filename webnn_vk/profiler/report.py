@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from webnn_vk.compiler.program import CopyStep, CpuStep, DispatchStep, Program, ReportLine
+from webnn_vk.compiler.program import (
+    CopyStep,
+    CpuStep,
+    DispatchStep,
+    Program,
+    RepeatStep,
+    ReportLine,
+)
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import aligned, duration
 from webnn_vk.support.mixins import html_table
@@ -336,11 +343,13 @@ def _shift(batches: Sequence[BatchTimes]) -> float:
     )
 
 
-def steps_of(program: Program) -> list[tuple[int, DispatchStep | CopyStep | CpuStep]]:
+def steps_of(
+    program: Program,
+) -> list[tuple[int, DispatchStep | CopyStep | CpuStep | RepeatStep]]:
     """The number of the segment and the step of each line of a program's report."""
     return [
         (number, step) for number, segment in enumerate(program.segments) for step in segment.steps
-        if isinstance(step, (DispatchStep, CopyStep, CpuStep))
+        if isinstance(step, (DispatchStep, CopyStep, CpuStep, RepeatStep))
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from webnn_vk.compiler.program import (
     HostSegment,
     Program,
     Range,
+    RepeatStep,
     with_kernels,
 )
 from webnn_vk.driver import (
@@ -307,6 +308,8 @@ class DriverExecutable:
                     source, start, size = bind(step.source)
                     target, to, _ = bind(step.target)
                     commands.append(CopyCommand(source, start, target, to, size))
+                case RepeatStep():
+                    commands += self._repeated(step, bind)
                 case _:
                     commands.append(BarrierCommand())
                     continue
@@ -314,6 +317,20 @@ class DriverExecutable:
                 commands.append(TimestampCommand(stamps))
                 stamps += 1
         return commands
+
+    def _repeated(self, step: RepeatStep, bind: Bind) -> Iterator[Command]:
+        """The commands of all repetitions: those of the first, with copies from and to other
+        places."""
+        first = list(zip(step.steps, self._commands(step.steps, bind), strict=True))
+        for turn in range(step.count):
+            for inner, command in first:
+                if isinstance(inner, CopyStep) and isinstance(command, CopyCommand) and turn:
+                    read, written = (turn * stride for stride in inner.strides)
+                    command = CopyCommand(
+                        command.source, command.source_offset + read, command.destination,
+                        command.destination_offset + written, command.size,
+                    )
+                yield command
 
     def _viewed(
         self, place: Range, bound: tuple[Any, int, int], form: str

@@ -13,7 +13,7 @@ from webnn_vk.codegen.isa import Compiled, IsaError, Module, chip_profile, compi
 from webnn_vk.codegen.isa import text as isa_text
 from webnn_vk.codegen.isa.chips import RADV, chip_of
 from webnn_vk.compiler.ir import Graph
-from webnn_vk.compiler.program import DispatchStep, Target, compile_program
+from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import DOMException, sanitize
 
@@ -48,7 +48,7 @@ def kernels(graph: Graph, chip: str) -> list[Kernel]:
         profile = DeviceProfile.from_json(chip_profile(chip))
         program, _ = compile_program(graph, Target(profile))
         specs = list(dict.fromkeys(
-            step.spec for step in program.device_steps if isinstance(step, DispatchStep)
+            step.spec for step in program.dispatches_of_a_run
         ))
         return of_program(program, dict(zip(specs, ShaderStore().get(specs), strict=True)))
     except (IsaError, ShaderUnavailable) as error:

@@ -121,7 +121,7 @@ def kernels(source: Source, device: str | None) -> list[Kernel]:
 
 def of_program(program: Program, modules: Mapping[KernelSpec, bytes]) -> list[Kernel]:
     """The dispatches of a program in order."""
-    steps = [step for step in program.device_steps if isinstance(step, DispatchStep)]
+    steps = program.dispatches_of_a_run
     return [
         Kernel(number, program.origins[step.origin].operators, step, constants_of(step),
                modules[step.spec])

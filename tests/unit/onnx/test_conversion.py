@@ -137,7 +137,7 @@ def test_an_unknown_condition_chooses_between_both():
     assert caught.value.values_needed == {"c"}
 
 
-def test_loops_with_a_known_count_are_unrolled():
+def test_short_loops_with_a_known_count_are_unrolled():
     body = helper.make_graph(
         [node("Add", ["v", "x"], ["w"]), node("Identity", ["going"], ["more"])], "body",
         [info("i", [], TensorProto.INT64), info("going", [], TensorProto.BOOL), info("v", [2])],
@@ -146,6 +146,47 @@ def test_loops_with_a_known_count_are_unrolled():
     proto = model([node("Loop", ["n", "", "x"], ["y"], body=body)], [info("x", [2])],
                   [info("y", [2])], {"n": np.array(3)})
     assert take(proto)[1] == ["add"] * 3
+
+
+def counted(iterations, **more):
+    """v = (v + x) · c, so many times; further nodes of the body, and what it stacks."""
+    nodes = [node("Add", ["v", "x"], ["u"]), node("Mul", ["u", "c"], ["w"]),
+             node("Identity", ["going"], ["more"])]
+    body = helper.make_graph(
+        [*nodes, *more.get("nodes", ())], "body",
+        [info("i", [], TensorProto.INT64), info("going", [], TensorProto.BOOL), info("v", [2])],
+        [info("more", [], TensorProto.BOOL), info("w", [2]), *more.get("stacked", ())],
+    )
+    outputs = ["y", *(f"all{i}" for i in range(len(more.get("stacked", ()))))]
+    return model(
+        [node("Loop", ["n", "", "x"], outputs, body=body)], [info("x", [2])],
+        [info("y", [2])], {"n": np.array(iterations), "c": np.float32(0.5)},
+    )
+
+
+def test_the_length_of_a_loop_costs_no_operators():
+    def operators(iterations):
+        # The first iteration is converted before it is known whether all are alike.
+        return [name for name in take(counted(iterations))[1] if name == "repeat"]
+
+    assert operators(7) == [] and operators(8) == operators(5000) == ["repeat"]
+    with pytest.raises(UnsupportedModelError, match="more than 1024 iterations"):
+        take(counted(1 << 20))
+
+
+def test_iterations_that_differ_at_import_are_unrolled():
+    # A slice from the iteration's number to its end: its length differs.
+    given = {
+        "nodes": [
+            node("Constant", [], ["one"], value_ints=[1]),
+            node("Reshape", ["i", "one"], ["from"]), node("Add", ["from", "one"], ["to"]),
+            node("Concat", ["x"] * 5, ["ten"], axis=0), node("Slice", ["ten", "from", "to"], ["part"]),
+        ],
+        "stacked": [info("part", [1])],
+    }
+    operators = take(counted(9, **given))[1]
+    # One more is of the attempt to convert all iterations as one; no output depends on it.
+    assert "repeat" not in operators and operators.count("mul") == 10
 
 
 def test_local_functions_are_expanded():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -12,11 +12,13 @@ import numpy as np
 
 from webnn_vk.support.errors import reason
 from webnn_vk.support.mmap_array import own_copy
+from webnn_vk.support.topological import needed_nodes
 
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
 from ..ops.hints import negative_hint, option_hint
 from ..ops.record import prefix
+from ..ops.repeat import slice_of
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 from .graph import Node, Value
 
@@ -65,6 +67,29 @@ class Emitter:
             raise TypeError(f"{node.operator.name} has no {', '.join(changes)}")
         outputs = self.apply(node.operator, operands, arguments, node.label)
         return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def loop(
+        self,
+        body: Callable[
+            [Emitter, list[Value], list[Value]], tuple[Sequence[Value], Sequence[Value]]
+        ],
+        states: Sequence[Value],
+        scanned: Sequence[Value],
+        backward: Sequence[bool] = (),
+    ) -> list[Value]:
+        """A ``repeat`` over the first dimension of ``scanned``. ``body(emit, states, slices)``
+        returns the next states and what is stacked."""
+        seen = [Value(v.descriptor) for v in states]
+        slices = [Value(slice_of(v.descriptor)) for v in scanned]
+        inner = Emitter(self.label)
+        following, stacked = body(inner, seen, slices)
+        found = body_of(inner.nodes, [*seen, *slices], [*following, *stacked])
+        self.nodes += found.invariant
+        made = self.repeat(
+            states, scanned, found.captured, count=scanned[0].shape[0], body=found.body,
+            backward=backward,
+        )
+        return made if isinstance(made, list) else [made]
 
     def constant(self, array: np.ndarray | Any, data_type: str | None = None) -> Value:
         """A constant from an array (copied) or a number."""
@@ -133,6 +158,40 @@ def bind_call(
             except Exception as error:  # of the caller's own objects
                 raise TypeError(f"{what}: it can't be converted: {reason(error)}") from error
     return call
+
+
+@dataclass(frozen=True)
+class FoundBody:
+    """``body`` of a ``repeat`` (`ops/repeat.py`), the values that it ``captured``, and the nodes
+    that compute the same in each repetition, which are outside of it."""
+
+    body: tuple[Any, ...]
+    captured: list[Value]
+    invariant: list[Node]
+
+
+def body_of(nodes: Iterable[Node], seen: Sequence[Value], results: Sequence[Value]) -> FoundBody:
+    """The body that computes ``results``: the ``nodes`` that depend on a value ``seen``."""
+    inside = set(seen)
+    varying, invariant = [], []
+    for node in nodes:
+        if any(value in inside for value in node.inputs):
+            inside.update(node.outputs)
+            varying.append(node)
+        else:
+            invariant.append(node)
+    kept, _ = needed_nodes(varying, results, lambda node: node.inputs, lambda node: node.outputs)
+    read = [*(value for node in kept for value in node.inputs), *results]
+    captured = list(dict.fromkeys(value for value in read if value not in inside))
+    numbers = {value: number for number, value in enumerate((*seen, *captured))}
+    calls = []
+    for node in kept:
+        operands = tuple((name, numbers[value]) for name, value in node.operands.items())
+        calls.append((node.operator.name, node.label, operands, tuple(node.arguments.items())))
+        for value in node.outputs:
+            numbers[value] = len(numbers)
+    body = tuple(calls), tuple(numbers[value] for value in results)
+    return FoundBody(body, captured, invariant)
 
 
 def make_node(

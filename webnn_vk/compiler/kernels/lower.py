@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir import Graph, Node
-from ..ops.lowering import View
+from ..ops.lowering import Repeat, View
 from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
 from .donation import reads_as_it_writes, update_in_place
 from .fusion import fuse
 from .in_place import lie_in_place
-from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from .loops import NotALoop, repeat_work
+from .lowered import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
 from .node import KernelGraph, KernelNode
 from .plan import KernelTarget, Plan, plan
 
@@ -62,6 +63,7 @@ class _Attempt:
     ``refused``: why a node isn't computed by the kernel that was chosen first."""
 
     plans: dict[KernelNode, Plan] = field(default_factory=dict)
+    loops: dict[Node, RepeatWork] = field(default_factory=dict)
     unfused: set[Node] = field(default_factory=set)
     decomposed: set[Node] = field(default_factory=set)
     unsupported: dict[Node, str] = field(default_factory=dict)
@@ -89,7 +91,7 @@ def _planned(graph: Graph, compilation: Compilation) -> tuple[KernelGraph, _Atte
         kernel_graph = run_passes(
             KERNEL_PASSES, kernelize(ordered, unfused), compilation, clean=remove_dead
         )
-        attempt = _attempt(kernel_graph, _target(compilation), refused)
+        attempt = _attempt(kernel_graph, compilation, refused)
         if not (attempt.unfused or attempt.decomposed or attempt.unsupported):
             return kernel_graph, attempt
         unfused |= attempt.unfused
@@ -109,7 +111,8 @@ def kernelize(graph: Graph, unfused: frozenset[Node] = frozenset()) -> KernelGra
         graph.inputs,
         graph.outputs,
         tuple(
-            node if node.on_cpu or isinstance(node.operator.lowering, View) else KernelNode.of(node)
+            node if node.on_cpu or isinstance(node.operator.lowering, View | Repeat)
+            else KernelNode.of(node)
             for node in graph.nodes
         ),
         unfused,
@@ -117,12 +120,19 @@ def kernelize(graph: Graph, unfused: frozenset[Node] = frozenset()) -> KernelGra
 
 
 def _attempt(
-    graph: KernelGraph, target: KernelTarget, refused: Mapping[Node, str]
+    graph: KernelGraph, compilation: Compilation, refused: Mapping[Node, str]
 ) -> _Attempt:
     """Plans each kernel. ``refused``: what earlier attempts have shown."""
-    attempt = _Attempt(refused=dict(refused))
+    attempt, target = _Attempt(refused=dict(refused)), _target(compilation)
     for node in graph.nodes:
         if not isinstance(node, KernelNode):
+            if not node.on_cpu and isinstance(node.operator.lowering, Repeat):
+                try:
+                    attempt.loops[node] = repeat_work(node, compilation, lower_graph)
+                except Unsupported as error:
+                    attempt.unsupported[node] = str(error)
+                except NotALoop:
+                    attempt.decomposed.add(node)
             continue
         try:
             attempt.plans[node] = made = plan(node, target)
@@ -148,7 +158,7 @@ def _is_plain(node: KernelNode) -> bool:
 
 
 def _lowered(graph: KernelGraph, attempt: _Attempt, compilation: Compilation) -> LoweredGraph:
-    works: list[DeviceWork | HostWork | Alias] = [
+    works: list[DeviceWork | HostWork | Alias | RepeatWork] = [
         Alias(value, part.whole, part.offset) for value, part in graph.parts.items()
     ]
     for node in graph.nodes:
@@ -162,6 +172,8 @@ def _lowered(graph: KernelGraph, attempt: _Attempt, compilation: Compilation) ->
                 ))
         elif node.on_cpu:
             works.append(HostWork(node, node.reason))
+        elif node in attempt.loops:
+            works.append(attempt.loops[node])
         else:
             works.append(Alias(node.output, node.inputs[0]))
     return LoweredGraph(

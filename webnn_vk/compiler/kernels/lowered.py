@@ -42,13 +42,41 @@ class Alias:
 
 
 @dataclass(frozen=True)
+class RepeatWork:
+    """The work of ``body``, ``count`` times. ``states``: what a repetition reads, the first of
+    these, what it makes of it, and the last of these. ``scanned``: what a repetition reads, and
+    the whole of which it is a slice along the first dimension; ``stacked``: what a repetition
+    makes, and the whole; each with whether slices go from the last to the first. Nodes of the CPU
+    are not in the body."""
+
+    titles: tuple[str, ...]
+    count: int
+    body: LoweredGraph
+    states: tuple[tuple[Value, Value, Value, Value], ...]
+    scanned: tuple[tuple[Value, Value, bool], ...]
+    stacked: tuple[tuple[Value, Value, bool], ...]
+    reason: str = ""
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What is computed before the first repetition."""
+        captured = (work.source for work in self.body.works if isinstance(work, Alias))
+        return (*(s[1] for s in self.states), *(s[1] for s in self.scanned), *captured)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        """What is there after the last repetition."""
+        return (*(s[3] for s in self.states), *(s[1] for s in self.stacked))
+
+
+@dataclass(frozen=True)
 class LoweredGraph:
     """Work in the order of execution. ``folded`` are the titles of nodes that were computed when
     the graph was built."""
 
     inputs: Mapping[str, Value]
     outputs: Mapping[str, Value]
-    works: tuple[DeviceWork | HostWork | Alias, ...]
+    works: tuple[DeviceWork | HostWork | Alias | RepeatWork, ...]
     folded: tuple[str, ...] = ()
     #: Inputs whose memory an output takes over: input → output.
     donated: Mapping[str, str] = field(default_factory=dict)

@@ -131,7 +131,7 @@ class Attention:
 @dataclass(frozen=True)
 class Recurrence:
     """The recurrent part of an "lstm" or a "gru", all steps (`ops/recurrence.py`). ``decompose``,
-    as in `Decompose`, unrolls the steps, for devices whose limits forbid the kernel."""
+    as in `Decompose`, makes a loop of the steps, for devices whose limits forbid the kernel."""
 
     cell: str
     decompose: Callable[..., Any]
@@ -209,4 +209,12 @@ Kernel = (
     Elementwise | Move | Join | PlainKernel | Product | Convolution | Reduce | Pool | Normalize
     | Gather | Scatter | Attention | BlockProduct | IntegerProduct | Recurrence
 )
-Lowering = Kernel | View | Decompose
+@dataclass(frozen=True)
+class Repeat:
+    """A loop of steps (`ops/repeat.py`). ``decompose``, as in `Decompose`, unrolls it, where one of
+    its operators runs on the CPU."""
+
+    decompose: Callable[..., Any]
+
+
+Lowering = Kernel | View | Decompose | Repeat

@@ -12,7 +12,7 @@ from ..types.data_types import MLOperandDescriptor
 from .arguments import U32, Bool, Enum, Operand, SequenceOf
 from .lowering import Recurrence
 from .record import Check, Inferred, Like, Limits, compiler_operator
-from .recurrent_decomposition import GruSteps, LstmSteps, unrolled
+from .recurrent_decomposition import GruSteps, LstmSteps, looped
 
 Activations = SequenceOf(Enum("relu", "sigmoid", "tanh"))
 Direction = Enum("forward", "backward", "both")
@@ -122,9 +122,9 @@ def gru_recurrence(
 
 
 lstm_recurrence.lowers_to(
-    Recurrence("lstm", unrolled(LstmSteps, "initial_hidden_state", "initial_cell_state"))
+    Recurrence("lstm", looped(LstmSteps, "initial_hidden_state", "initial_cell_state"))
 )
-gru_recurrence.lowers_to(Recurrence("gru", unrolled(GruSteps, "initial_hidden_state")))
+gru_recurrence.lowers_to(Recurrence("gru", looped(GruSteps, "initial_hidden_state")))
 
 
 # -- references: the equations of one step, and the steps

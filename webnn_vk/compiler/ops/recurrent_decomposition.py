@@ -1,9 +1,9 @@
 """Decomposition of recurrent networks (gru, gru_cell, lstm and lstm_cell) into other operators.
 
 One product projects the inputs of all steps. The steps are a recurrence (`recurrence.py`), which
-has a kernel. Where a device can't run it, each step is one product with the recurrent weights and a
-few element-wise operators, as are gru_cell and lstm_cell. float16 networks are computed in float32
-and rounded once at the end, as the references do.
+has a kernel. Where a device can't run it, it is a loop, and each step one product with the
+recurrent weights and a few element-wise operators, as are gru_cell and lstm_cell. float16 networks
+are computed in float32 and rounded once at the end, as the references do.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 
 from .lowering import Decompose
-
-# A concat takes 1 … 8192 tensors.
-_MAX_CONCAT = 8192
 
 
 class Steps:
@@ -208,87 +205,93 @@ def sequence(cell: str, gates: int) -> Decompose:
 # -- recurrences
 
 
-def unrolled(kind: type[Steps], *states: str) -> Callable[..., tuple]:
-    """The decomposition of a recurrence: every step by operators of the specification."""
+def looped(kind: type[Steps], *states: str) -> Callable[..., list[Any]]:
+    """The decomposition of a recurrence: a loop over its steps by operators of the specification,
+    with both directions side by side."""
 
     def expand(
         emit: Any, operands: dict[str, Any], arguments: dict[str, Any], outputs: Any
-    ) -> tuple:
+    ) -> list[Any]:
         direction = arguments["direction"]
-        finals, sequences = [], []
-        for index in range(2 if direction == "both" else 1):
-            backward = index == 1 or direction == "backward"
-            final, sequence = _run(emit, kind, operands, arguments, states, index, backward)
-            finals.append(final)
-            sequences.append(sequence)
-        results = [_concat(emit, list(values), 0) for values in zip(*finals, strict=True)]
-        if arguments["return_sequence"]:
-            results.append(_concat(emit, sequences, 1))
-        return tuple(results)
+        directions = 2 if direction == "both" else 1
+        backward = [index == 1 or direction == "backward" for index in range(directions)]
+        cells = [_cell(emit, kind, operands, arguments, index) for index in range(directions)]
+        steps, batch, _, width = operands["projected"].shape
+        size, count = width // kind.gates, len(states)
+        initial, scanned = [], []
+        for index, cell in enumerate(cells):
+            for name in states:
+                given = _part(emit, operands[name], index)
+                if given is None:
+                    given = emit.constant(np.zeros((batch, size), np.float32))
+                initial.append(cell.kept(given))
+            part = emit.slice(
+                operands["projected"], [0, 0, index, 0], [steps, batch, 1, width]
+            )
+            scanned.append(emit.reshape(part, [steps, batch, width]))
+
+        def body(
+            inner: Any, now: list[Any], slices: list[Any]
+        ) -> tuple[list[Any], list[Any]]:
+            following, hidden = [], []
+            for index, cell in enumerate(cells):
+                cell.emit = inner
+                state = now[index * count : (index + 1) * count]
+                new = [cell.kept(value) for value in cell.step(slices[index], state)]
+                following += new
+                hidden.append(new[0])
+            return following, hidden if arguments["return_sequence"] else []
+
+        stacked = backward if arguments["return_sequence"] else []
+        results = emit.loop(body, initial, scanned, [*backward, *stacked])
+        last, whole = results[: len(initial)], results[len(initial) :]
+        made = [
+            _concat(emit, [emit.reshape(value, [1, batch, size]) for value in last[i::count]], 0)
+            for i in range(count)
+        ]
+        if whole:
+            shape = [steps, 1, batch, size]
+            made.append(_concat(emit, [emit.reshape(value, shape) for value in whole], 1))
+        return made
 
     return expand
 
 
-def _run(
-    emit: Any, kind: type[Steps], operands: dict[str, Any], arguments: dict[str, Any],
-    states: tuple[str, ...], index: int, backward: bool,
-) -> tuple[list[Any], Any]:
-    """One direction: its final states [1, batch, size] and all its hidden states
-    [steps, 1, batch, size] (None unless wanted)."""
-    projected = operands["projected"]
-    steps, batch, directions, width = projected.shape
-    size = width // kind.gates
+def _part(emit: Any, value: Any, index: int) -> Any:
+    """A direction's part of an operand [directions, …]."""
+    if value is None:
+        return None
+    shape = value.shape[1:]
+    if value.shape[0] > 1:
+        value = emit.slice(value, [index, *[0] * len(shape)], [1, *shape])
+    return emit.reshape(value, list(shape))
 
-    def part(value: Any) -> Any:
-        """The direction's part of an operand [directions, …]."""
-        if value is None:
-            return None
-        shape = value.shape[1:]
-        if value.shape[0] > 1:
-            value = emit.slice(value, [index, *[0] * len(shape)], [1, *shape])
-        return emit.reshape(value, shape)
 
+def _cell(
+    emit: Any, kind: type[Steps], operands: dict[str, Any], arguments: dict[str, Any], index: int
+) -> Steps:
+    """The steps of one direction of a recurrence."""
+    batch, width = operands["projected"].shape[1], operands["projected"].shape[3]
+    size, units = width // kind.gates, arguments["units"]
     names = ("weight", "bias", "recurrent_bias", "peephole_weight")
     cell = kind(
         emit,
-        {name: part(operands.get(name)) for name in names} | {
-            "recurrent_weight": emit.transpose(part(operands["recurrent_weight"]))
+        {name: _part(emit, operands.get(name), index) for name in names} | {
+            "recurrent_weight": emit.transpose(_part(emit, operands["recurrent_weight"], index))
         },
         arguments | {"hidden_size": size},
     )
-    units = arguments["units"]
 
     def kept(value: Any) -> Any:
         """A state in which the units that do not count are 0."""
         if units == size:
             return value
-        return emit.pad(emit.slice(value, [0, 0], [batch, units]), [0, 0], [0, size - units])
+        counting = cell.emit.slice(value, [0, 0], [batch, units])
+        return cell.emit.pad(counting, [0, 0], [0, size - units])
 
     cell.kept = kept
-    state = [
-        emit.constant(np.zeros((batch, size), np.float32))
-        if operands[name] is None
-        else kept(part(operands[name]))
-        for name in states
-    ]
-    hidden_states = []
-    for step in reversed(range(steps)) if backward else range(steps):
-        now = emit.slice(projected, [step, 0, index, 0], [1, batch, 1, width])
-        state = [kept(s) for s in cell.step(emit.reshape(now, [batch, width]), state)]
-        hidden_states.append(state[0])
-    finals = [emit.reshape(s, [1, batch, size]) for s in state]
-    if not arguments["return_sequence"]:
-        return finals, None
-    if backward:
-        hidden_states.reverse()
-    sequence = _concat(emit, hidden_states, 0)
-    return finals, emit.reshape(sequence, [steps, 1, batch, size])
+    return cell
 
 
 def _concat(emit: Any, values: list[Any], axis: int) -> Any:
-    while len(values) > 1:
-        values = [
-            emit.concat(some, axis) if len(some) > 1 else some[0]
-            for some in (values[i : i + _MAX_CONCAT] for i in range(0, len(values), _MAX_CONCAT))
-        ]
-    return values[0]
+    return emit.concat(values, axis) if len(values) > 1 else values[0]

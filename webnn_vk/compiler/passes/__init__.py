@@ -4,7 +4,7 @@ Imports `ir/` and the folders below it."""
 from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
-from .decompose import DECOMPOSE, decompose_nodes
+from .decompose import DECOMPOSE, decompose_nodes, without_loops
 from .dump import Dump
 from .fold import FOLD
 from .fold_batch_norm import FOLD_BATCH_NORM
@@ -39,4 +39,5 @@ __all__ = [
     "decompose_nodes",
     "remove_dead_code",
     "run_passes",
+    "without_loops",
 ]

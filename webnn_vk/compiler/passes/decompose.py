@@ -7,16 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir import Emitter, Graph, Node
-from ..ops.lowering import Decompose
+from ..ops.lowering import Decompose, Repeat
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
 
 def decompose(graph: Graph, compilation: Compilation) -> Graph:
     """The graph without composite nodes, except those forced to the CPU, which has references for
-    them. The new nodes have the label and origins of the composite node."""
+    them, and without loops with a part forced to it. The new nodes have the label and origins of
+    the composite node."""
 
     def composite(node: Node) -> bool:
+        if isinstance(node.operator.lowering, Repeat):
+            calls, _ = node.arguments["body"]
+            return any(name in compilation.force_cpu for name, *_ in calls)
         return (
             isinstance(node.operator.lowering, Decompose)
             and node.operator.name not in compilation.force_cpu
@@ -55,6 +59,17 @@ def decompose_nodes(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
         # The new nodes may be composite in turn.
         pending.extend((part, part) for part in reversed(parts))
     return known.rebuild(graph, nodes)
+
+
+def without_loops(graph: Graph) -> Graph:
+    """The graph with every loop unrolled, also those in loops."""
+
+    def repeats(node: Node) -> bool:
+        return isinstance(node.operator.lowering, Repeat)
+
+    while any(map(repeats, graph.nodes)):
+        graph = decompose_nodes(graph, repeats)
+    return graph
 
 
 DECOMPOSE = Pass("decompose", decompose, required=True)

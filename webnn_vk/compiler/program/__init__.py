@@ -5,6 +5,7 @@ from ..passes.pipeline import Target
 from .compile import check_forced, check_skip, compile_program, kernels_of
 from .constants import Constants, TensorStorage
 from .program import (
+    BarrierStep,
     CopyStep,
     CpuStep,
     CpuTensor,
@@ -14,12 +15,14 @@ from .program import (
     HostSegment,
     Program,
     Range,
+    RepeatStep,
     SetupPart,
 )
 from .report import GraphReport, ReportLine
 from .reporting import with_kernels
 
 __all__ = [
+    "BarrierStep",
     "Constants",
     "CopyStep",
     "CpuStep",
@@ -31,6 +34,7 @@ __all__ = [
     "HostSegment",
     "Program",
     "Range",
+    "RepeatStep",
     "ReportLine",
     "SetupPart",
     "Target",

@@ -22,6 +22,7 @@ from .program import (
     HostSegment,
     Program,
     Range,
+    RepeatStep,
     Segment,
     SetupPart,
     Slot,
@@ -81,7 +82,7 @@ def _reference(value: Value) -> Reference:
     return HostArray(value.data, value.key)
 
 
-def _touched(step: DispatchStep | CopyStep | CpuStep) -> list[int]:
+def _touched(step: DispatchStep | CopyStep | CpuStep | RepeatStep) -> list[int]:
     if isinstance(step, CpuStep):
         return [t.slot for t in (*step.operands.values(), *step.results)]
     return [place.slot for place, _, _ in step.accesses()]

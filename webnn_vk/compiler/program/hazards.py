@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from .program import BarrierStep, CopyStep, DeviceStep, DispatchStep, Range, Slot
+from .program import BarrierStep, CopyStep, DeviceStep, DispatchStep, Range, RepeatStep, Slot
 
 # With more accesses than this, a barrier costs less than the search for overlaps.
 _MAX_TRACKED = 256
@@ -54,13 +55,17 @@ def location(slots: Sequence[Slot], place: Range) -> Location:
 
 
 def with_barriers(
-    slots: Sequence[Slot], steps: Iterable[DispatchStep | CopyStep]
+    slots: Sequence[Slot], steps: Iterable[DispatchStep | CopyStep | RepeatStep]
 ) -> tuple[DeviceStep, ...]:
-    """The steps of one command buffer with the barriers they need between them."""
+    """The steps of one command buffer with the barriers they need between them. Repeated steps end
+    with one, before they begin again."""
     tracker = HazardTracker()
     ordered: list[DeviceStep] = []
     for step in steps:
         if tracker.step([(location(slots, p), write) for p, _, write in step.accesses()]):
             ordered.append(BarrierStep())
+        if isinstance(step, RepeatStep):
+            repeated = (*with_barriers(slots, step.steps), BarrierStep())  # type: ignore[arg-type]
+            step = replace(step, steps=repeated)  # type: ignore[arg-type]
         ordered.append(step)
     return tuple(ordered)

@@ -107,10 +107,12 @@ class DispatchStep:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copy ``source`` to ``target``, of equal size."""
+    """Copy ``source`` to ``target``, of equal size. Where the step is repeated, both begin so many
+    bytes later each time as ``strides`` say."""
 
     source: Range
     target: Range
+    strides: tuple[int, int] = (0, 0)
 
     def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
         """As of a ``DispatchStep``."""
@@ -123,7 +125,35 @@ class BarrierStep:
     """Steps after the barrier see the memory effects of the steps before it."""
 
 
-DeviceStep = DispatchStep | CopyStep | BarrierStep
+@dataclass(frozen=True)
+class RepeatStep:
+    """``steps``, ``count`` times, one after the other: one recording, whose commands differ from
+    one time to the next only in the places of copies."""
+
+    count: int
+    steps: tuple[DispatchStep | CopyStep | BarrierStep, ...]
+    origin: int
+
+    def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
+        """As of a ``DispatchStep``, of all repetitions together."""
+        for step in self.steps:
+            if isinstance(step, DispatchStep):
+                yield from step.accesses()
+            elif isinstance(step, CopyStep):
+                yield self._whole(step.source, step.strides[0]), True, False
+                yield self._whole(step.target, step.strides[1]), False, True
+
+    def _whole(self, place: Range, stride: int) -> Range:
+        way = stride * (self.count - 1)
+        return Range(place.slot, place.offset + min(way, 0), place.size + abs(way))
+
+    @property
+    def dispatches(self) -> Iterator[DispatchStep]:
+        """The dispatches of one repetition."""
+        return (step for step in self.steps if isinstance(step, DispatchStep))
+
+
+DeviceStep = DispatchStep | CopyStep | BarrierStep | RepeatStep
 
 
 @dataclass(frozen=True)
@@ -243,7 +273,16 @@ class Program:
         """Every dispatch; the dispatches of the set-up come first."""
         for part in self.setup:
             yield from (step for step in part.steps if isinstance(step, DispatchStep))
-        yield from (step for step in self.device_steps if isinstance(step, DispatchStep))
+        yield from self.dispatches_of_a_run
+
+    @property
+    def dispatches_of_a_run(self) -> Iterator[DispatchStep]:
+        """The dispatches that are not of the set-up; those of repeated steps once."""
+        for step in self.device_steps:
+            if isinstance(step, RepeatStep):
+                yield from step.dispatches
+            elif isinstance(step, DispatchStep):
+                yield step
 
     @property
     def kernels(self) -> tuple[KernelSpec, ...]:
@@ -253,7 +292,13 @@ class Program:
     @property
     def flops(self) -> int:
         """Floating-point operations of one run on the device."""
-        return sum(s.flops for s in self.device_steps if isinstance(s, DispatchStep))
+        total = 0
+        for step in self.device_steps:
+            if isinstance(step, RepeatStep):
+                total += step.count * sum(s.flops for s in step.dispatches)
+            elif isinstance(step, DispatchStep):
+                total += step.flops
+        return total
 
     def resident_constants(self) -> frozenset[int]:
         """Numbers of the constants that the device reads at each dispatch."""

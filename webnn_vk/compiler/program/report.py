@@ -12,7 +12,8 @@ from webnn_vk.support.mixins import html_table
 class ReportLine:
     """One dispatch, CPU operator or copy, on ``device``. ``kernel`` is "copy" for copies between
     device and CPU; their ``variant`` names the direction. ``groups`` are a dispatch's workgroups;
-    ``flops`` and ``bytes`` are of this line."""
+    ``flops`` and ``bytes`` are of this line. ``kernel`` is "repeat" for a loop, whose ``variant``
+    names the number of repetitions and the kernels; ``repeated`` counts its dispatches."""
 
     operators: tuple[str, ...]
     device: str
@@ -22,6 +23,7 @@ class ReportLine:
     flops: int = 0
     bytes: int = 0
     reason: str = ""
+    repeated: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from .program import (
     HostSegment,
     Origin,
     Program,
+    RepeatStep,
     Slot,
 )
 from .report import GraphReport, ReportLine, ReportStep
@@ -80,7 +81,7 @@ def _steps(
             origin.reason,
             lines[0].kernel,
             lines[0].variant,
-            sum(line.groups is not None for line in lines),
+            sum(line.repeated or line.groups is not None for line in lines),
             sum(line.flops for line in lines),
             sum(line.bytes for line in lines),
             tuple(lines),
@@ -88,9 +89,21 @@ def _steps(
 
 
 def _line(
-    step: DispatchStep | CopyStep | CpuStep, program: Program, on_host: bool, kernels: CpuKernels
+    step: DispatchStep | CopyStep | CpuStep | RepeatStep, program: Program, on_host: bool,
+    kernels: CpuKernels,
 ) -> ReportLine:
     match step:
+        case RepeatStep(count):
+            origin = program.origins[step.origin]
+            inner = [*step.dispatches]
+            names = ", ".join(d.kernel for d in inner)
+            copied = sum(2 * s.target.size for s in step.steps if isinstance(s, CopyStep))
+            return ReportLine(
+                origin.operators, origin.device, "repeat", f"{count} × ({names})",
+                flops=count * sum(d.flops for d in inner),
+                bytes=count * (copied + sum(d.bytes for d in inner)), reason=origin.reason,
+                repeated=count * len(inner),
+            )
         case DispatchStep():
             origin = program.origins[step.origin]
             return ReportLine(

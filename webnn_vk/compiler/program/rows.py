@@ -27,11 +27,13 @@ from .program import (
     DeviceSegment,
     DispatchStep,
     HostSegment,
+    RepeatStep,
     SpecConstants,
 )
 
 _TAGS: dict[Any, str] = {
     DispatchStep: "dispatch", CopyStep: "copy", CpuStep: "operator", BarrierStep: "barrier",
+    RepeatStep: "repeat",
     DeviceSegment: "device", HostSegment: "cpu",
 }
 

@@ -26,7 +26,7 @@ from .reporting import with_report
 from .rows import Form, checked, described, form_of, type_hints
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 4
+FORMAT, VERSION = "webnn_vk program", 5
 TEXT, DATA = "program.json", "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.
 _PAGE, _SMALL = 4096, 16

@@ -20,7 +20,7 @@ from webnn_vk.support.integers import padded, round_up
 
 from ..ir import Value
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
-from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
 from .donation import overwritten_early
 from .program import (
     CopyStep,
@@ -29,6 +29,7 @@ from .program import (
     DispatchStep,
     Origin,
     Range,
+    RepeatStep,
     SetupPart,
     Slot,
     buffer_accesses,
@@ -40,7 +41,7 @@ class OpenSegment:
     """A segment of a program while its steps are collected, without barriers."""
 
     on_host: bool
-    steps: list[DispatchStep | CopyStep | CpuStep] = field(default_factory=list)
+    steps: list[DispatchStep | CopyStep | CpuStep | RepeatStep] = field(default_factory=list)
 
 
 def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> StepLowering:
@@ -53,7 +54,10 @@ def lower_steps(graph: LoweredGraph, profile: DeviceProfile | None) -> StepLower
             lowering.cpu_run(list(run))
         else:
             for work in run:
-                lowering.device_work(work)
+                if isinstance(work, RepeatWork):
+                    lowering.repeat_work(work)
+                else:
+                    lowering.device_work(work)
     lowering.finish()
     return lowering
 
@@ -78,7 +82,7 @@ class StepLowering:
         self.constants: list[Value] = []
         self.origins: list[Origin] = []
         self.params = bytearray()
-        self._aliases = _resolved(w for w in graph.works if isinstance(w, Alias))
+        self._aliases = _resolved(w for w in _all_works(graph) if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         # On the CPU device the runtime copies what is overwritten.
         self._donated = {} if profile is None else dict(graph.donated)
@@ -104,9 +108,11 @@ class StepLowering:
         return self._aliases.get(value, (value, 0))[0]
 
     def _produced(self) -> Iterator[Value]:
-        for work in self.graph.works:
+        for work in _all_works(self.graph):
             if isinstance(work, HostWork):
                 yield from work.node.outputs
+            elif isinstance(work, RepeatWork):
+                yield from map(self._root, work.writes)
             elif isinstance(work, DeviceWork):
                 for dispatch in work.dispatches:
                     for binding, _, write in buffer_accesses(dispatch.spec, dispatch.bindings):
@@ -116,10 +122,12 @@ class StepLowering:
     def _device_values(self) -> set[Value]:
         """Roots that need device memory: bound by a dispatch, or an output."""
         found = {self._root(v) for v in self.graph.outputs.values()}
-        for work in self.graph.works:
+        for work in _all_works(self.graph):
             if isinstance(work, DeviceWork):
                 targets = [b.value for d in work.dispatches for b in d.bindings]
                 found.update(self._root(v) for v in targets if isinstance(v, Value))
+            elif isinstance(work, RepeatWork):
+                found.update(map(self._root, (*work.reads, *work.writes)))
         return found
 
     # -- slots ---------------------------------------------------------------------------------
@@ -157,9 +165,9 @@ class StepLowering:
         return Range(slot, 0, self.slots[slot].size)
 
     # -- the device ----------------------------------------------------------------------------
-    def device_work(self, work: DeviceWork) -> None:
+    def device_work(self, work: DeviceWork, segment: OpenSegment | None = None) -> None:
         """The dispatches of one kernel, after copies of the CPU's results that they read."""
-        segment = self._segment(on_host=False)
+        segment = segment or self._segment(on_host=False)
         for dispatch in work.dispatches:
             for binding, read, _ in buffer_accesses(dispatch.spec, dispatch.bindings):
                 if read and isinstance(binding.value, Value):
@@ -171,6 +179,57 @@ class StepLowering:
             if work.in_place:
                 self._in_place.add(id(step))
             segment.steps.append(step)
+
+    def repeat_work(self, work: RepeatWork) -> None:
+        """The steps of a loop's body once, between copies of the slices and states of a repetition
+        from and to their places: the same memory each time, and so the same descriptors."""
+        segment = self._segment(on_host=False)
+        for value in work.reads:
+            self._copy_to_device(value, segment)
+        body = OpenSegment(on_host=False)
+        for state, first, _, _ in work.states:
+            segment.steps.append(CopyStep(self._exact(first), self._exact(state)))
+        for part, whole, backward in work.scanned:
+            body.steps.append(self._slice(whole, part, work.count, backward, reads=True))
+        for inner in work.body.works:
+            if isinstance(inner, DeviceWork):
+                self.device_work(inner, body)
+        for part, whole, backward in work.stacked:
+            body.steps.append(self._slice(whole, part, work.count, backward, reads=False))
+        # A state may become another one: all are read before the first is written.
+        read = {self._root(state) for state, *_ in work.states}
+        moved = [(made, state) for state, _, made, _ in work.states
+                 if self._exact(made) != self._exact(state)]
+        for number, (made, state) in enumerate(moved):
+            if self._root(made) in read:
+                aside = self._add(Slot("arena", padded(made.descriptor.byte_length)))
+                place = Range(aside, 0, made.descriptor.byte_length)
+                body.steps.append(CopyStep(self._exact(made), place))
+                moved[number] = place, state
+        for made, state in moved:
+            source = made if isinstance(made, Range) else self._exact(made)
+            body.steps.append(CopyStep(source, self._exact(state)))
+        origin = self._origin(work.titles, "vulkan", work.reason)
+        segment.steps.append(RepeatStep(work.count, tuple(body.steps), origin))  # type: ignore[arg-type]
+        for state, _, _, last in work.states:
+            segment.steps.append(CopyStep(self._exact(state), self._exact(last)))
+
+    def _exact(self, value: Value) -> Range:
+        """The bytes of a value, without the padding of its slot."""
+        start = self._aliases.get(value, (value, 0))[1]
+        return Range(self._slot(value), start, value.descriptor.byte_length)
+
+    def _slice(
+        self, whole: Value, part: Value, count: int, backward: bool, reads: bool
+    ) -> CopyStep:
+        """The copy of one slice after the other from or to the whole."""
+        here, size = self._exact(part), part.descriptor.byte_length
+        outer = self._exact(whole)
+        first = Range(outer.slot, outer.offset + (count - 1) * size * backward, size)
+        stride = -size if backward else size
+        if reads:
+            return CopyStep(first, here, (stride, 0))
+        return CopyStep(here, first, (0, stride))
 
     def _dispatch(
         self, dispatch: Dispatch, origin: int, scratch: dict[Scratch, int], kind: str
@@ -379,6 +438,14 @@ class StepLowering:
                 dead = tuple(s for s in dict.fromkeys(touched) if s not in seen)
                 seen.update(touched)
                 segment.steps[number] = replace(step, dead=dead)
+
+
+def _all_works(graph: LoweredGraph) -> Iterator[DeviceWork | HostWork | Alias | RepeatWork]:
+    """The works of a graph and of the loops in it."""
+    for work in graph.works:
+        yield work
+        if isinstance(work, RepeatWork):
+            yield from _all_works(work.body)
 
 
 def _resolved(aliases: Iterable[Alias]) -> dict[Value, tuple[Value, int]]:

@@ -16,6 +16,7 @@ from .program import (
     HostSegment,
     Program,
     Range,
+    RepeatStep,
     SetupPart,
     Slot,
 )
@@ -100,6 +101,7 @@ class _Verifier:
         _check(0 <= part.constant < len(self.program.constants), f"{what} packs no constant")
         for step in part.steps:
             self._device_step(step, what)
+            _check(not isinstance(step, RepeatStep), f"{what} has repeated steps")
             if isinstance(step, BarrierStep):
                 continue
             for place, _, write in step.accesses():
@@ -121,7 +123,7 @@ class _Verifier:
                 _check(not self.on_device, "a copy is among CPU steps")
         _check(not on_host or isinstance(step, CopyStep), "a dispatch is among CPU steps")
         self._device_step(step, "a step")
-        if isinstance(step, (DispatchStep, CopyStep)):
+        if isinstance(step, (DispatchStep, CopyStep, RepeatStep)):
             for place, _, write in step.accesses():
                 slot = self.program.slots[place.slot]
                 _check(slot.kind != "scratch", "scratch memory is used outside of the set-up")
@@ -167,6 +169,14 @@ class _Verifier:
                 self._range(source, what)
                 self._range(target, what)
                 _check(source.size == target.size, f"{what} copies to a range of another size")
+            case RepeatStep(count, steps):
+                _check(count > 0, f"{what} is repeated {count} times")
+                self._origin(step.origin)
+                for inner in steps:
+                    _check(not isinstance(inner, RepeatStep), f"{what} repeats repeated steps")
+                    self._device_step(inner, what)
+                for place, _, _ in step.accesses():
+                    self._range(place, what)
             case _:
                 _check(isinstance(step, BarrierStep), f"{what} is {type(step).__name__}")
 

@@ -1,12 +1,16 @@
-"""Control flow that is decided at import: If, Loop and Scan with known counts."""
+"""Control flow that is decided at import: If, Loop and Scan with known counts. Few iterations are
+unrolled; more are one loop of the compiler's, if all iterations become the same operators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto
+
+from webnn_vk.api.builder import MLOperand
+from webnn_vk.api.loops import loop_over
 
 from ..context import NodeContext
 from ..errors import NeedsValue, Unsupported, refuse_if
@@ -16,6 +20,11 @@ from ..values import Missing, Tensor, TensorList, Value
 
 #: Iterations that are unrolled at most.
 MAX_ITERATIONS = 1024
+#: From so many iterations on a loop is not unrolled. Shorter ones gain from fusion across
+#: iterations, and build as fast.
+LOOPED_FROM = 8
+#: Iterations of a loop at most: each is recorded.
+MAX_LOOPED = 1 << 14
 
 
 def run_graph(c: NodeContext, graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
@@ -51,6 +60,52 @@ def if_else(
     return made
 
 
+class _Unroll(Exception):
+    """Iterations differ: something has to be known in each."""
+
+
+def _looped(
+    c: NodeContext, state: Sequence[Any], scanned: Sequence[tuple[MLOperand, str]],
+    backward: Sequence[bool], run: Callable[[list[Any], list[Tensor]], Sequence[Value]],
+    first: Sequence[Value],
+) -> list[Tensor] | None:
+    """The last states, and what is stacked along a new first dimension, by one loop; None if it
+    has to be unrolled. ``scanned``: operands with their ONNX types. ``run(states, slices)``
+    converts the body. ``first``: its results of the first iteration. If one is known at import,
+    others may be too: the next nodes may need them."""
+    if not all(isinstance(s, Tensor) for s in state):
+        return None
+    if not all(isinstance(v, Tensor) and not v.known for v in first):
+        return None
+    before, types = len(c.conversion.problems), []
+
+    def body(
+        states: list[MLOperand], slices: list[MLOperand]
+    ) -> tuple[list[MLOperand], list[MLOperand]]:
+        results = run(
+            [c.typed(o, s.type) for o, s in zip(states, state, strict=True)],
+            [c.typed(o, kind) for o, (_, kind) in zip(slices, scanned, strict=True)],
+        )
+        for given, made in zip(state, results, strict=False):
+            if not isinstance(made, Tensor) or (made.type, made.shape) != (given.type, given.shape):
+                raise _Unroll
+        if not all(isinstance(v, Tensor) for v in results):
+            raise _Unroll
+        types.extend(v.type for v in results)  # type: ignore[union-attr]
+        operands = [v.operand for v in results]  # type: ignore[union-attr]
+        return operands[: len(state)], operands[len(state) :]
+
+    try:
+        made = loop_over(
+            c.conversion.builder, body, [s.operand for s in state], [o for o, _ in scanned],
+            backward, c.node.title,
+        )
+    except _Unroll:
+        del c.conversion.problems[before:]
+        return None
+    return [c.typed(operand, kind) for operand, kind in zip(made, types, strict=True)]
+
+
 @onnx_operator("Loop", raw=True)
 def loop(
     c: NodeContext, count: Tensor | None, condition: Tensor | None, *initial: Any, body: GraphProto
@@ -60,6 +115,13 @@ def loop(
     state: list[Value] = list(initial)
     scanned: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
+
+    def run(states: list[Any], slices: list[Tensor]) -> Sequence[Value]:
+        on, *results = run_graph(c, body, [slices[0], c.conversion.tensor(np.array(True)), *states])
+        if not isinstance(on, Tensor) or on.array is None or not on.array.all():
+            raise _Unroll
+        return results
+
     while going and done < limit:
         refuse_if(done == MAX_ITERATIONS, f"more than {MAX_ITERATIONS} iterations")
         number = c.conversion.tensor(np.array(done, np.int64))
@@ -69,6 +131,12 @@ def loop(
         if not isinstance(first, Tensor):
             raise Unsupported("the body's condition is no tensor")
         going = bool(first.value("the body's condition").reshape(-1)[0])
+        if done == 0 and going and count is not None and LOOPED_FROM <= limit <= MAX_LOOPED:
+            numbers = c.conversion.tensor(np.arange(limit, dtype=np.int64))
+            backward = [False] * (1 + len(scanned))
+            made = _looped(c, state, [(numbers.operand, "int64")], backward, run, rest)
+            if made is not None:
+                return made
         state = rest[: len(state)]
         for values, value in zip(scanned, rest[len(state) :], strict=True):
             values.append(value)  # type: ignore[arg-type]
@@ -87,6 +155,13 @@ def stack(c: NodeContext, values: Sequence[Tensor], axis: int) -> Any:
     parts = [c.reshape(v, shape) for v in values]
     whole = parts[0] if len(parts) == 1 else c.b.concat(parts, axis)
     return c.typed(whole, values[0].type)
+
+
+def _first_to(c: NodeContext, x: Tensor, axis: int) -> Tensor:
+    """A tensor with its first dimension at another place."""
+    order = [*range(1, x.rank)]
+    order.insert(c.axis(axis, x.rank), 0)
+    return c.typed(c.transpose(x, order), x.type)
 
 
 @onnx_operator("Scan", first=9, raw=True)
@@ -112,7 +187,8 @@ def scan(
     backward = scan_input_directions or [0] * len(given)
     count = len(body.output) - states
     length = given[0].shape[axes[0]]
-    refuse_if(length > MAX_ITERATIONS, f"{length} iterations, {MAX_ITERATIONS} at most")
+    directions = scan_output_directions or [0] * count
+    out_axes = scan_output_axes or [0] * count
     scanned: list[list[Any]] = [[] for _ in range(count)]
     for step in range(length):
         current: list[Value] = []
@@ -123,11 +199,24 @@ def scan(
         results = run_graph(c, body, [*state, *current])
         if any(isinstance(v, Missing) for v in results):
             return [Missing()] * len(c.node.outputs)
+        if step == 0 and LOOPED_FROM <= length <= MAX_LOOPED:
+            whole = [
+                (c.transpose(x, [axis, *(i for i in range(x.rank) if i != axis)]), x.type)
+                for x, axis in zip(given, axes, strict=True)
+            ]
+            made = _looped(
+                c, state, whole, [*map(bool, (*backward, *directions))],
+                lambda now, slices: run_graph(c, body, [*now, *slices]), results,
+            )
+            if made is not None:
+                return [*made[:states], *(
+                    _first_to(c, x, axis)
+                    for x, axis in zip(made[states:], out_axes, strict=True)
+                )]
+        refuse_if(length > MAX_ITERATIONS, f"{length} iterations, {MAX_ITERATIONS} at most")
         state = results[:states]
         for values, value in zip(scanned, results[states:], strict=True):
             values.append(value)
-    directions = scan_output_directions or [0] * count
-    out_axes = scan_output_axes or [0] * count
     return [
         *state,
         *(

@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN: WebNN's own where they fit, else unrolled from element-wise operators."""
+"""LSTM, GRU and RNN: WebNN's own where they fit, else loops of element-wise operators, which are
+unrolled if they are short."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.api.loops import loop_over
 from webnn_vk.compiler.ir.onnx_pairs import ACTIVATIONS, DIRECTIONS
 
 from ..context import NodeContext
 from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
+from .control import LOOPED_FROM, MAX_LOOPED
 
-#: The most steps that are unrolled.
-MAX_STEPS = 2048
 Cell = Callable[..., tuple[MLOperand, ...]]
 #: Activations with parameters: the defaults of alpha and beta, and the function.
 _PARAMETRIC: dict[str, tuple[tuple[float, ...], Callable[..., MLOperand]]] = {
@@ -75,7 +76,7 @@ def _layer(
     refuse_if(direction not in DIRECTIONS, f"direction {direction!r} is unknown")
     turn = (lambda v: c.transpose(v, [1, 0, 2])) if batch_first else c.operand
     steps = x.shape[1] if batch_first else x.shape[0]
-    refuse_if(steps > MAX_STEPS, f"{steps} steps, {MAX_STEPS} at most")
+    refuse_if(steps > MAX_LOOPED, f"{steps} steps, {MAX_LOOPED} at most")
     directions = 2 if direction == "bidirectional" else 1
     names = given.activations or default * directions
     alphas, betas = list(given.activation_alpha or []), list(given.activation_beta or [])
@@ -134,6 +135,8 @@ def _unrolled(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) ->
     """Y and the ``count`` last states, one step after the other."""
     c = layer.c
     steps, batch = layer.x.shape[:2]
+    if steps >= LOOPED_FROM:
+        return _looped(layer, count, cell)
     kind = layer.x.data_type
     zero = c.b.expand(c.constant(0, kind), [batch, layer.hidden])
     by_direction = []
@@ -164,6 +167,62 @@ def _unrolled(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) ->
         c.b.concat([a, b], 1 if i == 0 else 0)
         for i, (a, b) in enumerate(zip(*by_direction, strict=True))
     ]
+
+
+def _looped(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> list[MLOperand]:
+    """The same by a loop, with the steps of both directions side by side."""
+    c = layer.c
+    steps, batch = layer.x.shape[:2]
+    zero = c.b.expand(c.constant(0, layer.x.data_type), [batch, layer.hidden])
+    cells = [cell(layer, d) for d in range(layer.directions)]
+    backward = [layer.direction == "reverse" or d == 1 for d in range(layer.directions)]
+    states = [
+        c.b.identity(zero) if s is None
+        else c.reshape(c.slice(s, 0, d, 1), [batch, layer.hidden])
+        for d in range(layer.directions) for s in layer.states
+    ]
+    scanned = [layer.x] * layer.directions
+    if layer.lengths is not None:
+        scanned += [_insides(layer)] * layer.directions
+
+    def body(
+        now: list[MLOperand], slices: list[MLOperand]
+    ) -> tuple[list[MLOperand], list[MLOperand]]:
+        following, made = [], []
+        for d, step in enumerate(cells):
+            state = now[d * count : (d + 1) * count]
+            new = list(step(slices[d], *state))
+            made.append(new[0])
+            if layer.lengths is not None:
+                inside = slices[layer.directions + d]
+                made[-1] = c.b.where(inside, new[0], zero)
+                new = [c.b.where(inside, n, s) for n, s in zip(new, state, strict=True)]
+            following += new
+        return following, made
+
+    both = backward * (len(scanned) // layer.directions) + backward
+    results = loop_over(c.conversion.builder, body, states, scanned, both, c.node.title)
+    last, whole = results[: len(states)], results[len(states) :]
+    shape = [steps, 1, batch, layer.hidden]
+    sequences = [c.reshape(value, shape) for value in whole]
+    sequence = sequences[0] if len(sequences) == 1 else c.b.concat(sequences, 1)
+    ends = []
+    for i in range(count):
+        parts = [c.reshape(v, [1, batch, layer.hidden]) for v in last[i::count]]
+        ends.append(parts[0] if len(parts) == 1 else c.b.concat(parts, 0))
+    return [sequence, *ends]
+
+
+def _insides(layer: _Layer) -> MLOperand:
+    """Which sequences of the batch are longer than t, for each t: [steps, batch, 1]."""
+    steps, batch = layer.x.shape[:2]
+    c = layer.c
+    times = np.arange(steps).reshape(steps, 1, 1)
+    if isinstance(layer.lengths, np.ndarray):
+        return c.constant(layer.lengths.reshape(1, batch, 1) > times, "uint8")
+    assert layer.lengths is not None
+    lengths = c.reshape(layer.lengths, [1, batch, 1])
+    return c.b.greater(lengths, c.constant(times, lengths.data_type))
 
 
 def _inside(layer: _Layer, t: int, batch: int) -> MLOperand | None:

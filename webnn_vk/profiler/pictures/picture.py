@@ -17,6 +17,7 @@ from webnn_vk.compiler.program import (
     CpuStep,
     DispatchStep,
     Program,
+    RepeatStep,
     ReportLine,
 )
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -214,12 +215,12 @@ def of_program(
     return Picture(title, _readers_near(boxes), values, total)
 
 
-def _origin(number: int, step: DispatchStep | CopyStep | CpuStep) -> object:
+def _origin(number: int, step: DispatchStep | CopyStep | CpuStep | RepeatStep) -> object:
     """What the consecutive dispatches of one kernel have in common. Its copies are before them."""
     return step.origin if isinstance(step, DispatchStep) else (number,)
 
 
-def _uses(step: DispatchStep | CopyStep | CpuStep) -> tuple[list[int], list[int]]:
+def _uses(step: DispatchStep | CopyStep | CpuStep | RepeatStep) -> tuple[list[int], list[int]]:
     """The slots that a step reads and writes."""
     if isinstance(step, CpuStep):
         return [t.slot for t in step.operands.values()], [t.slot for t in step.results]
@@ -229,8 +230,8 @@ def _uses(step: DispatchStep | CopyStep | CpuStep) -> tuple[list[int], list[int]
 
 
 def _step_box(
-    lines: Sequence[ReportLine], step: DispatchStep | CopyStep | CpuStep, reads: tuple[int, ...],
-    writes: tuple[int, ...], seconds: float | None,
+    lines: Sequence[ReportLine], step: DispatchStep | CopyStep | CpuStep | RepeatStep,
+    reads: tuple[int, ...], writes: tuple[int, ...], seconds: float | None,
 ) -> Box:
     first = lines[0]
     about = [f"{line.kernel} {line.variant}".strip() for line in lines]

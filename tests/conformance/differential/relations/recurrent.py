@@ -84,7 +84,7 @@ def _(d: Draft) -> Example:
 def _recurrence(
     d: Draft, gates: int, layouts: tuple[str, ...], bias: str, rows: int, states: tuple[str, ...]
 ) -> Example:
-    """States of whole vectors of units have a kernel, others are unrolled."""
+    """States of whole vectors of units have a kernel, others are loops."""
     batch, size = d.integer(1, 6), d.choose((4, 8, 12, 3))
     given: dict[str, Any] = _activations(d, gates - 1)
     # With relu alone, states grow beyond all numbers.
@@ -118,4 +118,29 @@ def _(d: Draft) -> Example:
     return _recurrence(
         d, 4, ("iofg", "ifgo"), "peephole_weight", 3,
         ("initial_hidden_state", "initial_cell_state"),
+    )
+
+
+@relation("repeat")
+def _(d: Draft) -> Example:
+    """States that change places, slices in both directions, and a captured operand."""
+    count, shape = d.integer(1, 5), d.shape(1, 3)
+    states = d.integer(1, 2)
+
+    def call(operator: str, *numbers: int, **arguments: Any) -> tuple[Any, ...]:
+        names = ("input",) if len(numbers) == 1 else ("a", "b")
+        return operator, "", tuple(zip(names, numbers, strict=True)), tuple(arguments.items())
+
+    # The body's values: the states, the slice, what is captured, and the calls' results.
+    piece, captured, first = states, states + 1, states + 2
+    calls = (
+        call("reverse", states - 1, axes=(0,)), call("max", 0, first),
+        call("reverse", piece, axes=(0,)), call("min", piece, first + 2),
+        call("reverse", captured, axes=(0,)),
+    )
+    results = (*range(1, states), first + 1, first + 3, first + 4)
+    return d.example(
+        {"states": [shape] * states, "scanned": [(count, *shape)], "captured": [shape]},
+        {"count": count, "body": (calls, results),
+         "backward": [d.flag() for _ in range(3)] if d.flag() else ()},
     )

@@ -46,7 +46,8 @@ def test_users_do_not_meet_it(record):
         )
     own = {
         "attention", "block_matmul", "gelu_tanh", "gru_recurrence", "integer_matmul",
-        "lstm_recurrence", "quantized_conv2d", "quantized_matmul", "rms_normalization", "swish",
+        "lstm_recurrence", "quantized_conv2d", "quantized_matmul", "repeat", "rms_normalization",
+        "swish",
     }
     assert set(ALL_OPERATORS) == set(OPERATORS) | own | {NAME}
 

@@ -10,6 +10,7 @@ from . import (
     quantization,
     recurrent,
     reduction,
+    repeat,
     resample,
 )
 from .writer import RULES, Fragment, Inexpressible, Tensor, write
@@ -28,6 +29,7 @@ __all__ = [
     "quantization",
     "recurrent",
     "reduction",
+    "repeat",
     "resample",
     "write",
 ]

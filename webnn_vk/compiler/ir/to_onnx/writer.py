@@ -12,10 +12,10 @@ operator that the result's descriptor (``w.result``) implies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -77,6 +77,7 @@ class Fragment:
 
 
 Rule = Callable[..., Any]
+Result = TypeVar("Result")
 #: The rules by the operator's name.
 RULES: dict[str, Rule] = {}
 
@@ -119,6 +120,15 @@ def write(
     if not writer.fragment.problems:
         writer.finish(graph)
     return writer.fragment
+
+
+def _with_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
+    """ONNX nodes, and those of the bodies that they have."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _with_bodies(attribute.g.node)
 
 
 class Writer:
@@ -199,6 +209,20 @@ class Writer:
                 raise Inexpressible("a constant's elements are not available")
             self.tensors[value] = self.constant(elements)
         return self.tensors[value]
+
+    def named(self, value: Value) -> Tensor:
+        """A tensor for a value that no node of the graph makes: an input of a body."""
+        made = self.tensors[value] = self._fresh(value.data_type, value.shape)
+        return made
+
+    def apart(self, function: Callable[[], Result]) -> tuple[Result, list[Any]]:
+        """The function's result, and the ONNX nodes that it writes, for a body; they are not among
+        the graph's."""
+        outer, self.fragment.nodes = self.fragment.nodes, []
+        try:
+            return function(), self.fragment.nodes
+        finally:
+            self.fragment.nodes = outer
 
     @property
     def result(self) -> MLOperandDescriptor:
@@ -402,14 +426,15 @@ class Writer:
             else:
                 copied = self.op("Identity", tensor)
                 renamed[copied.name] = name
-        for node in self.fragment.nodes:
+        for node in _with_bodies(self.fragment.nodes):
             for names in (node.input, node.output):
                 for i, name in enumerate(names):
                     if name in renamed:
                         names[i] = renamed[name]
         kept, needed = needed_nodes(
             self.fragment.nodes, graph.outputs,
-            lambda node: filter(None, node.input), attrgetter("output"),
+            lambda node: [name for n in _with_bodies([node]) for name in n.input if name],
+            attrgetter("output"),
         )
         self.fragment.nodes = [*kept]
         constants = self.fragment.constants

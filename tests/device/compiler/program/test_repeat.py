@@ -1,0 +1,92 @@
+"""Loops on the device: as the reference, from a saved graph, timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk.api.loops import loop_over
+
+STEPS = 13
+
+
+def build(context: MLContext, data_type: str = "float32", size: int = 7) -> Any:
+    """Running maxima of x, backward, beside running minima, forward; slices of odd sizes."""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": data_type, "shape": [STEPS, 3, size]})
+    first = builder.input("first", {"data_type": data_type, "shape": [3, size]})
+
+    def body(states: Any, slices: Any) -> Any:
+        low, high = builder.min(states[0], slices[0]), builder.max(states[1], slices[1])
+        return [low, high], [high, builder.max(low, slices[1])]
+
+    low, high, highs, others = loop_over(
+        builder, body, [first, first], [x, x], [False, True, True, False]
+    )
+    # Read by further kernels, and as an output.
+    return builder.build({
+        "low": low, "high": builder.neg(high) if data_type == "float32" else high,
+        "highs": highs, "others": builder.transpose(others, permutation=[2, 0, 1]),
+    }).result()
+
+
+def expected(x: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+    forward = [first, *(np.min([first, *x[: t + 1]], axis=0) for t in range(STEPS))]
+    backward = [np.max([first, *x[t:]], axis=0) for t in range(STEPS)]
+    others = [np.maximum(forward[t + 1], x[STEPS - 1 - t]) for t in range(STEPS)]
+    high = backward[0]
+    return {
+        "low": forward[-1], "high": -high if x.dtype == np.float32 else high,
+        "highs": np.stack(backward), "others": np.stack(others).transpose(2, 0, 1),
+    }
+
+
+def feeds(data_type: str, size: int = 7) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(size)
+    draw = rng.uniform(-100, 100, (STEPS + 1, 3, size))
+    array = (draw if data_type.startswith("float") else np.abs(draw)).astype(data_type)
+    return {"x": array[1:].copy(), "first": array[0].copy()}
+
+
+def check(context: MLContext, graph: Any, given: dict[str, np.ndarray]) -> None:
+    found = context.compute(graph, given)
+    for name, wanted in expected(**given).items():
+        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16", "uint8", "int64"])
+@pytest.mark.parametrize("where", ["vulkan_context", "cpu_context"])
+def test_slices_of_all_sizes(data_type: str, where: str, request: Any) -> None:
+    context = request.getfixturevalue(where)
+    for size in (1, 7, 16):
+        with build(context, data_type, size) as graph:
+            check(context, graph, feeds(data_type, size))
+
+
+def test_a_saved_graph_has_its_loops(vulkan_context: MLContext) -> None:
+    with build(vulkan_context) as graph:
+        vulkan_context.save_graph("loops", graph).result()
+        lines = graph.report().lines
+    try:
+        with vulkan_context.load_graph("loops").result() as loaded:
+            assert [line.variant for line in loaded.report().lines] == [
+                before.variant for before in lines
+            ]
+            assert sum(line.kernel == "repeat" for line in loaded.report().lines) == 1
+            check(vulkan_context, loaded, feeds("float32"))
+    finally:
+        vulkan_context.delete_graph("loops").result()
+
+
+def test_a_loop_is_one_line_of_a_profile(vulkan_context: MLContext) -> None:
+    given = feeds("float32")
+    with build(vulkan_context) as graph:
+        with vulkan_context.profile() as profile:
+            check(vulkan_context, graph, given)
+        (timed,) = (k for k in profile.report.kernels if k.kernel == "repeat")
+        lines = graph.report().lines
+    assert timed.seconds > 0 and timed.variant == lines[timed.line].variant
+    assert len(profile.report.kernels) == len(lines)
