@@ -186,13 +186,13 @@ def write_model(folder: str, megabytes: int) -> None:
     onnx.save(model, f"{folder}/external.onnx", save_as_external_data=True, location="weights")
 
 
-def write_bert(path: Path, layers: int) -> int:
-    """Write the encoder layers of BERT as an ONNX file with its weights inside; their bytes."""
+def write_exported(path: Path, describe: classic.Describe) -> int:
+    """Write a model as an ONNX file with its weights inside; their bytes."""
     import webnn_vk.onnx
 
     with open_context("cpu") as context:
         builder = MLGraphBuilder(context)
-        webnn_vk.onnx.export(classic.bert(layers)(builder), path, external_data=False)
+        webnn_vk.onnx.export(describe(builder), path, external_data=False)
     return path.stat().st_size
 
 

@@ -11,9 +11,10 @@ from bench.memory import (
     import_with_cold_driver,
     imports,
     model_in_a_process,
-    write_bert,
+    write_exported,
     write_model,
 )
+from bench.models import classic
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
@@ -91,14 +92,18 @@ def test_a_process_with_a_model_from_a_file(tmp_path, monkeypatch):
         assert weights < figures.highest < figures.wanted, (name, figures)
 
 
-@pytest.mark.long
-@pytest.mark.large
-def test_a_process_with_bert_from_a_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, describe, least", [
+    pytest.param("BERT, 12 layers", classic.bert(12), 340e6, marks=[
+        pytest.mark.large, pytest.mark.long,
+    ]),
+    pytest.param("ResNet-50", classic.resnet50, 100e6, marks=pytest.mark.sample),
+])
+def test_a_process_with_a_whole_model_from_a_file(name, describe, least, tmp_path, monkeypatch):
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
-    weights = write_bert(tmp_path / "bert.onnx", 12)
-    assert weights > 340e6
-    figures = import_with_cold_driver("vulkan", tmp_path / "bert.onnx", weights)
+    weights = write_exported(tmp_path / "model.onnx", describe)
+    assert weights > least
+    figures = import_with_cold_driver("vulkan", tmp_path / "model.onnx", weights)
     assert weights < figures.highest < figures.wanted, figures
 
 

@@ -180,7 +180,8 @@ def test_iterations_that_differ_at_import_are_unrolled():
         "nodes": [
             node("Constant", [], ["one"], value_ints=[1]),
             node("Reshape", ["i", "one"], ["from"]), node("Add", ["from", "one"], ["to"]),
-            node("Concat", ["x"] * 5, ["ten"], axis=0), node("Slice", ["ten", "from", "to"], ["part"]),
+            node("Concat", ["x"] * 5, ["ten"], axis=0),
+            node("Slice", ["ten", "from", "to"], ["part"]),
         ],
         "stacked": [info("part", [1])],
     }
