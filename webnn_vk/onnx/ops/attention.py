@@ -212,7 +212,11 @@ def attend(
     keys and one more for each query up to itself, of these the last ``window`` (all when 0); or
     where ``seen`` (uint8, broadcast to the scores) says what is seen. ``sink`` ([1, heads, 1, 1]):
     one more score of the softmax, which counts for nothing."""
-    scores = c.b.mul(c.b.matmul(q, c.transpose(k, [0, 1, 3, 2])), scale)
+    keys = c.transpose(k, [0, 1, 3, 2])
+    if q.data_type == "float16" and scale < 1:  # unscaled scores may overflow
+        scores = c.b.matmul(c.b.mul(q, scale), keys)
+    else:
+        scores = c.b.mul(c.b.matmul(q, keys), scale)
     if softcap:
         scores = c.b.mul(c.b.tanh(c.b.div(scores, softcap)), softcap)
     for term in added:

@@ -79,9 +79,16 @@ def is_inf(
 @onnx_operator("Sum", "Mean")
 @onnx_operator("Max", "Min", storage=True)
 def variadic(c: NodeContext, *inputs: Tensor) -> MLOperand:
-    name = {"Max": "max", "Min": "min"}.get(c.operator, "add")
-    total = reduce(getattr(c.b, name), [x.operand for x in inputs])
-    return c.b.div(total, len(inputs)) if c.operator == "Mean" else total
+    if c.operator in ("Max", "Min"):
+        return reduce(getattr(c.b, c.operator.lower()), [x.operand for x in inputs])
+    first, *others = inputs
+    mean = c.operator == "Mean"
+
+    def of(v: MLOperand) -> MLOperand:
+        total = reduce(c.b.add, [c.cast(x, v.data_type) for x in others], v)
+        return c.b.div(total, len(inputs)) if mean else total
+
+    return c.widened(first, of) if mean or len(others) > 1 else of(first.operand)
 
 
 @onnx_operator("Pow")

@@ -226,8 +226,12 @@ def _contract(
 def det(c: NodeContext, x: Tensor) -> MLOperand:
     n = x.shape[-1]
     refuse_if(n > 6, f"the determinant of a {n}×{n} matrix; up to 6×6 are expanded")
-    lead = x.shape[:-2]
-    rank = x.rank
+    return c.widened(x, lambda v: _determinant(c, v))
+
+
+def _determinant(c: NodeContext, x: MLOperand) -> MLOperand:
+    *lead, n, _ = x.shape
+    rank = len(x.shape)
 
     def element(row: int, column: int) -> MLOperand:
         one = c.slice(c.slice(x, rank - 2, row, 1), rank - 1, column, 1)

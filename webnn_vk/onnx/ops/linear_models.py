@@ -171,9 +171,14 @@ def distances(
     refuse_if(metric not in ("euclidean", "sqeuclidean"), f"metric {metric!r} is unknown")
     (count, features), others = a.shape, b.shape[0]
     check_made(count, others, features)
-    apart = c.b.sub(c.reshape(a, [count, 1, features]), c.reshape(b, [1, others, features]))
-    squares = c.b.reduce_sum_square(apart, axes=[2])
-    return squares if metric == "sqeuclidean" else c.b.sqrt(squares)
+
+    def of(v: MLOperand) -> MLOperand:
+        other = c.cast(b, v.data_type)
+        apart = c.b.sub(c.reshape(v, [count, 1, features]), c.reshape(other, [1, others, features]))
+        squares = c.b.reduce_sum_square(apart, axes=[2])
+        return squares if metric == "sqeuclidean" else c.b.sqrt(squares)
+
+    return c.widened(a, of)
 
 
 # -- features ------------------------------------------------------------------------------------

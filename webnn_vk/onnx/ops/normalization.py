@@ -33,27 +33,29 @@ def batch_normalization(
     consumed_inputs: Any = None,
 ) -> list[MLOperand]:
     refuse_if(not spatial, "spatial=0 is not supported")
-    kind = x.operand.data_type
-    parameters = [c.cast(v, kind) for v in (mean, variance, scale, bias)]
     refuse_if(x.rank == 1, "an input of rank 1")
+    # The squares of float16 may overflow.
+    kind = "float32" if training_mode else x.operand.data_type
+    parameters = [c.cast(v, kind) for v in (mean, variance, scale, bias)]
     if not training_mode:
         m, v, s, b = parameters
         return [c.b.batch_normalization(x, m, v, scale=s, bias=b, axis=1, epsilon=epsilon)]
     # The batch's own statistics, as the operator defines them for inference too.
     axes = [i for i in range(x.rank) if i != 1]
-    batch_mean = c.b.reduce_mean(x, axes=axes)
+    wide = c.cast(x, kind)
+    batch_mean = c.b.reduce_mean(wide, axes=axes)
     view = [1, x.shape[1], *[1] * (x.rank - 2)]
-    centred = c.b.sub(x, c.reshape(batch_mean, view))
+    centred = c.b.sub(wide, c.reshape(batch_mean, view))
     batch_variance = c.b.reduce_mean(c.b.mul(centred, centred), axes=axes)
     m, v, s, b = parameters
     result = c.b.batch_normalization(
-        x, batch_mean, batch_variance, scale=s, bias=b, axis=1, epsilon=epsilon
+        wide, batch_mean, batch_variance, scale=s, bias=b, axis=1, epsilon=epsilon
     )
     running = [
         c.b.add(c.b.mul(old, momentum), c.b.mul(new, 1 - momentum))
         for old, new in ((m, batch_mean), (v, batch_variance))
     ]
-    return [result, *(c.cast(r, t.operand.data_type) for r, t in
+    return [c.cast(result, x.operand.data_type), *(c.cast(r, t.operand.data_type) for r, t in
                       zip(running, (mean, variance), strict=True))]
 
 
@@ -204,13 +206,17 @@ def local_response_normalization(
 ) -> MLOperand:
     # l2_pool2d over channels gives √Σx²; its padding counts as nothing.
     n, channels = x.shape[:2]
-    flat = c.reshape(x, [n, 1, channels, math.prod(x.shape[2:])])
     before = (size - 1) // 2
-    norm = c.b.l2_pool2d(
-        flat, window_dimensions=[size, 1], padding=[before, size - 1 - before, 0, 0]
-    )
-    total = c.b.mul(c.b.mul(norm, norm), alpha / size)
-    return c.b.div(x, c.reshape(c.b.pow(c.b.add(total, bias), beta), x.shape))
+
+    def of(v: MLOperand) -> MLOperand:
+        norm = c.b.l2_pool2d(
+            c.reshape(v, [n, 1, channels, math.prod(x.shape[2:])]),
+            window_dimensions=[size, 1], padding=[before, size - 1 - before, 0, 0],
+        )
+        total = c.b.mul(c.b.mul(norm, norm), alpha / size)
+        return c.b.div(v, c.reshape(c.b.pow(c.b.add(total, bias), beta), x.shape))
+
+    return c.widened(x, of)
 
 
 @onnx_operator("Softmax", "LogSoftmax", "Hardmax", last=12)

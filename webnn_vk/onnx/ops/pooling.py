@@ -157,9 +157,13 @@ def lp_pool(
     window = window_of(x, given, ceil_mode)
     if p == 2:
         return pool(c, "l2_pool2d", x.operand, window)
-    # Σ|x|^p = l2(|x|^(p/2))²
-    halves = c.b.pow(c.b.abs(x), p / 2)
-    return c.b.pow(pool(c, "l2_pool2d", halves, window), 2 / p)
+
+    def of(v: MLOperand) -> MLOperand:
+        # Σ|x|^p = l2(|x|^(p/2))²
+        halves = c.b.pow(c.b.abs(v), p / 2)
+        return c.b.pow(pool(c, "l2_pool2d", halves, window), 2 / p)
+
+    return c.widened(x, of)
 
 
 @onnx_operator("GlobalAveragePool", "GlobalMaxPool")
@@ -173,7 +177,11 @@ def global_lp_pool(c: NodeContext, x: Tensor, *, p: int = 2) -> MLOperand:
     options = {"axes": list(range(2, x.rank)), "keep_dimensions": True}
     if p == 2:
         return c.b.reduce_l2(x, **options)
-    return c.b.pow(c.b.reduce_sum(c.b.pow(c.b.abs(x), p), **options), 1 / p)
+
+    def of(v: MLOperand) -> MLOperand:
+        return c.b.pow(c.b.reduce_sum(c.b.pow(c.b.abs(v), p), **options), 1 / p)
+
+    return c.widened(x, of)
 
 
 @onnx_operator("MaxUnpool")

@@ -71,13 +71,15 @@ def cumulative_product(
         padding[at] = (0, by) if reverse else (by, 0)
         return c.pad(kept, padding, 1)
 
-    total = x.operand
-    if exclusive:
-        if length == 1:
-            return c.b.add(c.b.mul(total, 0), 1)
-        total = shifted(total, 1)
-    step = 1
-    while step < length:  # twice as many factors each time
-        total = c.b.mul(total, shifted(total, step))
-        step *= 2
-    return total
+    def of(total: MLOperand) -> MLOperand:
+        if exclusive:
+            if length == 1:
+                return c.b.add(c.b.mul(total, 0), 1)
+            total = shifted(total, 1)
+        step = 1
+        while step < length:  # twice as many factors each time
+            total = c.b.mul(total, shifted(total, step))
+            step *= 2
+        return total
+
+    return c.widened(x, of) if x.operand.data_type == "float16" else of(x.operand)

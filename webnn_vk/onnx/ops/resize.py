@@ -79,6 +79,8 @@ def resize(
     if native is not None:
         result = native
     else:
+        if mode != "nearest":  # sums of weighted elements, which float16 would round, or overflow
+            result = c.cast(result, "float32")
         for i, axis in enumerate(chosen):
             plan = AxisPlan(
                 lengths[i], new[i], factors[i], mode, coordinate_transformation_mode, nearest_mode,
@@ -92,7 +94,7 @@ def resize(
                     c.constant(outside.reshape(view), "uint8"),
                     c.constant(extrapolation_value, result.data_type), result,
                 )
-    return c.b.cast(c.b.round_even(result), x.operand.data_type) if integer else result
+    return c.cast(c.b.round_even(result) if integer else result, x.operand.data_type)
 
 
 def _sizes(shape: Sequence[int], lengths: Sequence[int], factors: list[float]) -> list[int]:
