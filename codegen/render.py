@@ -152,17 +152,21 @@ def environment() -> jinja2.Environment:
 def add_template_dir(folder: str | os.PathLike[str]) -> None:
     """Find templates (`NAME.comp.j2`) in this folder, too. After editing a template, call it again
     to reload it. Templates can include the library's `lib/`. RenderError where the folder is
-    missing, or has a template with the name of one of the library's.
+    missing, or has another template with the name of one of the library's.
     """
     path = Path(folder).resolve()
     if not path.is_dir():
         raise RenderError(f"template folder {str(folder)!r}: there is no such folder")
     if path != SHADERS and str(path) not in _loader.searchpath:
-        taken = sorted(_names(path) & _names(SHADERS))
+        taken = sorted(
+            name for name in _names(path) & _names(SHADERS)
+            if (path / name).read_bytes() != (SHADERS / name).read_bytes()
+        )
         if taken:
+            more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
             raise RenderError(
-                f"template folder {str(folder)!r}: {', '.join(taken)} has the name of a template "
-                "of the library; give it another"
+                f"template folder {str(folder)!r}: {taken[0]}{more} has the name of a template of "
+                "the library, which is another; rename it"
             )
         _loader.searchpath.append(str(path))
     _forget()

@@ -80,7 +80,8 @@ CASES = [
     Case("MultiHeadAttention", lambda x: [x, weights(2, 5, 16) * 5, weights(2, 5, 16)],
          {"num_heads": 2}, (2, 4, 16), bound=0.03, domain="com.microsoft"),
     *(Case("Attention", lambda x: [x, weights(2, 2, 5, 8), weights(2, 2, 5, 8)], attributes,
-           (2, 2, 4, 8), largest=30, bound=0.03, opset=23) for attributes in ({}, {"softcap": 30.0})),
+           (2, 2, 4, 8), largest=30, bound=0.03, opset=23)
+      for attributes in ({}, {"softcap": 30.0})),
 ]
 #: Not SkipLayerNormalization: the sum that it gives out, in float16 too, may overflow as any sum.
 

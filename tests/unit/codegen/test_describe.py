@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import webnn_vk.codegen
+from tests.support.paths import ROOT
 from webnn_vk.codegen import __main__ as command_line
 from webnn_vk.codegen import arguments, render, spirv
 from webnn_vk.codegen.compiler import find_compiler
@@ -158,5 +160,19 @@ def test_what_is_no_own_template(own: Path, capsys: pytest.CaptureFixture) -> No
     assert "there is no such folder" in refused("list", "--template-dir", str(own / "nowhere"))
     own.with_name("copy.comp.j2").write_text(OWN)
     said = refused("list", "--template-dir", str(own.parent))
-    assert "copy.comp.j2 has the name of a template of the library" in said
+    assert "copy.comp.j2 has the name of a template of the library, which is another" in said
     assert "copy.comp.j2" in refused("render", str(own), *OWN_ARGUMENTS)
+    own.with_name("concat.comp.j2").write_text(OWN)  # no name of the library's
+    own.with_name("softmax.comp.j2").write_text(OWN)
+    assert "copy.comp.j2 (and 1 more) has the name" in refused("list", "--template-dir",
+                                                               str(own.parent))
+
+
+def test_the_library_s_templates_in_a_clone_s_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """As where a wheel is installed and a template of the clone is named."""
+    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
+    command = ["describe", str(tmp_path / "shaders" / "softmax.comp.j2")]
+    assert command_line.main(command) == 0
+    assert "softmax.comp.j2: Softmax along one dimension." in capsys.readouterr().out
