@@ -92,19 +92,27 @@ def test_a_process_with_a_model_from_a_file(tmp_path, monkeypatch):
         assert weights < figures.highest < figures.wanted, (name, figures)
 
 
-@pytest.mark.parametrize("name, describe, least", [
-    pytest.param("BERT, 12 layers", classic.bert(12), 340e6, marks=[
-        pytest.mark.large, pytest.mark.long,
-    ]),
-    pytest.param("ResNet-50", classic.resnet50, 100e6, marks=pytest.mark.sample),
-])
-def test_a_process_with_a_whole_model_from_a_file(name, describe, least, tmp_path, monkeypatch):
+@pytest.mark.long
+@pytest.mark.large
+def test_a_process_with_bert_from_a_file(tmp_path, monkeypatch):
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
-    weights = write_exported(tmp_path / "model.onnx", describe)
-    assert weights > least
-    figures = import_with_cold_driver("vulkan", tmp_path / "model.onnx", weights)
+    weights = write_exported(tmp_path / "bert.onnx", classic.bert(12))
+    assert weights > 340e6
+    figures = import_with_cold_driver("vulkan", tmp_path / "bert.onnx", weights)
     assert weights < figures.highest < figures.wanted, figures
+
+
+@pytest.mark.long
+def test_a_process_with_resnet_from_a_file(tmp_path, monkeypatch):
+    """Beyond ``wanted``: a third more weights on the device, in Winograd's form, and compilers of
+    many kernels."""
+    require_vulkan()
+    monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
+    weights = write_exported(tmp_path / "resnet.onnx", classic.resnet50)
+    figures = import_with_cold_driver("vulkan", tmp_path / "resnet.onnx", weights)
+    assert weights < figures.on_device < 1.4 * weights
+    assert figures.highest < 1.15 * figures.on_device + 150e6 + COMPILER + NOISE, figures
 
 
 @pytest.mark.parametrize("name, on_device, compilers", [
