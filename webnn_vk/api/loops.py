@@ -1,8 +1,9 @@
-"""Loops of a graph being built, for importers; the specification has none."""
+"""Loops of a graph being built, for importers and ``builder.loop``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.ir.emit import body_of, make_node
@@ -10,26 +11,23 @@ from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.ops.repeat import slice_of
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
-from .builder import MLGraphBuilder, MLOperand
-
 
 def loop_over(
-    builder: MLGraphBuilder,
-    body: Callable[
-        [list[MLOperand], list[MLOperand]], tuple[Sequence[MLOperand], Sequence[MLOperand]]
-    ],
-    states: Sequence[MLOperand],
-    scanned: Sequence[MLOperand],
+    builder: Any,
+    body: Callable[[list[Any], list[Any]], tuple[Sequence[Any], Sequence[Any]]],
+    states: Sequence[Any],
+    scanned: Sequence[Any],
     backward: Sequence[bool] = (),
     label: str = "",
-) -> list[MLOperand]:
-    """A loop over the slices of ``scanned`` along its first dimension, one after the other.
+) -> list[Any]:
+    """A loop over the slices of ``scanned`` along its first dimension, one after the other; all
+    operands belong to ``builder``.
     ``body(states, slices)`` is called once and returns the next states and what is stacked along a
     new first dimension. Returns the last states and what was stacked. ``backward``: for each
     scanned operand, then for each stacked result, whether slices go from the last to the first.
     Raises TypeError as methods do."""
 
-    def stand_in(descriptor: MLOperandDescriptor) -> MLOperand:
+    def stand_in(descriptor: MLOperandDescriptor) -> Any:
         return builder._operand(Value(descriptor), "loop")
 
     count = scanned[0].shape[0]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
@@ -19,8 +21,11 @@ from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import kind_of
 
-#: The most nodes that a loop may add to a graph.
-MAX_NODES = 2**16
+from .loops import loop_over
+
+#: The most iterations of a loop: each is recorded.
+MAX_ITERATIONS = 2**14
+_NUMBERS = ("int32", "uint32", "int64", "uint64")
 
 
 class MLSubgraph(PublicDir, OneOfAKind):
@@ -88,14 +93,14 @@ class Subgraphs:
         scan: Sequence[str] = (), iteration: str | None = None, condition: str | None = None,
         label: str = "",
     ) -> dict[str, Any]:
-        """``body`` repeated ``count`` times in one graph (extension, webnn#559; needs experimental
+        """``body`` repeated ``count`` times in one submit (extension, webnn#559; needs experimental
         "subgraph").
 
         An output of the body with the name of an input is passed to that input of the next
         iteration; the result is its last value. The other outputs are stacked along a new first
         axis of ``count``. Inputs in ``scan`` get the operand's item of each iteration along the
-        first axis, which has ``count`` of them. The input ``iteration``, an integer scalar, is the
-        iteration's number from 0. ``condition`` names an output, a uint8 scalar or one-element
+        first axis, which has ``count`` of them. The input ``iteration``, a scalar of 32-bit or 64-bit
+        integers, is the iteration's number from 0. ``condition`` names an output, a uint8 scalar or one-element
         tensor: after an iteration where it is 0, passed values stay as they are. The iterations are
         computed all the same, so that nothing comes back to the host; outputs can't be stacked
         then. Returns at once. Raises TypeError for what does not fit."""
@@ -165,11 +170,8 @@ class Inliner:
         graph = self._definition(body, "body")
         given = self._operands(operands)
         count = to_u32(count, f"{self.what}: count")
-        if not 0 < count * max(1, len(graph.nodes)) <= MAX_NODES:
-            self._fail(
-                f"{count} iterations of {len(graph.nodes)} operators; 1 to {MAX_NODES} operators "
-                "in all are accepted"
-            )
+        if not 0 < count <= MAX_ITERATIONS:
+            self._fail(f"{count} iterations; 1 … {MAX_ITERATIONS} are accepted")
         scanned = self._scanned(scan, graph, iteration)
         carried = [name for name in graph.outputs if name in graph.inputs]
         stacked = [name for name in graph.outputs if name not in carried and name != condition]
@@ -190,39 +192,37 @@ class Inliner:
 
     # -- adding nodes -------------------------------------------------------------------------
     def _repeat(
-        self, graph: Graph, given: dict[str, Any], count: int, scanned: frozenset[str],
+        self, graph: Graph, given: dict[str, Any], count: int, scanned: Sequence[str],
         iteration: str | None, condition: str | None, carried: list[str], stacked: list[str],
     ) -> dict[str, Any]:
-        builder = self.builder
-        values = dict(given)
-        collected: dict[str, list[Any]] = {name: [] for name in stacked}
-        active: Any = None
-        for step in range(count):
-            for name in scanned:
-                whole = given[name]
-                rest = whole.shape[1:]
-                starts = [step, *[0] * len(rest)]
-                item = builder.slice(whole, starts, [1, *rest], label=self.label)
-                values[name] = builder.reshape(item, list(rest), label=self.label)
-            if iteration is not None:
-                values[iteration] = builder.constant(graph.inputs[iteration].data_type, step)
-            results = self._add(graph, values, str(step))
-            kept = {name: results[name] for name in carried}
-            if active is not None:
-                kept = self._select(active, kept, {name: values[name] for name in carried})
-            if condition is not None:
-                going = builder.reshape(results[condition], [], label=self.label)
-                going = builder.cast(
-                    builder.not_equal(going, builder.constant("uint8", 0)), "uint8"
-                )
-                active = going if active is None else builder.logical_and(active, going)
-            values.update(kept)
-            for name, found in collected.items():
-                shape = [1, *results[name].shape]
-                found.append(builder.reshape(results[name], shape, label=self.label))
-        return {name: values[name] for name in carried} | {
-            name: builder.concat(found, 0, label=self.label) for name, found in collected.items()
-        }
+        builder, label = self.builder, self.label
+        columns = [given[name] for name in scanned]
+        # A loop goes over something, and that is the numbers of the iterations where there is
+        # nothing else.
+        kind = "int32" if iteration is None else graph.inputs[iteration].data_type
+        numbers = np.arange(count).astype(kind).view(np.uint8)
+        columns.append(builder._constant_value(MLOperandDescriptor(kind, (count,)), numbers))
+        states = [given[name] for name in carried]
+        if condition is not None:
+            states.append(builder.constant("uint8", 1))
+
+        def body(now: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+            seen = {**given, **dict(zip(carried, now, strict=False))}
+            seen |= dict(zip([*scanned, iteration], slices, strict=True))
+            made = self._add(graph, seen)
+            after = {name: made[name] for name in carried}
+            if condition is None:
+                return list(after.values()), [made[name] for name in stacked]
+            active = now[-1]
+            kept = self._select(active, after, {name: seen[name] for name in carried})
+            going = builder.reshape(made[condition], [], label=label)
+            going = builder.not_equal(going, builder.constant("uint8", 0), label=label)
+            return [*kept.values(), builder.logical_and(active, going, label=label)], []
+
+        results = loop_over(builder, body, states, columns, label=label)
+        return dict(zip(carried, results, strict=False)) | dict(
+            zip(stacked, results[len(states) :], strict=True)
+        )
 
     def _add(
         self, graph: Graph, given: Mapping[str, Any], prefix: str = ""
@@ -287,7 +287,7 @@ class Inliner:
             is_ = MLOperandDescriptor(given.data_type, given.shape)
             self._fail(f"{name} is {is_}; a uint8 scalar or a tensor of shape [1] is expected")
 
-    def _scanned(self, scan: Any, graph: Graph, iteration: str | None) -> frozenset[str]:
+    def _scanned(self, scan: Any, graph: Graph, iteration: str | None) -> list[str]:
         if isinstance(scan, str):
             self._fail(f"scan: a sequence of names is expected, not {shown(scan)}")
         names = items(scan, f"{self.what}: scan")
@@ -296,14 +296,15 @@ class Inliner:
                 self._fail(f"scan: {shown(name)} is not an input of the body")
         if iteration is not None:
             value = graph.inputs.get(iteration)
-            if value is None or value.shape or value.data_type.startswith("float"):
+            if value is None or value.shape or value.data_type not in _NUMBERS:
                 self._fail(
-                    f"iteration {shown(iteration)} is not an integer scalar input of the body"
+                    f"iteration {shown(iteration)} is not a scalar input of the body of type "
+                    f"{', '.join(_NUMBERS)}"
                 )
-        return frozenset(names)
+        return list(dict.fromkeys(names))
 
     def _check_passed(
-        self, body: MLSubgraph, carried: list[str], scanned: frozenset[str], iteration: str | None
+        self, body: MLSubgraph, carried: list[str], scanned: Sequence[str], iteration: str | None
     ) -> None:
         for name in carried:
             if name in scanned or name == iteration:
