@@ -99,11 +99,11 @@ class Subgraphs:
         An output of the body with the name of an input is passed to that input of the next
         iteration; the result is its last value. The other outputs are stacked along a new first
         axis of ``count``. Inputs in ``scan`` get the operand's item of each iteration along the
-        first axis, which has ``count`` of them. The input ``iteration``, a scalar of 32-bit or 64-bit
-        integers, is the iteration's number from 0. ``condition`` names an output, a uint8 scalar or one-element
-        tensor: after an iteration where it is 0, passed values stay as they are. The iterations are
-        computed all the same, so that nothing comes back to the host; outputs can't be stacked
-        then. Returns at once. Raises TypeError for what does not fit."""
+        first axis, which has ``count`` of them. The input ``iteration``, a scalar of 32-bit
+        or 64-bit integers, is the iteration's number from 0. ``condition`` names an output, a uint8
+        scalar or one-element tensor: after an iteration where it is 0, passed values stay as they
+        are. The iterations are computed all the same, so that nothing comes back to the host;
+        outputs can't be stacked then. Returns at once. Raises TypeError for what does not fit."""
         return Inliner(self, "loop", label).loop(body, count, operands, scan, iteration, condition)
 
 

@@ -221,7 +221,7 @@ def refusals(builder, other):
     yield lambda: builder.loop(definition, 2, {"x": x}, scan=["x"]), "can't be passed"
     yield lambda: builder.loop(plain, 2, {"x": x}, scan=["z"]), "'z' is not an input"
     yield lambda: builder.loop(plain, 2, {"x": x}, scan=["x"]), r"float32\[2, 2, 3\] is expected"
-    yield lambda: builder.loop(definition, 2, {"x": x}, iteration="x"), "is not a scalar input of the"
+    yield lambda: builder.loop(definition, 2, {"x": x}, iteration="x"), "not a scalar input"
     yield lambda: builder.loop(definition, 2, {"x": x}, condition="go"), "not an output"
     yield lambda: builder.loop(plain, 2, {"x": x}, condition="y"), "condition is float32"
 
