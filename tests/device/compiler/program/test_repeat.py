@@ -90,3 +90,18 @@ def test_a_loop_is_one_line_of_a_profile(vulkan_context: MLContext) -> None:
         lines = graph.report().lines
     assert timed.seconds > 0 and timed.variant == lines[timed.line].variant
     assert len(profile.report.kernels) == len(lines)
+
+
+@pytest.mark.parametrize("where", ["vulkan_context", "cpu_context"])
+def test_a_loop_that_stacks_nothing(where: str, request: Any) -> None:
+    context = request.getfixturevalue(where)
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "float32", "shape": [STEPS, 5]})
+    first = builder.constant(np.zeros(5, np.float32))
+    (last,) = loop_over(
+        builder, lambda states, slices: ([builder.max(states[0], slices[0])], []), [first], [x]
+    )
+    given = np.random.default_rng(0).uniform(-1, 1, (STEPS, 5)).astype(np.float32)
+    with builder.build({"last": last}).result() as graph:
+        found = context.compute(graph, {"x": given})["last"]
+    np.testing.assert_array_equal(found, np.maximum(given.max(axis=0), 0))

@@ -43,9 +43,13 @@ def repeat(
     whole = [(t.data_type, t.shape) for t in outputs]
     whole[len(states) :] = [(kind, (count, *shape)) for kind, shape in whole[len(states) :]]
     split = len(scanned)
+    directions = {
+        "scan_input_directions": [*map(int, backward[:split])],
+        "scan_output_directions": [*map(int, backward[split:])],
+    }
     return w.ops(
         "Scan", *states, *scanned, results=whole,
         body=helper.make_graph(nodes, "body", *ports), num_scan_inputs=split,
-        scan_input_directions=[*map(int, backward[:split])],
-        scan_output_directions=[*map(int, backward[split:])],
+        # An attribute without numbers has no type.
+        **{name: numbers for name, numbers in directions.items() if numbers},
     )
