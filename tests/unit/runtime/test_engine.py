@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime")
 import webnn_vk
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 from webnn_vk.runtime import engines
 from webnn_vk.runtime.engines import find_engine
 
@@ -64,6 +65,26 @@ def test_the_report_says_who_computes_what(engine_context):
     np.testing.assert_array_equal(made["z"], X.reshape(-1))
     alone = built(engine_context, lambda b, x: {"z": b.reshape(x, [8])}, x=X)
     assert [(x.kernel, x.variant) for x in alone.report().lines] == [("numpy", "a view")]
+
+
+@pytest.mark.parametrize("data_type", ALL_TYPES)
+def test_types_without_a_kernel_of_the_engine(engine_context, data_type):
+    """They are computed in others that have one."""
+    limits = np.iinfo(data_type) if "int" in data_type else np.finfo(data_type)
+    x = np.array([[limits.max, limits.min], [1, limits.max]], data_type)
+    condition = np.array([[1, 0], [0, 1]], np.uint8)
+    builder = MLGraphBuilder(engine_context)
+    operand = builder.input("x", {"data_type": data_type, "shape": [2, 2]})
+    graph = builder.build({
+        "chosen": builder.where(
+            builder.constant(condition), operand, builder.reverse(operand)
+        ),
+        "upper": builder.triangular(operand, upper=True),
+    }).result()
+    assert {line.kernel for line in graph.report().lines} == {"onnxruntime"}
+    made = engine_context.compute(graph, {"x": x})
+    np.testing.assert_array_equal(made["chosen"], np.where(condition, x, x[::-1, ::-1]))
+    np.testing.assert_array_equal(made["upper"], np.triu(x))
 
 
 def test_as_the_reference_by_both_ways(engine_context, cpu_context):

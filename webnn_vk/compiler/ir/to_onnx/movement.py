@@ -51,6 +51,14 @@ def pad(
     return w.pad(input, beginning_padding, ending_padding, value, kind)
 
 
+#: Data types for which ONNX Runtime 1.32 has no Trilu, and larger ones for which it has.
+_TRILU = {"int8": "int32", "uint8": "int32", "uint32": "int64", "uint64": "int64"}
+
+
 @rule("triangular")
 def triangular(w: Writer, input: Tensor, upper: bool, diagonal: int) -> Tensor:
-    return w.op("Trilu", input, w.constant(diagonal, "int64"), upper=int(upper))
+    kind = _TRILU.get(input.data_type, input.data_type) if w.careful else input.data_type
+    made = w.op(
+        "Trilu", w.cast(input, kind), w.constant(diagonal, "int64"), upper=int(upper)
+    )
+    return w.cast(made, input.data_type)

@@ -303,6 +303,9 @@ class Writer:
 
     def select(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """a where the bool condition holds, else b."""
+        if self.careful and a.data_type == "uint64":  # ONNX Runtime 1.32 has no kernel
+            chosen = self.select(condition, self.signed(a), self.signed(b))
+            return self.cast(chosen, "uint64")
         shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
         return self.op("Where", condition, a, b, data_type=a.data_type, shape=shape)
 
