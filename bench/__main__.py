@@ -26,7 +26,7 @@ WHAT = {
     "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
     "repository",
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
-    "generation": "a token beside reading the weights, for weights of 32, 8 and 4 bits",
+    "generation": "a token beside reading the weights, of 32, 8 and 4 bits, and beside llama.cpp",
     "serving": "the chat service of examples/ with many clients at once",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
@@ -34,6 +34,7 @@ WHAT = {
 READ_BY = {
     "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
     "megabytes": ("generation", "memory", "serving"), "clients": ("serving",),
+    "llama": ("generation",),
     "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
@@ -60,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
     parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory, serving)")
+    parser.add_argument("--llama", type=Path, metavar="FOLDER", help="generation: a folder with "
+                        "node-llama-cpp, which runs the same beside (bench/llama_cpp.py)")
     parser.add_argument("--clients", type=_count, default=50, help="of serving, at once")
     parser.add_argument(
         "--json", type=Path,
@@ -145,7 +148,9 @@ def main() -> int:
         elif options.what == "generation":
             from . import generation
 
-            generation.main(options.device, options.megabytes or 500, options.runs or 5)
+            generation.main(
+                options.device, options.megabytes or 500, options.runs or 5, options.llama
+            )
         elif options.what == "serving":
             from . import serving
 

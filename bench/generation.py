@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,14 @@ from webnn_vk import MLContext
 from webnn_vk.generate import Model, Session
 from webnn_vk.tools.devices import open_context
 
+from . import llama_cpp
 from .table import show
 
 DTYPES = ("float32", "int8", "int4")
 #: Tokens of the prompt, and of the text that follows.
 PROMPT, TOKENS = 128, 16
+#: Capacities of a cache, with valid rows before the token.
+CACHES = ((128, 64), (4096, 64), (4096, 4000))
 #: How many sequences run together.
 SEQUENCES = (1, 4, 16)
 
@@ -39,7 +43,7 @@ def write_model(folder: Path, megabytes: int) -> int:
     config = {
         "model_type": "llama", "hidden_size": width, "num_attention_heads": heads,
         "num_key_value_heads": heads // 4, "num_hidden_layers": layers,
-        "intermediate_size": inner, "vocab_size": vocabulary, "max_position_embeddings": 2048,
+        "intermediate_size": inner, "vocab_size": vocabulary, "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": True,
         "rope_theta": 10000.0, "attention_bias": False,
     }
@@ -88,10 +92,14 @@ def read_rate(runs: int) -> float:
     return sum(part.nbytes for part in parts) / min(times)
 
 
-def main(device: str | None, megabytes: int, runs: int) -> None:
+def main(device: str | None, megabytes: int, runs: int, llama: Path | None = None) -> None:
     """A row for each data type: bytes of the weights, milliseconds of a token and of a prompt by
-    the clock, the least of several, and of the processor; tokens a second of several sequences."""
-    rows = []
+    the clock, the least of several, and of the processor; tokens a second of several sequences.
+    Then a token of float32 by valid rows and capacity of the cache. ``llama``: the folder of
+    node-llama-cpp, which computes the same beside."""
+    if llama is not None:
+        llama_cpp.check(llama)
+    rows, caches, beside = [], [], []
     with tempfile.TemporaryDirectory() as name, open_context(device) as context:
         print(context.device_info)
         count = write_model(Path(name), megabytes)
@@ -99,10 +107,19 @@ def main(device: str | None, megabytes: int, runs: int) -> None:
         print(f"{count / 1e6:.0f} million weights; host memory is read at {rate / 1e9:.1f} GB/s")
         for dtype in DTYPES:
             rows.append(_measure(context, Path(name), dtype, runs, rate))
+        for capacity, valid in CACHES:
+            caches.append(_step_in_cache(context, Path(name), capacity, valid))
+        for dtype in DTYPES if llama is not None else ():
+            beside += _beside(context, Path(name), dtype, runs, llama)
     show(
         ("weights", "on the device", "a token", "processor", "of the rate", "a prompt of "
          f"{PROMPT}", "processor", *(f"tokens/s of {n}" for n in SEQUENCES)), rows,
     )
+    print()
+    show(("a cache for", "valid rows", "a token", "processor"), caches)
+    if beside:
+        print()
+        show(("weights", "", "a token", f"a prompt of {PROMPT}", "tokens"), beside)
 
 
 def _measure(
@@ -135,6 +152,61 @@ def _measure(
         dtype, f"{stored / 1e6:.0f} MB", f"{1e3 * step:.1f} ms", f"{1e3 * processor:.1f} ms",
         f"{100 * share:.0f} %", f"{1e3 * prompt:.0f} ms",
         f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms", *together,
+    ]
+
+
+def _beside(
+    context: MLContext, folder: Path, dtype: str, runs: int, llama: Path
+) -> list[list[str]]:
+    """The same GGUF file here and in llama.cpp: the least of several times, and whether llama.cpp's
+    tokens are ours."""
+    path = folder / f"{dtype}.gguf"
+    llama_cpp.write_gguf(path, folder, dtype)
+    rng = np.random.default_rng(2)
+    model = Model.load(path, context, context_length=512)
+    prompts = rng.integers(300, model.config.vocabulary, (runs + 1, PROMPT)).tolist()
+    ours: dict[str, list[Any]] = {"prompts": [], "steps": [], "tokens": []}
+    with model.session() as session:
+        for prompt in prompts:
+            tokens, start = [], time.perf_counter()
+            for token in session.tokens(prompt, TOKENS + 1):
+                now = time.perf_counter()
+                ours["steps" if tokens else "prompts"].append(1e3 * (now - start))
+                tokens.append(token)
+                start = time.perf_counter()
+            ours["tokens"].append(tokens)
+    rows = [[dtype, "ours", *_least(ours), ""]]
+    for backend in llama_cpp.BACKENDS:
+        theirs = llama_cpp.measure(llama, path, backend, prompts, TOKENS)
+        pairs = zip(ours["tokens"], theirs["tokens"], strict=True)
+        same = sum(a == b for found in pairs for a, b in zip(*found, strict=False))
+        title = f"llama.cpp, {theirs['device']}"
+        compared = f"{same} of {len(prompts) * (TOKENS + 1)} ours"
+        rows.append([dtype, title, *_least(theirs), compared])
+    path.unlink()
+    return rows
+
+
+def _least(found: dict[str, list[Any]]) -> list[str]:
+    """A token and a prompt, without the first, which compiles."""
+    return [f"{min(found['steps'][TOKENS:]):.1f} ms", f"{min(found['prompts'][1:]):.0f} ms"]
+
+
+def _step_in_cache(context: MLContext, folder: Path, capacity: int, valid: int) -> list[str]:
+    """The time of a token: the least by the clock, the median of the processor."""
+    model = Model.load(folder, context, context_length=capacity)
+    ids = np.random.default_rng(1).integers(0, model.config.vocabulary, valid).tolist()
+    times = []
+    with model.session() as session:
+        stream = session.tokens(ids, TOKENS + 2)
+        next(stream), next(stream)  # compile
+        for _ in range(TOKENS):
+            start, used = time.perf_counter(), time.process_time()
+            next(stream)
+            times.append((time.perf_counter() - start, time.process_time() - used))
+    return [
+        f"{capacity}", f"{valid}", f"{1e3 * min(times)[0]:.1f} ms",
+        f"{1e3 * statistics.median(used for _, used in times):.1f} ms",
     ]
 
 

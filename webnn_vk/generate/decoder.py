@@ -48,6 +48,8 @@ class Decoder:
     keeps: bool = False
     #: Other matrices are rounded to this many bits, with a scale for each block.
     bits: int | None = None
+    #: Called after each tensor that was uploaded.
+    at_upload: Callable[[], None] = lambda: None
     _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
     _parts: dict[tuple[str, ...], tuple[_Part, ...]] = field(default_factory=dict)
 
@@ -112,9 +114,11 @@ class Decoder:
     def _on_device(self, array: np.ndarray) -> MLTensor:
         """A constant tensor, which all graphs share."""
         descriptor = {"data_type": array.dtype.name, "shape": array.shape}
-        return self.context.create_constant_tensor(
+        made = self.context.create_constant_tensor(
             descriptor, np.ascontiguousarray(array)
         ).result()
+        self.at_upload()
+        return made
 
     def typed(self, array: np.ndarray) -> np.ndarray:
         """Numbers in the model's data type."""

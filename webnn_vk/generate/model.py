@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ class Model:
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], context: MLContext | None = None,
-        dtype: str | None = None, context_length: int | None = None,
+        dtype: str | None = None, context_length: int | None = None, *,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Model:
         """The model of a GGUF file, or of a Hugging Face folder: ``config.json``,
         ``model.safetensors`` or its shards, ``tokenizer.json``, and if there are any
@@ -54,7 +55,8 @@ class Model:
         each block of 32, beside a float32 cache. By default the quantised matrices of a GGUF file
         stay as they are, and all else is float32. ``context_length``: the most tokens of a
         conversation, for which a session reserves memory; by default what the model was made for,
-        at most 4,096.
+        at most 4,096. ``progress`` is called while weights are uploaded, with the numbers of the
+        files' tensors that were read and of all.
 
         Raises InvalidModelError for damaged files, UnsupportedModelError for an architecture or
         an option that is not implemented, both with one line; ValueError for wrong arguments,
@@ -77,6 +79,11 @@ class Model:
         decoder = Decoder(
             context, config, source.weights, kind, capacity, dtype is None or bits is not None, bits
         )
+        if progress is not None:
+            total = sum(1 for _ in source.weights.unused())
+            decoder.at_upload = lambda: progress(
+                total - sum(1 for _ in source.weights.unused()), total
+            )
         engine = Engine(
             context, decoder, length, source.tokenizer, source.defaults, source.stop_tokens
         )

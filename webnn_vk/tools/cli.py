@@ -393,13 +393,14 @@ def cache_clear(
 
 # -- demo -----------------------------------------------------------------------------------------
 @app.command(epilog='Example: webnn-vk demo "What helps against a headache?" — or: webnn-vk demo '
-                    'ocr page.png')
+                    'ocr page.png — or: webnn-vk demo generate "A graph is"')
 def demo(
     question: Annotated[str | None, typer.Argument(
-        metavar="[QUESTION|ocr]", show_default=False,
-        help="Text to search the sentences for; ocr reads an image.")] = None,
-    image: Annotated[Path | None, typer.Argument(
-        metavar="[IMAGE]", show_default=False, help="After ocr: the image to read.")] = None,
+        metavar="[QUESTION|ocr|generate]", show_default=False,
+        help="Text to search the sentences for; ocr reads an image, generate writes text.")] = None,
+    second: Annotated[str | None, typer.Argument(
+        metavar="[IMAGE|PROMPT]", show_default=False,
+        help="After ocr: the image to read; after generate: the text to continue.")] = None,
     output: Annotated[Path | None, option(
         "--output", metavar="PNG",
         help="With ocr: picture of the text that was read [IMAGE-text.png].")] = None,
@@ -412,18 +413,24 @@ def demo(
         "--top", min=1, metavar="N", help="Number of matches [5].")] = None,
     device: Device = None, json: Json = False,
 ) -> None:
-    """Search sentences by meaning, or read the text in an image."""
-    if question == "ocr":
+    """Search sentences by meaning, read the text in an image, or write text."""
+    if question in ("ocr", "generate"):
         for name, value in (("file", file), ("model", model), ("top", top)):
             if value is not None:
-                raise typer.BadParameter(f"--{name} is for the sentences, not for ocr")
+                raise typer.BadParameter(f"--{name} is for the sentences, not for {question}")
+    if question == "ocr":
         from . import ocr_demo
 
-        ocr_demo.run(image, output, device, json)
+        ocr_demo.run(None if second is None else Path(second), output, device, json)
         return
-    if image is not None or output is not None:
-        what = "--output" if image is None else f"the second argument, {image},"
+    if output is not None or (second is not None and question != "generate"):
+        what = f"the second argument, {second}," if output is None else "--output"
         raise typer.BadParameter(f"{what} is only for ocr; quote a question of several words")
+    if question == "generate":
+        from .generate import demo as generate_demo
+
+        generate_demo(second, device, json)
+        return
     from . import demo as search
 
     asked = search.QUESTION if question is None else question

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from webnn_vk.support.errors import DOMException
@@ -12,7 +14,29 @@ from webnn_vk.support.formatting import duration
 
 from . import ToolError, need
 from .devices import device_title, open_context
-from .output import emit
+from .output import emit, working
+
+#: What the demo continues if nothing is given, and the most tokens that it adds.
+PROMPT, DEMO_TOKENS = "The library", 100
+
+
+def demo_model() -> Path:
+    """The small model of the repository (`examples/docs_decoder/train.py` made it)."""
+    return Path(str(importlib.resources.files("webnn_vk.examples") / "docs_decoder"))
+
+
+def demo(prompt: str | None, device: str | None, as_json: bool) -> None:
+    """Write text with the small model, which was trained on this project's documentation."""
+    folder = demo_model()
+    if not folder.is_dir():
+        raise ToolError(
+            "the model of this demo is in the repository, in examples/docs_decoder, and not in the "
+            "installed package; webnn-vk generate MODEL takes any other"
+        )
+    generate(
+        str(folder), PROMPT if prompt is None else prompt, DEMO_TOKENS, chat=False, device=device,
+        dtype=None, context_length=None, as_json=as_json, sampling={},
+    )
 
 
 def generate(
@@ -27,9 +51,12 @@ def generate(
     try:
         start = time.perf_counter()
         # Only a device that can't be opened is an error of the tool's own.
-        model = Model.load(
-            path, open_context(device), dtype=dtype, context_length=context_length
-        )
+        context = open_context(device)
+        with working("loading", 100) as bar:
+            model = Model.load(
+                path, context, dtype=dtype, context_length=context_length,
+                progress=lambda done, total: bar.reach(100 * done / total),
+            )
         loaded = time.perf_counter()
         if chat is None:
             chat = model.tokenizer.has_chat_template

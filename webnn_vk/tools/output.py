@@ -81,6 +81,10 @@ class Steps:
         """``count`` more steps are done; by default the title stays."""
         self._progress.update(self._task, advance=count, description=title)
 
+    def reach(self, count: float) -> None:
+        """So many steps are done in all."""
+        self._progress.update(self._task, completed=count)
+
 
 @contextmanager
 def working(title: str, total: int | None = None) -> Iterator[Steps]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 import threading
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 from tests.support.reference_decoder import random_weights, write_folder
 from tests.support.text_models import CONFIG, text_folder
-from webnn_vk import InvalidStateError
+from webnn_vk import InvalidStateError, OperationError, UnknownError
 from webnn_vk.generate import InvalidModelError, Model, Sampling
+from webnn_vk.generate.tokens import TextGrowth
+from webnn_vk.support.promise import MLPromise
 
 
 def test_a_conversation_reuses_what_it_begins_with(model):
@@ -74,6 +78,66 @@ def test_texts_and_streams(model):
     prompt = model.tokenizer.apply_chat_template(messages)
     assert prompt == "<user>hi</><assistant>"
     assert model.generate(messages, 9) == model.generate(prompt, 9)
+
+
+def test_pieces_are_whole_characters(model):
+    """A token is a byte here, and most characters have several."""
+    text = "Zürich 🙂 東京 é\u0301 x"
+    tokenizer = model.tokenizer
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    assert len(tokens) == len(text.encode())
+    growth = TextGrowth(tokenizer)
+    pieces = [growth.add(token) for token in tokens]
+    assert "".join(pieces) == text and growth.finish() == ""
+    assert [len(piece) for piece in pieces if piece] == [1] * len(text)
+    # An incomplete character at the end is shown as such.
+    growth = TextGrowth(tokenizer)
+    assert [growth.add(token) for token in tokens[:2]] == ["Z", ""]
+    assert growth.finish() == "\ufffd"
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}])
+def test_a_token_is_one_submit(model, options):
+    if not model.context.device_info.is_vulkan:
+        pytest.skip("the CPU device has no queue")
+    driver = model.context._state.device.driver
+    with model.session() as session:
+        tokens = session.tokens([1, 2, 3], 12, **options)
+        next(tokens), next(tokens)  # compiles
+        for _ in range(10):
+            before = driver.submitted()
+            next(tokens)
+            assert driver.submitted() - before == 1
+
+
+def test_out_of_memory_says_how_much_context_would_fit(model, folder):
+    class Limited:
+        """A context with so many bytes for tensors."""
+
+        def __init__(self, context, room):
+            self.context, self.room = context, room
+
+        def create_tensor(self, descriptor):
+            self.room -= math.prod(descriptor["shape"]) * 4
+            if self.room < 0:
+                return MLPromise.rejected(UnknownError("no memory"))
+            return self.context.create_tensor(descriptor)
+
+    def session(made):
+        made._engine.context = Limited(made.context, room)
+        try:
+            return made.session()
+        finally:
+            made._engine.context = made._engine.context.context
+
+    room = 140_000  # of 167,424 bytes
+    with pytest.raises(OperationError, match="no memory for a context of 200 tokens") as caught:
+        session(model)
+    fits = int(re.search(r"\(context_length=(\d+)\)", str(caught.value))[1])
+    assert 100 < fits < 200
+    smaller = Model.load(folder, model.context, context_length=fits)
+    with session(smaller) as found:
+        assert len(list(found.tokens([1, 2, 3], 4))) == 4
 
 
 def test_a_stream_ends_early(model):

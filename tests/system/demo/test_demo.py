@@ -82,6 +82,16 @@ def test_json_alone(sentences):
     assert told["difference_from_cpu"] is None
 
 
+def test_it_writes_text():
+    """With the model of the repository, whose text is the documentation's."""
+    done = webnn_vk("demo", "generate", "A graph", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert re.match(r" has \w+ [^\n]+\.\n$", done.stdout), done.stdout
+    assert re.search(r"llama: 4 layers.*, \d+ tokens in ", done.stderr)
+    told = json.loads(webnn_vk("demo", "generate", "A graph", "--device", "cpu", "--json").stdout)
+    assert told["text"] + "\n" == done.stdout
+
+
 def test_environment_picks_the_device(sentences):
     done = webnn_vk("demo", "--file", sentences, WEBNN_VK_DEVICE="cpu")
     assert done.returncode == 0, done.stderr

@@ -33,6 +33,7 @@ COMMAND_LINE = {
     'webnn-vk graph "$MODEL" --shape x=1,3,48,192': r"0 +conv2d .*(cpu|vulkan) ",
     'webnn-vk export "$MODEL" cache:orientation --shape x=1,3,48,192': "is written as cache:",
     "webnn-vk info": r"Device +cpu: ",
+    'webnn-vk demo generate "The library" --device cpu': r"\w+ \w+",
     "webnn-vk cache stat": r"Shaders +\d+",
 }
 #: Commands that take seconds each, several of them on software Vulkan: one of them runs each day.

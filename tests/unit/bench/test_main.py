@@ -11,6 +11,7 @@ from bench import __main__ as command_line
     ("nothing", "invalid choice: 'nothing'"),
     ("models --json a.json", "is for chips, cold, drivers, isa, peers, scaling, not for models"),
     ("cold --sweep tokens", "--sweep is for scaling, not for cold"),
+    ("serving --llama x", "--llama is for generation, not for serving"),
     ("scaling --json nowhere/a.json", "there is no folder nowhere"),
     ("scaling --size 0", "'0' is no whole number from 1 on"),
     ("memory --megabytes -1", "'-1' is no whole number from 1 on"),
@@ -31,3 +32,11 @@ def test_help_has_a_line_for_each(monkeypatch, capsys):
     said = capsys.readouterr().out.splitlines()
     assert all(f"    {name:<9}  {text}" in said for name, text in command_line.WHAT.items())
     assert command_line.READ_BY.keys() <= vars(command_line._parser().parse_args([])).keys()
+
+
+def test_llama_cpp_must_be_there(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["bench", "generation", "--llama", str(tmp_path)])
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
+    assert command_line.main() == 1
+    assert "llama.cpp: " in capsys.readouterr().err
+

@@ -182,6 +182,21 @@ def test_arguments(cpu_context, tmp_path):
             Model.load(folder, cpu_context, context_length=length)
 
 
+def test_progress(cpu_context, tmp_path):
+    """Of tensors, of which products join some."""
+    for dtype in ("float32", "int4"):
+        calls = []
+        model = Model.load(
+            small(tmp_path), cpu_context, dtype, progress=lambda *call, c=calls: c.append(call)
+        )
+        assert {total for _, total in calls} == {12}
+        done = [count for count, _ in calls]
+        assert done == sorted(done) and done[0] == 1 and done[-1] == 12 and len(set(done)) > 5
+        calls.clear()
+        model.generate_tokens([1] * 5, 2)  # further graphs read nothing again
+        assert not calls
+
+
 @pytest.mark.parametrize(("generation", "message"), [
     ([], "no JSON object"), ({"eos_token_id": "x"}, "eos_token_id"),
     ({"do_sample": True, "top_p": "x"}, "top_p is not a number"),

@@ -114,6 +114,8 @@ WRONG_USE = [
     ("export MODEL", "Missing argument 'FILE'"),
     ("cache clear --only models", "'--only'.*models"),
     ("demo ocr a.png --top 2", "--top is for the sentences"),
+    ("demo generate x --top 2", "--top is for the sentences, not for generate"),
+    ("demo generate x --output y.png", "--output is only for ocr"),
     ("demo one two", "the second argument, two, is only for ocr"),
 ]
 
