@@ -128,7 +128,7 @@ class CpuDevice:
         # them.
         self._known: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         # How many there were at the last trim, and whether there was work since.
-        self._rested = 0
+        self._alive_at_trim = 0
         self._used = False
 
     @property
@@ -173,15 +173,15 @@ class CpuDevice:
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
         if self.observer is not None:
-            batch.watch = self.observer.begin(works)
+            batch.observer = self.observer.begin(works)
         self._used = True
         for work in works:
             try:
                 self._run(work, batch)
             except Exception as error:
                 batch.refuses(work, error)
-        if batch.watch is not None:
-            batch.watch.submitted()
+        if batch.observer is not None:
+            batch.observer.submitted()
         return batch
 
     def _run(self, work: Work, batch: Batch) -> None:
@@ -210,12 +210,12 @@ class CpuDevice:
             case RunGraph(executable, inputs, outputs):
                 error = poisoned(inputs.values()) or unfound(outputs.values())
                 if not batch.refuses(work, error):
-                    self._dispatch(executable, inputs, outputs, batch.watch)
+                    self._dispatch(executable, inputs, outputs, batch.observer)
 
     @staticmethod
     def _dispatch(
         executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
-        watch: BatchObserver | None = None,
+        observer: BatchObserver | None = None,
     ) -> None:
         memory = {("input", name): storage.backing for name, storage in inputs.items()}
         memory |= {("output", name): storage.backing for name, storage in outputs.items()}
@@ -224,21 +224,21 @@ class CpuDevice:
                 memory["input", past] = inputs[past].backing.copy()
         start = time.perf_counter()
         executable.run(memory)
-        if watch is not None:
-            watch.host(executable, None, start, time.perf_counter())
+        if observer is not None:
+            observer.host(executable, None, start, time.perf_counter())
         for storage in outputs.values():
             storage.error = None
 
     def wait(self, batch: Batch) -> None:
-        if batch.watch is not None:
-            batch.watch.done()
+        if batch.observer is not None:
+            batch.observer.done()
 
     def trim(self) -> None:
         """See ``device.Device``. Memory is freed with its last reference; only the C library's heap
         keeps free parts."""
         alive = len(self._live)
-        if self._used or alive != self._rested:
-            self._used, self._rested = False, alive
+        if self._used or alive != self._alive_at_trim:
+            self._used, self._alive_at_trim = False, alive
             reclaim.trim_heap()
 
     def close(self) -> None:

@@ -23,14 +23,14 @@ from .work import Allocate, Executable, Work
 class Batch:
     """Work that was started together. ``value`` marks its end on the device's timeline (None if it
     is already over). ``completions`` run then, in order, each with the work that it belongs to;
-    ``works`` keeps its memory alive until then. ``failed``: some of it did not run; ``watch``: its
-    observer."""
+    ``works`` keeps its memory alive until then. ``failed``: some of it did not run.
+    ``observer`` observes it."""
 
     works: Sequence[Work]
     value: int | None = None
     failed: bool = False
     completions: deque[tuple[Work | None, Callable[[], Any]]] = field(default_factory=deque)
-    watch: BatchObserver | None = None
+    observer: BatchObserver | None = None
 
     def refuses(self, work: Work, error: Exception | None) -> bool:
         """Whether there is an error; the work fails with it, and does not run."""

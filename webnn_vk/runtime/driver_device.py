@@ -120,7 +120,7 @@ class DriverDevice(DriverMemory):
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)
         if self.observer is not None:
-            batch.watch = self.observer.begin(works)
+            batch.observer = self.observer.begin(works)
         self._used = True
         run = _Run(self, batch)
         for work in works:
@@ -131,16 +131,16 @@ class DriverDevice(DriverMemory):
             except Exception as error:
                 batch.refuses(work, error)
         run.end()
-        if batch.watch is not None:
-            batch.watch.submitted()
+        if batch.observer is not None:
+            batch.observer.submitted()
         self.free_deferred()
         return batch
 
     def wait(self, batch: Batch) -> None:
         if batch.value is not None:
             self.wait_value(batch.value)
-        if batch.watch is not None:
-            batch.watch.done()
+        if batch.observer is not None:
+            batch.observer.done()
         self.free_deferred()
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class _Run:
         self.device = device
         self.driver = device.driver
         self.batch = batch
-        self.watch = batch.watch
+        self.observer = batch.observer
         # The last submission before this batch, which may use the same memory.
         self._before = self.driver.submitted()
         # The work being added, and unsubmitted works with their parts of the submission.
@@ -268,8 +268,8 @@ class _Run:
         self._promised.append((work, partial(work.done, result)))
 
     def _transfer(self, command: CopyCommand | FillCommand) -> None:
-        if self.watch is not None:
-            self.watch.transfer(self._work, command.size)
+        if self.observer is not None:
+            self.observer.transfer(self._work, command.size)
         # Transfers of one batch may depend on each other (write, then read).
         if self._commands:
             self._commands.append(BarrierCommand())
@@ -308,15 +308,15 @@ class _Run:
                 self._transfer(CopyCommand(source.backing, 0, target.backing, 0, copied))
         arrays: Arrays = {}
         find = executable.recordings
-        if self.watch is not None:
-            find = partial(self.watch.recordings, executable)
+        if self.observer is not None:
+            find = partial(self.observer.recordings, executable)
         for part in find(work.inputs, work.outputs):
             if isinstance(part, HostSegment):
                 self._finish()
                 start = time.perf_counter()
                 executable.run_host(part, arrays)
-                if self.watch is not None:
-                    self.watch.host(executable, part, start, time.perf_counter())
+                if self.observer is not None:
+                    self.observer.host(executable, part, start, time.perf_counter())
             else:
                 self._flush()
                 self._recordings.append(part)
@@ -351,11 +351,11 @@ class _Run:
     def _flush(self) -> None:
         if self._commands:
             commands: Sequence[Command] = self._commands
-            if self.watch is not None:
-                commands = self.watch.timed(commands)
+            if self.observer is not None:
+                commands = self.observer.timed(commands)
             recording = self.driver.record(commands)
-            if self.watch is not None:
-                self.watch.recorded(recording)
+            if self.observer is not None:
+                self.observer.recorded(recording)
             self._commands = []
             self._recordings.append(recording)
             self._transient.append(recording)
@@ -378,8 +378,8 @@ class _Run:
                 collect()
             except Exception as error:
                 work.fail(error)
-        if self.watch is not None:
-            self.watch.read()
+        if self.observer is not None:
+            self.observer.read()
         _release(self._transient, self._staged)
         self._transient, self._staged, self._staged_bytes = [], [], 0
 

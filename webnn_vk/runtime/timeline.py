@@ -48,7 +48,7 @@ _live: set[Timeline] = set()
 forks.renew(globals(), _live=set)
 
 
-class _Call:
+class _RunningCall:
     """A running call on the device (see ``Timeline.building``)."""
 
 
@@ -60,7 +60,7 @@ class Timeline:
         self._pid = os.getpid()
         self._on_lost: dict[int, Callable[[str], None]] = {}
         self._users = itertools.count(1)
-        self._calls: set[weakref.ref[_Call]] = set()
+        self._calls: set[weakref.ref[_RunningCall]] = set()
         schedule = Schedule(throttle_of(device.profile))
         self._scheduler = SchedulerLock(schedule, self._break)
         #: The data that waits for the device.
@@ -85,7 +85,7 @@ class Timeline:
         ]
         self._start_threads()
         _live.add(self)
-        background.watch_exit()
+        background.register_exit()
 
     def _start_threads(self) -> None:
         """Starts both or none; OperationError if the system has no thread left. Then the device is
@@ -146,7 +146,7 @@ class Timeline:
         """Inside the block the device stays open: closing waits for calls that use it on other
         threads."""
         self.check_fork()
-        call = _Call()
+        call = _RunningCall()
         # It is freed with its object: also if an interrupt comes before the block below.
         self._calls.add(weakref.ref(call, self._calls.discard))
         try:
@@ -259,7 +259,7 @@ class Timeline:
                 self._break(error)
 
     def _start_next(self) -> None:
-        planned, effects = self._scheduler.next(QUIET_SECONDS, self._rest)
+        planned, effects = self._scheduler.next(QUIET_SECONDS, self._trim)
         call(effects)
         if planned is not None:
             if planned.stream is None:
@@ -373,7 +373,7 @@ class Timeline:
         batch.works = ()
         self.lose(str(error))
 
-    def _rest(self) -> None:
+    def _trim(self) -> None:
         try:
             self.device.trim()
         except DeviceLostError as error:

@@ -81,7 +81,7 @@ class _Job:
         """What a worker does with it."""
         _running.add(self)
         if self.name != _ON_WORKER:
-            watch_exit()
+            register_exit()
         call, self._call, self.ran = self._call, None, True
         assert call is not None
         _current.job = self
@@ -313,7 +313,7 @@ def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
         del job
 
 
-def watch_exit() -> None:
+def register_exit() -> None:
     """Run our exit handler before all handlers registered with atexit so far (the driver's)."""
     atexit.unregister(_exit)
     atexit.register(_exit)

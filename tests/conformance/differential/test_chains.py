@@ -66,7 +66,7 @@ def test_chains_as_the_reference(
             if way == "fused":
                 steps = [*program.dispatches]
                 count["fused"] += any(len(s.operators) > 1 for s in program.report.steps)
-                count["stored on the way"] += any(s.spec.option("taps") for s in steps)
+                count["stored on the way"] += any(s.spec.option("extra_outputs") for s in steps)
         count["examples"] += 1
         count.update({array.dtype.name for array in wanted.values()})
         count["not finite"] += any(

@@ -48,13 +48,13 @@ def _into_readers(graph: KernelGraph, limit: float) -> KernelGraph:
     origins: dict[Value, Access] = {}
     nodes: list[KernelNode | Node] = []
     for node in graph.nodes:
-        apart = isinstance(node, KernelNode) and not graph.unfused.isdisjoint(node.sources)
-        if isinstance(node, KernelNode) and not apart:
+        unfused = isinstance(node, KernelNode) and not graph.unfused.isdisjoint(node.sources)
+        if isinstance(node, KernelNode) and not unfused:
             node = _sides_through(_read_through(node, origins), origins, limit)
             if node.prologue is not None:
                 before = _sides_through(_read_through(node.prologue, origins), origins, limit)
                 node = replace(node, prologue=before)
-        if not apart:
+        if not unfused:
             origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))

@@ -47,7 +47,7 @@ class CostParameters:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What a dispatch does: its workgroups, the invocations of each, and what each invocation
     does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
     loaded one at a time, ``registers`` values that it keeps.
@@ -80,7 +80,7 @@ def registers(problem: Any, schedule: Schedule) -> int:
     return max(work.registers for work in describe(problem, schedule)) if describe else 0
 
 
-def _time(work: Work, load: str, device: CostParameters) -> float:
+def _time(work: Workload, load: str, device: CostParameters) -> float:
     one = (
         work.multiply_adds * device.multiply_add
         + work.loads * device.element(load)
@@ -96,21 +96,21 @@ def _time(work: Work, load: str, device: CostParameters) -> float:
 
 
 # -- products -------------------------------------------------------------------------------------
-def _tile(s: Schedule, groups: int, k: int) -> Work:
+def _tile(s: Schedule, groups: int, k: int) -> Workload:
     """Tiles of TM × TN in registers, operands straight from the buffers."""
     tm, tn = s["TM"], s["TN"]
-    return Work(
+    return Workload(
         groups, s["LX"] * s["LY"], k * tm * tn, k * (tm + tn), tm * tn,
         registers=tm * tn + tm + tn,
     )
 
 
-def _shared_tile(s: Schedule, groups: int, k: int) -> Work:
+def _shared_tile(s: Schedule, groups: int, k: int) -> Workload:
     """The same, with operands in shared memory that a workgroup loads in steps of BK."""
     tm, tn, lanes, steps = s["TM"], s["TN"], s["LX"] * s["LY"], ceil_divide(k, s["BK"])
     k = steps * s["BK"]
     loaded = k * (s["LY"] * tm + s["LX"] * tn) / lanes
-    return Work(
+    return Workload(
         groups, lanes, k * tm * tn, loaded, tm * tn, shared=k * (tm + tn) + loaded,
         barriers=2 * steps, registers=tm * tn + tm + tn + ceil_divide(s["BK"] * loaded, k),
     )
@@ -120,21 +120,21 @@ def _tiles(s: Schedule, rows: int, columns: int) -> int:
     return ceil_divide(rows, s["LY"] * s["TM"]) * ceil_divide(columns, s["LX"] * s["TN"])
 
 
-def _matmul(p: Any, s: Schedule) -> list[Work]:
+def _matmul(p: Any, s: Schedule) -> list[Workload]:
     return [_tile(s, p.batches * _tiles(s, p.m, p.n), p.k)]
 
 
-def _matmul_tiled(p: Any, s: Schedule) -> list[Work]:
+def _matmul_tiled(p: Any, s: Schedule) -> list[Workload]:
     """In parts, a second dispatch adds up their sums, four columns an invocation."""
     parts = s.parts
     works = [_shared_tile(s, parts * p.batches * _tiles(s, p.m, p.n), ceil_divide(p.k, parts))]
     if parts > 1:
         count = ceil_divide(p.batches * p.m * p.n, 4)
-        works.append(Work(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
+        works.append(Workload(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
     return works
 
 
-def _matvec(p: Any, s: Schedule) -> list[Work]:
+def _matvec(p: Any, s: Schedule) -> list[Workload]:
     """TM rows an invocation; those beside it share their inner dimension. Their sums are added up
     by halves, or at once where there are as many outputs as sums of each."""
     tm = s["TM"]
@@ -143,8 +143,8 @@ def _matvec(p: Any, s: Schedule) -> list[Work]:
     groups = p.batches * ceil_divide(p.m, tm * along)
     rounds = 0.0 if beside == 1 else 1 if beside <= tm else log2(beside)
     shared = 2 * tm if rounds == 1 else tm * (1 + 3 * rounds)
-    return [Work(groups, along * beside, tm * steps, (tm + 1) * steps, tm,
-                 shared=shared if rounds else 0, barriers=rounds, registers=2 * tm + 1)]
+    return [Workload(groups, along * beside, tm * steps, (tm + 1) * steps, tm,
+                     shared=shared if rounds else 0, barriers=rounds, registers=2 * tm + 1)]
 
 
 # -- convolutions ---------------------------------------------------------------------------------
@@ -161,38 +161,38 @@ def _by_fours(g: Any) -> bool:
     return g.xc == 1 and not g.IC % 4
 
 
-def _conv(g: Any, s: Schedule) -> list[Work]:
+def _conv(g: Any, s: Schedule) -> list[Workload]:
     tc, tp, k = s["TC"], s["TP"], _taps(g)
     lanes = s["LX"], s["LY"]
     channels, along = lanes if s["CHANNEL_LANES"] else lanes[::-1]
     groups = g.G * ceil_divide(g.OC, channels * tc) * ceil_divide(_pixels(g), along * tp)
     elements = k * (tc + tp)
     vectors = _by_fours(g) and g.fc == 1
-    return [Work(
+    return [Workload(
         groups, lanes[0] * lanes[1], k * tc * tp, elements if vectors else 0, tc * tp,
         0 if vectors else elements, registers=tc * tp + tc + tp,
     )]
 
 
-def _conv_wide(g: Any, s: Schedule) -> list[Work]:
+def _conv_wide(g: Any, s: Schedule) -> list[Workload]:
     """The filter in vectors of output channels."""
     tc, tp, k = s["TC"], s["TP"], _taps(g)
     groups = g.G * ceil_divide(g.OC, tc) * ceil_divide(_pixels(g), s["LX"] * tp)
     vectors = _by_fours(g)
-    return [Work(
+    return [Workload(
         groups, s["LX"], k * tc * tp, k * (tc + tp * vectors), tc * tp,
         # The filter is the same for all invocations of a workgroup: it takes scalar registers.
         0 if vectors else k * tp, registers=tc * tp + tp,
     )]
 
 
-def _conv_tiled(g: Any, s: Schedule) -> list[Work]:
+def _conv_tiled(g: Any, s: Schedule) -> list[Workload]:
     extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
     work = _shared_tile(s, g.G * _tiles(s, *extents), _taps(g))
     return [replace(work, registers=work.registers + 2)]  # the positions of a tap and of a pixel
 
 
-def _conv_depthwise(g: Any, s: Schedule) -> list[Work]:
+def _conv_depthwise(g: Any, s: Schedule) -> list[Workload]:
     """TP outputs below each other, and 4 side by side where rows are stored in vectors, or inputs
     read as texels."""
     tall = s["TP"]
@@ -202,31 +202,32 @@ def _conv_depthwise(g: Any, s: Schedule) -> list[Work]:
     across = 4 * (reach // 4 + 2) if rows else reach + 1 if side > 1 else g.KW
     loads = ((tall - 1) * g.SH + (g.KH - 1) * g.DH + 1) * across + g.KH * g.KW
     count = g.N * g.G * g.OC * ceil_divide(g.OH, tall) * ceil_divide(g.OW, side)
-    return [Work(ceil_divide(count, s["LX"]), s["LX"], g.KH * g.KW * tall * side, loads,
-                 tall * side, registers=tall * side + across)]
+    return [Workload(ceil_divide(count, s["LX"]), s["LX"], g.KH * g.KW * tall * side, loads,
+                     tall * side, registers=tall * side + across)]
 
 
-def _winograd(g: Any, s: Schedule) -> list[Work]:
+def _winograd(g: Any, s: Schedule) -> list[Workload]:
     """Transforms, an addition or two for each point and row, around a product for each point."""
     tile = s["TILE"]
     side = tile + 2
     points = side * side
     tiles = g.N * ceil_divide(g.OH, tile) * ceil_divide(g.OW, tile)
     columns = ceil_divide(g.OC, s["LX"] * s["TN"])
-    product = Work(
+    product = Workload(
         points * ceil_divide(tiles, s["TM"]) * columns, s["LX"], g.IC * s["TM"] * s["TN"],
         g.IC * (s["TM"] + s["TN"]), s["TM"] * s["TN"],
         registers=s["TM"] * s["TN"] + s["TM"] + s["TN"],
     )
     return [
-        Work(ceil_divide(tiles * g.IC, 8), 8, 2 * points * side, points, points, registers=points),
+        Workload(ceil_divide(tiles * g.IC, 8), 8, 2 * points * side, points, points,
+                 registers=points),
         product,
-        Work(ceil_divide(tiles * g.OC, 8), 8, 2 * points * side, points, tile * tile,
-             registers=points),
+        Workload(ceil_divide(tiles * g.OC, 8), 8, 2 * points * side, points, tile * tile,
+                 registers=points),
     ]
 
 
-def _winograd_tiled(g: Any, s: Schedule) -> list[Work]:
+def _winograd_tiled(g: Any, s: Schedule) -> list[Workload]:
     """The same, an invocation for each tile and channel, around products with tiles in shared
     memory."""
     tile = s["TILE"]
@@ -235,35 +236,35 @@ def _winograd_tiled(g: Any, s: Schedule) -> list[Work]:
     tiles = g.N * ceil_divide(g.OH, tile) * ceil_divide(g.OW, tile)
     extents = (tiles, g.OC) if g.channels_last else (g.OC, tiles)
     return [
-        Work(ceil_divide(tiles * g.IC, 64), 64, 2 * points * side, 0, points, points,
-             registers=points),
+        Workload(ceil_divide(tiles * g.IC, 64), 64, 2 * points * side, 0, points, points,
+                 registers=points),
         _shared_tile(s, points * _tiles(s, *extents), g.IC),
-        Work(ceil_divide(tiles * g.OC, 64), 64, 2 * points * side, 0, tile * tile, points,
-             registers=points),
+        Workload(ceil_divide(tiles * g.OC, 64), 64, 2 * points * side, 0, tile * tile, points,
+                 registers=points),
     ]
 
 
 # -- the others -----------------------------------------------------------------------------------
-def _attention(p: Any, s: Schedule) -> list[Work]:
+def _attention(p: Any, s: Schedule) -> list[Workload]:
     """Queries of a workgroup read each key and value once between them."""
     lanes, high, tall = s["LX"], s["LY"], s["TM"]
     groups = p.batches * ceil_divide(p.rows, high * tall)
     steps = ceil_divide(p.keys, 4 * lanes)
     each = 4 * steps * (p.depth + p.width)
-    return [Work(
+    return [Workload(
         groups, lanes * high, tall * each, each + tall * p.depth, tall * p.width / lanes,
         shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4) + 9,
     )]
 
 
-def _attention_tiled(p: Any, s: Schedule) -> list[Work]:
+def _attention_tiled(p: Any, s: Schedule) -> list[Workload]:
     """The same, with tiles of queries, keys and values in shared memory."""
     tall, lanes = s["TM"], s["LX"] * s["LY"]
     groups = p.batches * ceil_divide(p.rows, s["LY"] * tall)
     steps = ceil_divide(p.keys, 4 * s["LX"])
     each = 4 * steps * (p.depth + p.width)
     loaded = p.keys * (p.depth + p.width) / lanes
-    return [Work(
+    return [Workload(
         groups, lanes, tall * each, loaded + tall * p.depth / s["LX"], tall * p.width / s["LX"],
         shared=(1 + tall / 4) * each + loaded, barriers=2 * steps * ceil_divide(p.depth, s["DC"]),
         registers=tall * (4 * s["TE"] + 4) + 4 + tall + 4 * ceil_divide(s["VC"], s["LX"]),
@@ -277,7 +278,7 @@ def _rows_of(problem: Any) -> Any:
     return problem
 
 
-def _rows(problem: Any, s: Schedule) -> list[Work]:
+def _rows(problem: Any, s: Schedule) -> list[Workload]:
     """A row for each invocation, 16 in a workgroup, or one for each workgroup."""
     rows, lanes = _rows_of(problem), s["lanes"]
     chunks = dict(s.numbers).get("chunks", 1)
@@ -287,29 +288,29 @@ def _rows(problem: Any, s: Schedule) -> list[Work]:
     groups, size = (count, lanes) if lanes > 1 else (ceil_divide(count, 16), min(count, 16))
     vectors = rows.contiguous and not length % 4
     reads = own * rows.passes
-    works = [Work(groups, size, reads, reads * vectors, own, reads * (not vectors),
-                  shared=2 * rounds, barriers=rounds, registers=8)]
+    works = [Workload(groups, size, reads, reads * vectors, own, reads * (not vectors),
+                      shared=2 * rounds, barriers=rounds, registers=8)]
     if chunks > 1:
-        works.append(Work(ceil_divide(rows.rows, 16), min(rows.rows, 16), chunks, 0, 1, chunks))
+        works.append(Workload(ceil_divide(rows.rows, 16), min(rows.rows, 16), chunks, 0, 1, chunks))
     return works
 
 
-def _subgroups(problem: Any, s: Schedule) -> list[Work]:
+def _subgroups(problem: Any, s: Schedule) -> list[Workload]:
     """A workgroup keeps ``rows`` rows at a time in registers; sums by subgroups cost next to
     nothing."""
     rows, lanes, together = _rows_of(problem), s["lanes"], s["rows"]
     own = together * ceil_divide(rows.length, lanes)
     reads = own * rows.passes
-    return [Work(ceil_divide(rows.rows, together), lanes, reads, reads, own, registers=2 * own)]
+    return [Workload(ceil_divide(rows.rows, together), lanes, reads, reads, own, registers=2 * own)]
 
 
-def _elementwise(p: Any, s: Schedule) -> list[Work]:
+def _elementwise(p: Any, s: Schedule) -> list[Workload]:
     items = 4 * s["ITEMS"]
-    return [Work(ceil_divide(p.size, s["LX"] * items), s["LX"], items * max(1, p.statements),
-                 items * max(1, len(p.modes)), items, registers=8)]
+    return [Workload(ceil_divide(p.size, s["LX"] * items), s["LX"], items * max(1, p.statements),
+                     items * max(1, len(p.modes)), items, registers=8)]
 
 
-_DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Work]]] = {
+_DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Workload]]] = {
     "matmul": _matmul,
     "matmul_tiled": _matmul_tiled,
     "matvec": _matvec,

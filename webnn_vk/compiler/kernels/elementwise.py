@@ -123,7 +123,7 @@ def _spec(
     ]
     if extra_outputs:
         stored = enumerate(place for place, _ in extra_outputs)
-        options.append(("taps", tuple((f"s{i}", place) for i, place in stored)))
+        options.append(("extra_outputs", tuple((f"s{i}", place) for i, place in stored)))
     if by_strides:
         options.append(("by_strides", by_strides))
     if int64:

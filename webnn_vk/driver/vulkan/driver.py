@@ -260,7 +260,7 @@ class VulkanDriver:
         with self._call_ended:
             if not self._call_ended.wait_for(lambda: not self._calls, _CLOSE_TIMEOUT):
                 return
-        if not self._rest():
+        if not self._wait_idle():
             return
         self._destroy_natives()
         self._retired.clear()
@@ -279,7 +279,7 @@ class VulkanDriver:
         if hasattr(self, "_submission"):
             loading.from_destructor(self.close)
 
-    def _rest(self) -> bool:
+    def _wait_idle(self) -> bool:
         if self._lost:
             vk.lib.vkDeviceWaitIdle(self.handle)
             return True
