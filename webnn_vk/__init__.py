@@ -25,6 +25,7 @@ _MODULE_OF = {
     "MLPromise": "support.promise",
     "MLOperandDescriptor": "compiler.types.data_types",
     "MLTensorDescriptor": "compiler.types.data_types",
+    "MLDynamicDimension": "compiler.types.dimensions",
     "MLContextLostInfo": "runtime.context_state",
     "from_dlpack": "api.dlpack_import",
     "Settings": "support.settings",

@@ -12,6 +12,7 @@ from .api.subgraph import MLSubgraph as MLSubgraph
 from .api.tensor import MLTensor as MLTensor
 from .compiler.types.data_types import MLOperandDescriptor as MLOperandDescriptor
 from .compiler.types.data_types import MLTensorDescriptor as MLTensorDescriptor
+from .compiler.types.dimensions import MLDynamicDimension as MLDynamicDimension
 from .driver.device_info import DeviceInfo as DeviceInfo
 from .runtime.context_state import MLContextLostInfo as MLContextLostInfo
 from .support.errors import DOMException as DOMException

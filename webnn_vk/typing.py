@@ -9,12 +9,13 @@ typing.pyi.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from .api.builder import MLOperand
 from .api.navigator import MLPowerPreference
 from .compiler.ops import OPERATORS, Operator
 from .compiler.types.data_types import DataTypeLike, MLOperandDataType
+from .compiler.types.dimensions import MLDynamicDimension
 
 
 class MLOperandDescriptorDict(TypedDict):
@@ -22,6 +23,21 @@ class MLOperandDescriptorDict(TypedDict):
 
     data_type: DataTypeLike
     shape: Sequence[int]
+
+
+class MLDynamicDimensionDict(TypedDict):
+    """A mapping in place of an MLDynamicDimension (experimental "dynamic-shapes")."""
+
+    name: str
+    max_size: int
+    min_size: NotRequired[int]
+
+
+class MLInputOperandDescriptorDict(TypedDict):
+    """A mapping that describes an input, maybe with named dimensions."""
+
+    data_type: DataTypeLike
+    shape: Sequence[int | MLDynamicDimension | MLDynamicDimensionDict]
 
 
 class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):
@@ -48,6 +64,7 @@ def _options(record: Operator) -> Any:
 
 globals().update((_options_name(record), _options(record)) for record in OPERATORS.values())
 __all__ = sorted([
-    "DataTypeLike", "MLOperandDataType", "MLOperandDescriptorDict", "MLPowerPreference",
-    "MLTensorDescriptorDict", *map(_options_name, OPERATORS.values()),
+    "DataTypeLike", "MLDynamicDimension", "MLDynamicDimensionDict",
+    "MLInputOperandDescriptorDict", "MLOperandDataType", "MLOperandDescriptorDict",
+    "MLPowerPreference", "MLTensorDescriptorDict", *map(_options_name, OPERATORS.values()),
 ])

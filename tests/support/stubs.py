@@ -34,7 +34,7 @@ from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
 )
 from webnn_vk.support.promise import MLPromise
-from webnn_vk.typing import MLOperandDescriptorDict
+from webnn_vk.typing import MLInputOperandDescriptorDict, MLOperandDescriptorDict
 
 from .context import MLContext
 from .ml_graph import MLGraph
@@ -66,7 +66,7 @@ class MLOperand:
 class MLGraphBuilder:
     def __init__(self, context: MLContext) -> None: ...
     def input(
-        self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
+        self, name: str, descriptor: MLOperandDescriptor | MLInputOperandDescriptorDict
     ) -> MLOperand: ...
     @overload
     def constant(
@@ -124,17 +124,33 @@ def builder_stub() -> str:
 
 TYPING = f'''{NOTE}
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from .api.builder import MLOperand
 from .api.navigator import MLPowerPreference
 from .compiler.types.data_types import DataTypeLike, MLOperandDataType
+from .compiler.types.dimensions import MLDynamicDimension
 
 class MLOperandDescriptorDict(TypedDict):
     """A mapping in place of an MLOperandDescriptor."""
 
     data_type: DataTypeLike
     shape: Sequence[int]
+
+
+class MLDynamicDimensionDict(TypedDict):
+    """A mapping in place of an MLDynamicDimension (experimental "dynamic-shapes")."""
+
+    name: str
+    max_size: int
+    min_size: NotRequired[int]
+
+
+class MLInputOperandDescriptorDict(TypedDict):
+    """A mapping that describes an input, maybe with named dimensions."""
+
+    data_type: DataTypeLike
+    shape: Sequence[int | MLDynamicDimension | MLDynamicDimensionDict]
 
 
 class MLTensorDescriptorDict(MLOperandDescriptorDict, total=False):

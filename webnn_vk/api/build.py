@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from webnn_vk.compiler.program import (
 )
 from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
+from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram, compile_for
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
     DeviceLostError,
@@ -38,42 +40,79 @@ from webnn_vk.support.settings import verify_passes
 from webnn_vk.support.warnings import say_once
 
 from .ml_graph import MLGraph
+from .shapes import Shapes
 
-#: The executable of a graph, before its set-up, and the inputs that were described, but that no
-#: node reads.
-Loaded = tuple[Executable, frozenset[str]]
+#: The executable of a graph, before its set-up; the inputs that were described, but that no node
+#: reads; and for a graph with named dimensions, which is set up, its executables by shape.
+Loaded = tuple[Executable, frozenset[str], Shapes | None]
+
+
+#: Compiles a graph for a target.
+CompileFor = Callable[[Target], tuple[Program, Constants]]
 
 
 def build_graph(
-    state: ContextState, take: Callable[[], Graph], give_up: Callable[[], None]
+    state: ContextState, take: Callable[[], Graph | ShapedGraph], give_up: Callable[[], None]
 ) -> MLPromise[MLGraph]:
     """Compile the graph that ``take()`` returns when the build begins. ``give_up`` is called
     instead if no thread can be started for the build."""
 
     def prepare() -> Loaded:
-        return _compiled(take(), replace(state.target, after_pass=state.after_pass), state)
+        graph = take()
+        target = replace(state.target, after_pass=state.after_pass)
+        if isinstance(graph, ShapedGraph):
+            return _shapes(graph, state)
+        start = time.perf_counter()
+        if state.tuner is not None:
+            state.tuner(kernels_of(graph, target), target.available)
+        tuning = time.perf_counter() - start
+        executable = _compiled(partial(compile_program, graph), target, state)
+        if state.tuner is not None:
+            executable.report.build_seconds["tune"] = tuning
+        return executable, graph.unused, None
 
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
 
-def _compiled(graph: Graph, target: Target, state: ContextState) -> Loaded:
-    """A graph compiled, after the context's tuner has measured its kernels, without the kernels
-    that the device is known to refuse or miscompile."""
-    start = time.perf_counter()
-    if state.tuner is not None:
-        state.tuner(kernels_of(graph, target), target.available)
-    tuning = time.perf_counter() - start
+def _shapes(graph: ShapedGraph, state: ContextState) -> Loaded:
+    """A graph with named dimensions, compiled for some sizes and set up."""
+
+    def compile_sizes(
+        sizes: Sequence[int], other: Executable | None
+    ) -> tuple[ShapedProgram, Executable]:
+        made: list[ShapedProgram] = []
+
+        def compile_for_sizes(target: Target) -> tuple[Program, Constants]:
+            limit = state.device.max_tensor_byte_length
+            many, program, constants = compile_for(graph, target, sizes, limit)
+            made[:] = [many]
+            return program, constants
+
+        executable = _compiled(compile_for_sizes, state.target, state, other)
+        done: MLPromise[None] = state.new_promise("the end of the set-up")
+        executable.set_up(state.stream, Run(lambda: done.resolve(None), done.reject))
+        done.result()
+        if (error := executable.setup_error()) is not None:
+            raise error
+        return made[0], executable
+
+    shapes = Shapes(graph, state, compile_sizes)
+    return shapes.build(), graph.graph.unused, shapes
+
+
+def _compiled(
+    compile_graph: CompileFor, target: Target, state: ContextState, like: Executable | None = None
+) -> Executable:
+    """A graph compiled, without the kernels that the device is known to refuse or miscompile.
+    ``like``: an executable of the same graph for other sizes."""
     while True:
         try:
-            program, constants = compile_program(graph, target)
+            program, constants = compile_graph(target)
             start = time.perf_counter()
             state.device.find_shaders(program)
-            seconds = program.report.build_seconds
-            seconds["shaders"] = time.perf_counter() - start
-            if state.tuner is not None:
-                seconds["tune"] = tuning
+            program.report.build_seconds["shaders"] = time.perf_counter() - start
             state.device.try_out(program)
-            return load_executable(state, program, constants), graph.unused
+            return load_executable(state, program, constants, like=like)
         except ShadersMissing as error:
             if not target.has_compiler:
                 raise
@@ -124,7 +163,7 @@ def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[M
         start = time.perf_counter()
         parts, unused = saved.load(key)
         parts.program.report.build_seconds["load"] = time.perf_counter() - start
-        return load_executable(state, parts.program, parts.constants, parts.modules), unused
+        return load_executable(state, parts.program, parts.constants, parts.modules), unused, None
 
     return _make_graph(state, prepare, "load_graph")
 
@@ -187,12 +226,15 @@ def _make_graph(
     def make() -> None:
         try:
             with state.timeline.building():
-                executable, unused = prepare()
+                executable, unused, shapes = prepare()
             known = executable.report.build_seconds
             for stage, seconds in executable.build_seconds.items():
                 known[stage] = known.get(stage, 0) + seconds
-            graph = MLGraph(state, executable, unused)
+            graph = MLGraph(state, executable, unused, shapes)
             state.register(graph)
+            if shapes is not None:  # it is set up
+                promise.resolve(graph)
+                return
 
             def set_up() -> None:
                 error = executable.setup_error()
@@ -213,15 +255,15 @@ def _make_graph(
 
 def load_executable(
     state: ContextState, program: Program, constants: Constants,
-    modules: Mapping[KernelSpec, bytes] | None = None,
+    modules: Mapping[KernelSpec, bytes] | None = None, like: Executable | None = None,
 ) -> Executable:
     """The executable, before its set-up; see ``Device.load``."""
     try:
-        return state.device.load(program, constants, modules)
+        return state.device.load(program, constants, modules, like)
     except MemoryError:
         # Memory of destroyed objects is freed once the running work is done.
         state.stream.fence().wait()
-        return state.device.load(program, constants, modules)
+        return state.device.load(program, constants, modules, like)
 
 
 def in_background(

@@ -22,13 +22,15 @@ from webnn_vk.compiler.ir.emit import bind_call, make_node
 from webnn_vk.compiler.ops import ALL_OPERATORS, OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import Number
 from webnn_vk.compiler.ops.help import method_help
-from webnn_vk.compiler.passes import remove_dead_code
+from webnn_vk.compiler.passes import remove_dead_code, require_result
+from webnn_vk.compiler.program.shapes import ShapedGraph, shaped_graph
 from webnn_vk.compiler.types.buffers import as_bytes, check_byte_order
 from webnn_vk.compiler.types.data_types import (
     DATA_TYPES,
     MLOperandDescriptor,
     cast_loss,
     cast_number,
+    empty_dimensions,
     entries,
     items,
     require_dimensions,
@@ -36,6 +38,14 @@ from webnn_vk.compiler.types.data_types import (
     to_data_type,
     to_descriptor,
 )
+from webnn_vk.compiler.types.dimensions import (
+    described_in,
+    has_named_dimensions,
+    shown_dimension,
+    sized_in,
+)
+from webnn_vk.compiler.types.expressions import Expressions
+from webnn_vk.compiler.types.sizes import Trace
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.tensor_state import TensorState, owned
 from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
@@ -83,8 +93,8 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Dimensions in elements."""
-        return self._descriptor.shape
+        """Dimensions in elements; those that are known at dispatch as MLDynamicDimension."""
+        return tuple(map(shown_dimension, self._descriptor.shape))
 
     def __repr__(self) -> str:
         return f"<MLOperand {self._title}: {self._descriptor}>"
@@ -109,6 +119,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
     def _begin(self, max_byte_length: int | None, on_host: bool) -> None:
         self._max_byte_length, self._on_host = max_byte_length, on_host
+        # Whether dimensions may be 0.
+        self._has_empty = "dynamic-shapes" in self._experimental
         self._inputs: list[Value] = []
         # Inputs of definitions, which needn't be inputs of the graph.
         self._defined: set[Value] = set()
@@ -118,6 +130,9 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
         self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
+        # Sizes that are known at dispatch, and the arguments of nodes as they were given.
+        self._trace: Trace | None = None
+        self._given: dict[Node, dict[str, Any]] = {}
         # The claim of the first call of ``build``. (No locks: a signal handler may run between any
         # two steps and call the builder.)
         self._built: dict[str, object] = {}
@@ -133,17 +148,23 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
     def input(self, name: str, descriptor: Any) -> MLOperand:
         """A graph input (§8.9.2). ``name`` must not be empty and must be unique among the inputs
         that a graph uses; ``descriptor`` is an MLOperandDescriptor or a mapping with data_type and
-        shape. Returns at once. Raises TypeError for an empty name or an invalid descriptor,
-        InvalidStateError after ``build()`` and when the context is lost."""
+        shape. With "dynamic-shapes" (experimental) a dimension may be an MLDynamicDimension or a
+        mapping with name and max_size (and min_size, 1 otherwise). Returns at once. Raises
+        TypeError for an empty name or an invalid descriptor, InvalidStateError after ``build()``
+        and when the context is lost."""
         if not isinstance(name, str):
             raise TypeError(f"input: the name has to be a str, not {type(name).__name__}")
-        if _has_named_dimensions(descriptor):
+        if has_named_dimensions(descriptor):
             require_experimental(self._experimental, "dynamic-shapes", "input: named dimensions")
+            if self._trace is None:
+                self._trace = Trace(Expressions(), {}, folds=False)
+            descriptor = described_in(self._trace, descriptor)
         described = to_descriptor(descriptor, what="input")
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
-        require_dimensions(described, self._max_byte_length, f"input {sanitize(name)!r}")
+        with empty_dimensions(self._has_empty):
+            require_dimensions(described, self._max_byte_length, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
         self._inputs.append(value)
         return self._operand(value, f"input {sanitize(name)!r}")
@@ -187,7 +208,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
         self._check_can_build("constant")
-        require_dimensions(descriptor, self._max_byte_length, "constant")
+        with empty_dimensions(self._has_empty):
+            require_dimensions(descriptor, self._max_byte_length, "constant")
         return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
 
     def _constant_number(self, data_type: str, value: Any) -> MLOperand:
@@ -240,6 +262,9 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self._trace is not None:
+            args = tuple(sized_in(self._trace, value) for value in args)
+            options = {name: sized_in(self._trace, value) for name, value in options.items()}
         # As in WebIDL, arguments are converted before the method's own steps begin.
         call = bind_call(record, args, options, _to_operands)
         where = call.where(record)
@@ -253,8 +278,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
                 if isinstance(given, list)
                 else None if given is None else given._value
             )
-        node = make_node(record, values, call.arguments, call.label, self._max_byte_length)
+        with empty_dimensions(self._has_empty):
+            node = make_node(record, values, call.arguments, call.label, self._max_byte_length)
+        if self._has_empty:
+            require_result(node)
         self._nodes.append(node)
+        if self._trace is not None:
+            self._given[node] = call.arguments
         titles = [where] if len(node.outputs) == 1 else [
             f"{where} output {i}" for i in range(len(node.outputs))
         ]
@@ -281,11 +311,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
         # Holds the graph until the build begins and takes it, or until this call fails.
         claim: list[Graph] = []
 
-        def take() -> Graph:
-            graph = claim.pop()
-            for collected in (self._nodes, self._values, self._inputs, self._constants):
+        def take() -> Graph | ShapedGraph:
+            shaped = shaped_graph(claim.pop(), self._given)
+            for collected in (
+                self._nodes, self._values, self._inputs, self._constants, self._given
+            ):
                 collected.clear()
-            return graph
+            return shaped
 
         def give_up() -> None:
             with suppress(IndexError):  # the build has begun
@@ -295,6 +327,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
         try:
             claim.append(self._graph(outputs, donate))
+            if isinstance(shaped := shaped_graph(claim[0], self._given), ShapedGraph):
+                shaped.check_names()
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")
@@ -358,7 +392,10 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
             value.name for value in self._inputs
             if value.name not in inputs and value not in self._defined
         )
-        return Graph(inputs, values, nodes, unused, checked_pairs(donate, inputs, values))
+        pairs = checked_pairs(donate, inputs, values)
+        if pairs and self._trace is not None:
+            raise TypeError("build: donate: not supported for graphs with named dimensions")
+        return Graph(inputs, values, nodes, unused, pairs)
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
@@ -440,12 +477,6 @@ class _TensorValue(Value):
     """A constant that comes from a constant tensor, kept to see whether it was destroyed."""
 
     tensor: TensorState = field(kw_only=True)
-
-
-def _has_named_dimensions(descriptor: Any) -> bool:
-    """Whether a dimension of a descriptor's mapping is a mapping itself."""
-    shape = descriptor.get("shape") if isinstance(descriptor, Mapping) else None
-    return isinstance(shape, (list, tuple)) and any(isinstance(d, Mapping) for d in shape)
 
 
 _CONSTANT_FORMS = (

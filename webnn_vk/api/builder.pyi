@@ -11,7 +11,7 @@ from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
 )
 from webnn_vk.support.promise import MLPromise
-from webnn_vk.typing import MLOperandDescriptorDict
+from webnn_vk.typing import MLInputOperandDescriptorDict, MLOperandDescriptorDict
 
 from .context import MLContext
 from .ml_graph import MLGraph
@@ -43,7 +43,7 @@ class MLOperand:
 class MLGraphBuilder:
     def __init__(self, context: MLContext) -> None: ...
     def input(
-        self, name: str, descriptor: MLOperandDescriptor | MLOperandDescriptorDict
+        self, name: str, descriptor: MLOperandDescriptor | MLInputOperandDescriptorDict
     ) -> MLOperand: ...
     @overload
     def constant(

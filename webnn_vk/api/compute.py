@@ -14,28 +14,28 @@ from webnn_vk.runtime.cpu import CpuExecutable
 from webnn_vk.runtime.mapping import fill
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
 from webnn_vk.runtime.storage import Storage
-from webnn_vk.runtime.work import Read, RunGraph, Work, Write
+from webnn_vk.runtime.work import Executable, Read, RunGraph, Work, Write
 from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise
 
-from .ml_graph import MLGraph, check_names, executable_of
+from .ml_graph import MLGraph, check_alive, check_names, executable_of
 
 
 def checked_arrays(
     state: ContextState, graph: MLGraph, inputs: Mapping[str, Any], what: str
-) -> tuple[CpuExecutable | None, dict[str, np.ndarray]]:
-    """The executable to call directly, with the inputs by name as arrays of elements; or None, with
-    the inputs as bytes, if the run must go through the context's order of work. Under a profile all
-    runs do."""
-    executable = executable_of(graph, state, what)
+) -> tuple[Executable, CpuExecutable | None, dict[str, np.ndarray]]:
+    """The executable; the same if it is to be called directly, with the inputs by name as arrays of
+    elements, or None, with the inputs as bytes, if the run must go through the context's order of
+    work. Under a profile all runs do."""
+    inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+    executable = executable_of(graph, state, what, lambda: _shapes(graph, inputs, what))
     profiled = state.timeline.observer is not None
     at_once = None
     if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
         # No other work uses this executable's memory.
         at_once = executable
-    expected = graph.inputs
-    inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
+    expected = executable.program.inputs
     check_names(inputs, expected, f"{what}: inputs", graph._unused)
     arrays = {}
     for name, descriptor in expected.items():
@@ -46,18 +46,24 @@ def checked_arrays(
                 array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
                 array = np.require(array, requirements=["ALIGNED"])
         arrays[name] = array
-    return at_once, arrays
+    return executable, at_once, arrays
+
+
+def _shapes(graph: MLGraph, inputs: Mapping[str, Any], what: str) -> dict[str, tuple[int, ...]]:
+    check_names(inputs, graph.inputs, f"{what}: inputs", graph._unused)
+    return {name: np.shape(array) for name, array in inputs.items()}
 
 
 def run_once(
     state: ContextState,
     graph: MLGraph,
+    executable: Executable,
     inputs: dict[str, np.ndarray],
     held: Reservation | None = None,
 ) -> dict[str, np.ndarray]:
     """A run in the context's order of work: the outputs by name. ``held``: the staging memory
     reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
-    executable = executable_of(graph, state, "compute")
+    check_alive(graph, "compute")
     state.check()
     if held is None:
         size = sum(view.nbytes for view in inputs.values())
@@ -78,13 +84,13 @@ def run_once(
         if not filled:
             works.append(_writing(state, sources[name], view, held))
         del view
-    for name, d in graph.outputs.items():
+    for name, d in executable.program.outputs.items():
         if name not in results:
             results[name], before = state.new_storage(d.byte_length, False)
             works += before
     works.append(RunGraph(executable, sources, results))
     promises = {}
-    for name, d in graph.outputs.items():
+    for name, d in executable.program.outputs.items():
         promises[name] = promise = state.new_promise(f"an array {d}")
 
         def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:

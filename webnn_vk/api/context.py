@@ -39,7 +39,7 @@ from .compute_policy import effective_policy
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .donation import check_distinct
 from .limits import op_support_limits
-from .ml_graph import MLGraph, executable_of, storages
+from .ml_graph import MLGraph, executable_of, input_shapes, storages
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
@@ -287,20 +287,25 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
     ) -> None:
         """Queue one run of ``graph`` (§8.3.1). ``inputs`` and ``outputs`` map the graph's names to
-        tensors with exactly their data types and shapes. A donated input (``build``) and its output
-        may be one tensor. Returns at once. Raises TypeError for tensors that don't match or occur
-        twice, InvalidStateError for a destroyed graph. If the run fails, reading
-        an output raises the error."""
+        tensors with exactly their data types and shapes; named dimensions have the sizes of the
+        inputs' tensors, and outputs the shapes of ``graph.compute_shapes``. A donated input
+        (``build``) and its output may be one tensor. Returns at once, unless sizes have to be
+        compiled first. Raises TypeError for tensors that don't match or occur twice,
+        InvalidStateError for a destroyed graph. If the run fails, reading an output raises the
+        error."""
         context = self._state
         inputs, outputs = entries(inputs, _MAPPINGS), entries(outputs, _MAPPINGS)
-        executable = executable_of(graph, context, "dispatch")
+        executable = executable_of(
+            graph, context, "dispatch", lambda: input_shapes(graph, inputs)
+        )
         tensors = [*inputs.values(), *outputs.values()]
         states = [owned(tensor, context, "dispatch") for tensor in tensors]
         check_distinct(inputs, outputs, executable.program.donated)
         for state in states:
             state.use("dispatch")
-        sources = storages(inputs, graph._inputs, "input", graph._unused)
-        results = storages(outputs, graph._outputs, "output")
+        program = executable.program
+        sources = storages(inputs, program.inputs, "input", graph._unused)
+        results = storages(outputs, program.outputs, "output")
         context.stream.enqueue(RunGraph(executable, sources, results))
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -311,12 +316,12 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         Raises TypeError for names and arrays that don't match, InvalidStateError for a destroyed
         graph or context, OperationError when the run fails."""
         try:
-            at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
+            executable, at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
             if at_once is not None:
                 # No state changes here that an interrupt could leave half done.
                 self._state.check()
                 return at_once.compute(arrays)
-            return background.run_on_worker(run_once, self._state, graph, arrays)
+            return background.run_on_worker(run_once, self._state, graph, executable, arrays)
         except MemoryError as error:
             raise shortage_error(error, "compute") from None
 
@@ -329,7 +334,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
-            at_once, arrays = checked_arrays(self._state, graph, inputs, what)
+            executable, at_once, arrays = checked_arrays(self._state, graph, inputs, what)
             size = sum(array.nbytes for array in arrays.values())
             held = [self._state.timeline.staging.reserve(size, what)]
             copies = {name: array.copy() for name, array in arrays.items()}
@@ -339,7 +344,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 if at_once is not None:
                     self._state.check()
                     return at_once.compute(copies)
-                return run_once(self._state, graph, copies, held.pop())
+                return run_once(self._state, graph, executable, copies, held.pop())
 
             return settle_in_background(
                 promise, run, "compute", lambda error: shortage_error(error, what)

@@ -9,6 +9,7 @@ import numpy as np
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
+    empty_dimensions,
     require_dimensions,
     to_descriptor,
 )
@@ -33,7 +34,8 @@ def checked_descriptor(
     """The descriptor as ``kind``. Raises TypeError for an invalid one, and for a tensor larger than
     the device supports."""
     wanted = to_descriptor(descriptor, kind, what)
-    require_dimensions(wanted, context.device.max_tensor_byte_length, what)
+    with empty_dimensions("dynamic-shapes" in context.experimental):
+        require_dimensions(wanted, context.device.max_tensor_byte_length, what)
     return wanted
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from webnn_vk.compiler.program import GraphReport
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor, shown
+from webnn_vk.compiler.types.data_types import (
+    MLOperandDescriptor,
+    entries,
+    to_shape,
+)
+from webnn_vk.compiler.types.data_types import shown as shown_value
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.work import Executable
-from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.errors import InvalidStateError, NotSupportedError, sanitize
+from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
 
 from .compute_policy import effective_policy
+from .shapes import Shapes, shown
 from .tensor import MLTensor
 
 
@@ -27,14 +34,20 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         context: ContextState,
         executable: Executable,
         unused: frozenset[str] = frozenset(),
+        shapes: Shapes | None = None,
     ) -> None:
         self._context = context
         self._executable: Executable | None = executable
         self._report = executable.report
         # Inputs that were described, but that no node of the graph reads.
         self._unused = unused
+        # The executables by shape of a graph with named dimensions.
+        self._shapes = shapes
         self._inputs = dict(executable.program.inputs)
         self._outputs = dict(executable.program.outputs)
+        if shapes is not None:
+            self._inputs = {name: shown(d) for name, d in shapes.inputs.items()}
+            self._outputs = {name: shown(d) for name, d in shapes.outputs.items()}
 
     @property
     def inputs(self) -> dict[str, MLOperandDescriptor]:
@@ -54,6 +67,30 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         on_device = any(step.device == "vulkan" for step in self._report.steps)
         return effective_policy(self._context, "compute_policy", on_device)
 
+    def compute_shapes(
+        self, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes by name for the inputs' ``shapes`` by name (experimental
+        "dynamic-shapes"). Checks them as ``dispatch`` does, and compiles nothing. Raises TypeError
+        for shapes that the graph doesn't accept, InvalidStateError when the graph was
+        destroyed."""
+        what = "compute_shapes"
+        require_experimental(self._context.experimental, "dynamic-shapes", what)
+        given = entries(shapes, f"{what}: shapes is a mapping of names to shapes")
+        check_names(given, self._inputs, f"{what}: inputs", self._unused)
+        given = {name: to_shape(shape, f"{what}: {sanitize(name)!r}") for name, shape in
+                 given.items()}
+        check_alive(self, what)
+        if self._shapes is not None:
+            return self._shapes.shapes_of(self._shapes.sizes_of(given, what))
+        for name, shape in given.items():
+            if shape != self._inputs[name].shape:
+                raise TypeError(
+                    f"{what}: input {sanitize(name)!r} has shape {list(shape)}; "
+                    f"{self._inputs[name]} is expected"
+                )
+        return {name: d.shape for name, d in self._outputs.items()}
+
     def report(self) -> GraphReport:
         """The compiled steps with device, kernel and cost, sizes and build times (extension).
         Returns at once and never raises, not even for a destroyed graph."""
@@ -63,7 +100,7 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         """Release the graph (§8.4.1), at once; runs that are queued already complete. A second call
         does nothing. Raises InvalidStateError in a forked child."""
         self._context.timeline.check_fork()
-        self._executable = None
+        self._executable = self._shapes = None
 
     def __enter__(self) -> MLGraph:
         return self
@@ -111,22 +148,44 @@ def check_names(
 
 
 def _named(name: Any) -> str:
-    return sanitize(name) if isinstance(name, str) else shown(name)
+    return sanitize(name) if isinstance(name, str) else shown_value(name)
 
 
 def executable_of(
-    graph: Any, context: ContextState | None = None, what: str = "compute"
+    graph: Any, context: ContextState | None = None, what: str = "compute",
+    shapes: Callable[[], Mapping[str, Sequence[int]]] | None = None,
 ) -> Executable:
     """The graph's executable. Raises TypeError unless it is a graph of the context (None: of any),
-    InvalidStateError when it was destroyed. ``what`` names the call."""
+    InvalidStateError when it was destroyed. ``what`` names the call. ``shapes``: the inputs' shapes
+    by name, for a graph with named dimensions, which is a NotSupportedError otherwise."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if context is not None and graph._context is not context:
         raise TypeError(f"{what}: the graph belongs to another context")
+    executable = check_alive(graph, what)
+    if (made := graph._shapes) is None:
+        return executable
+    if shapes is None:
+        raise NotSupportedError(f"{what}: graphs with named dimensions are not supported here")
+    return made.at(made.sizes_of(shapes(), what))
+
+
+def check_alive(graph: MLGraph, what: str) -> Executable:
+    """The executable of a graph. InvalidStateError when the graph was destroyed."""
     executable = graph._executable
     if executable is None:
         raise InvalidStateError(f"{what}: the graph was destroyed")
     return executable
+
+
+def input_shapes(graph: MLGraph, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors given for a graph's inputs. Raises TypeError for other names and
+    objects."""
+    check_names(tensors, graph._inputs, "dispatch: inputs", graph._unused)
+    for tensor in tensors.values():
+        if not isinstance(tensor, MLTensor):
+            raise TypeError(f"dispatch: an MLTensor is expected, not {kind_of(tensor)}")
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def storages(

@@ -112,6 +112,8 @@ def _define(builder: Any, outputs: Mapping[str, Any]) -> MLSubgraph:
     require_experimental(builder._experimental, "subgraph", what)
     graph = builder._graph(outputs, what=what)
     builder._defined.update(graph.inputs.values())
+    if builder._trace is not None:
+        raise TypeError("build_subgraph: not supported with named dimensions")
     return MLSubgraph(builder._context, graph)
 
 

@@ -36,6 +36,7 @@ class CpuExecutable:
         known: MutableMapping[str, np.ndarray] | None = None,
     ) -> None:
         self.program = program
+        self._source = constants, engine, known
         # Before the engine reads them.
         self._shared = [] if known is None else constants.share(known)
         self.build_seconds: dict[str, float] = {}
@@ -57,6 +58,10 @@ class CpuExecutable:
         self.report = with_kernels(program.report, program, prepared.notes)
         self._runs = list(prepared.runs.values())
         self._whole = prepared.whole
+
+    def at(self, program: Program) -> CpuExecutable:
+        """See ``work.Executable``."""
+        return CpuExecutable(program, *self._source)
 
     def run(self, memory: Mapping[tuple[str, str], np.ndarray]) -> None:
         """Run all steps; ``memory`` holds the bytes of inputs and outputs by kind and name."""
@@ -166,7 +171,8 @@ class CpuDevice:
         return False
 
     def load(
-        self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None
+        self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None,
+        like: Executable | None = None,
     ) -> Executable:
         return CpuExecutable(program, constants, self.engine, self._known)
 

@@ -100,10 +100,12 @@ class Device(Protocol):
         program: Program,
         constants: Constants,
         modules: Mapping[KernelSpec, bytes] | None = None,
+        like: Executable | None = None,
     ) -> Executable:
         """Create everything a program needs (slow: shaders, pipelines, memory). ``modules``: the
-        SPIR-V of all its kernels, if available. KernelsRefused if the driver can't make pipelines
-        of some."""
+        SPIR-V of all its kernels, if available. ``like``: an executable of the same graph for other
+        sizes, whose memory for intermediates serves this one too. KernelsRefused if the driver
+        can't make pipelines of some."""
 
     def execute(self, works: Sequence[Work]) -> Batch:
         """Start work, in order; DeviceLostError if the device is lost. Errors of a single work go

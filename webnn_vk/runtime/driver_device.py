@@ -111,10 +111,12 @@ class DriverDevice(DriverMemory):
         program: Program,
         constants: Constants,
         modules: Mapping[Any, bytes] | None = None,
+        like: Executable | None = None,
     ) -> Executable:
         self.free_deferred()
+        arenas = like.arenas if isinstance(like, DriverExecutable) else ()
         with translated():
-            return DriverExecutable(self, program, constants, modules)
+            return DriverExecutable(self, program, constants, modules, arenas)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,6 +84,7 @@ class DriverExecutable:
         program: Program,
         constants: Constants,
         modules: Mapping[Any, bytes] | None = None,
+        arenas: Sequence[Any] = (),
     ) -> None:
         self.device = device
         self.program = program
@@ -107,7 +109,8 @@ class DriverExecutable:
         # Allocations and storages by slot: those that all dispatches use.
         self._allocations: dict[int, Any] = {}
         self._host: Any = None
-        self._allocate()
+        #: The memory of intermediates; another graph's ``arenas`` where these are large enough.
+        self.arenas = self._allocate(arenas)
         prepared = device.engine.prepare(program, constants)
         self.report = with_kernels(program.report, program, prepared.notes)
         self._host_runs = {
@@ -159,9 +162,12 @@ class DriverExecutable:
             raise KernelsRefused(refused)
         return made
 
-    def _allocate(self) -> None:
+    def _allocate(self, given: Sequence[Any]) -> list[Any]:
         find = self.device.find
-        arenas = [find(size, label="arena") for size in self.program.arenas]
+        sizes = self.program.arenas
+        pairs = zip(given, sizes, strict=False)
+        fits = len(given) >= len(sizes) and all(arena.size >= size for arena, size in pairs)
+        arenas = list(given) if fits else [find(size, label="arena") for size in sizes]
         if self.program.host_size:
             self._host = find(self.program.host_size, host=True)
         for number, slot in enumerate(self.program.slots):
@@ -169,6 +175,20 @@ class DriverExecutable:
                 self._allocations[number] = arenas[slot.index]
             elif slot.kind == "host":
                 self._allocations[number] = self._host
+        return arenas
+
+    def at(self, program: Program) -> DriverExecutable:
+        """See ``work.Executable``."""
+        if self._host_runs:
+            return self  # the guards accept these sizes only
+        other = copy.copy(self)
+        other.program = program
+        other.workspace = Workspace()
+        other.cost = Cost(program.flops)
+        other.report = self.report
+        other._recordings, other._keys = OrderedDict(), {}
+        self.device.add(other)
+        return other
 
     # -- set-up --------------------------------------------------------------------------------
     def set_up(self, order: Order, *after: Work) -> None:

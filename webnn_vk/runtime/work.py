@@ -127,6 +127,10 @@ class Executable(Protocol):
         uploaded and packed), and ``after`` behind it. To be called once; from then on the library
         holds no other copy of constants on the device."""
 
+    def at(self, program: Program) -> Executable:
+        """The executable for a program that differs from this one's only in sizes: with the same
+        constants and, on a device, pipelines and memory of intermediates."""
+
     def setup_error(self) -> Exception | None:
         """The error of the set-up, once it is over."""
 

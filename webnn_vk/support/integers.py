@@ -18,4 +18,5 @@ def round_up(number: int, multiple: int) -> int:
 
 def padded(byte_length: int) -> int:
     """Bytes that a value occupies: whole vectors, at least one."""
-    return max(VECTOR_BYTES, round_up(byte_length, VECTOR_BYTES))
+    size = round_up(byte_length, VECTOR_BYTES)
+    return size if size >= VECTOR_BYTES else VECTOR_BYTES

@@ -8,6 +8,7 @@ from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
 
+from ..types.sizes import preferring
 from .cost import estimate, registers
 from .dispatch import Unsupported
 from .heuristics import device_class, rules_for
@@ -25,6 +26,13 @@ def choose(
     rules for this class of devices prefer. Unsupported without candidates."""
     if not candidates:
         raise Unsupported(f"no {family} kernel of this device computes {problem}")
+    with preferring():
+        return _chosen(family, candidates, problem, profile, tuned)
+
+
+def _chosen(
+    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile, tuned: Tuned
+) -> Schedule:
     measured = tuned.get((family, problem_class(problem))) if tuned else None
     if measured in candidates:
         return measured
@@ -61,7 +69,9 @@ def ranked(
         cost = modelled(problem, schedule, profile)
         return cost is None, cost or 0.0
 
-    yield from sorted((s for s in candidates if s != first), key=key)
+    with preferring():
+        others = sorted((s for s in candidates if s != first), key=key)
+    yield from others
 
 
 def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:

@@ -21,6 +21,7 @@ from ..ir import Value
 from ..ops.lowering import Elementwise
 from ..types.access import Access, collapse, span, strides
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
+from ..types.sizes import Size
 from .addressing import Mode, Operand, laid_out, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
@@ -28,7 +29,17 @@ from .family import Family
 from .loads import texel_bytes
 from .multi_binding import check_bindings
 from .node import KernelNode, Step
-from .parts import Reach, bind, bind_range, block_shape, blocks, byte_length, ranges
+from .parts import (
+    Items,
+    Reach,
+    bind,
+    bind_range,
+    block_shape,
+    blocks,
+    byte_length,
+    cuts,
+    ranges,
+)
 from .schedule import Schedule
 
 # A part of a tensor can mostly lie in place where it begins at a multiple of this many bytes.
@@ -233,11 +244,12 @@ class ElementwiseFamily(Family):
             count = stop - begin
             last = stop == out.size
             if _in_vectors(*(value.data_type for value in node.writes)):
-                constants["PARTIAL"] = int(start > begin or (stop % 4 != 0 and not last))
-            # Not on a CPU: another pipeline costs more there than the comparisons.
+                constants["PARTIAL"] = int(start > begin or (not last and stop % 4 != 0))
+            # Not on a CPU, nor for a size that is known at dispatch: another pipeline costs more
+            # there than the comparisons.
             constants["WHOLE"] = int(
-                schedule["ITEMS"] > 1 and start == begin and count % per_group == 0
-                and profile.device_type != "cpu"
+                profile.device_type != "cpu" and not isinstance(count, Size)
+                and schedule["ITEMS"] > 1 and start == begin and count % per_group == 0
             )
             params = {"low": start - begin, "high": count, **chain.values}
             if broadcasting:
@@ -250,7 +262,7 @@ class ElementwiseFamily(Family):
                         params[f"s_{o.name}"] = o.strides + padding
             bindings = [places[o][0] for o in operands]
             for value in node.writes:
-                bindings.append(_in_order(value, range(begin, stop), out.size, profile))
+                bindings.append(_in_order(value, Items(begin, stop), out.size, profile))
             share = (stop - start) / out.size
             moved = sum(v.descriptor.byte_length for v in (*node.reads, *node.writes))
             groups = grid(ceil_divide(count, per_group), profile)
@@ -271,7 +283,7 @@ def _slices(
     first element in it."""
     flat = [o for o in operands if o.mode is Mode.FLAT]
     size = max([DATA_TYPES[out.data_type].size, *(o.size for o in flat)])
-    step = len(next(ranges(out.size, size, profile, _ALIGNMENT)))
+    step = next(ranges(out.size, size, profile, _ALIGNMENT)).count
     large = {
         o: Reach(o.strides, o.size, o.access.offset) for o in operands
         if o.strides and byte_length(o.access.value) > profile.max_storage_buffer_range
@@ -286,15 +298,15 @@ def _slices(
             places[o] = binding, base // reach.size
         first = sum(map(mul, corner, strides(dims)))
         last = first + math.prod(shape)
-        for begin in range(first // step * step, last, step):
-            start, stop = max(first, begin), min(last, begin + step)
-            part = range(start // _ALIGNMENT * _ALIGNMENT, stop)
+        for begin, end in cuts(first // step * step, last, step):
+            start, stop = max(first, begin), end
+            part = Items(start // _ALIGNMENT * _ALIGNMENT, stop)
             in_order = {o: (_in_order(o.access.value, part, out.size, profile), 0) for o in flat}
             yield start, stop, places | in_order
 
 
-def _in_order(value: Value, part: range, total: int, profile: DeviceProfile) -> Binding:
+def _in_order(value: Value, part: Items, total: int, profile: DeviceProfile) -> Binding:
     """A binding with a part of a tensor's elements; with all of it where that is all of them."""
-    if len(part) == total:
+    if part.count == total:
         return Binding(value)
     return bind_range(value, profile, part, DATA_TYPES[value.data_type].size)

@@ -15,6 +15,7 @@ from ..ir import Node, Value
 from ..ops.lowering import Elementwise, View
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from ..types.sizes import preferring
 from .families import family_of
 from .heuristics import device_class
 from .node import KernelGraph, KernelNode, Step, reads, writes
@@ -193,7 +194,9 @@ class _Fusion:
         ):
             return None
         size, data_type = access.size, access.data_type
-        if data_type not in FLOAT_TYPES or size < device_class(profile).min_prologue_elements:
+        with preferring():
+            small = size < device_class(profile).min_prologue_elements
+        if data_type not in FLOAT_TYPES or small:
             return None
         made = (*before.results, *(step.output for step in before.epilogue))
         values = [*(value.descriptor for value in before.reads), *made]

@@ -140,15 +140,15 @@ class GatherFamily(Family):
                     bind_range(target, profile, out, p.width),
                 ),
                 numbers | {
-                    "first": out.start, "count": len(out),
-                    "index_first": read.start, "index_count": len(read),
-                    "src_first": part.start, "src_count": len(part),
+                    "first": out.start, "count": out.count,
+                    "index_first": read.start, "index_count": read.count,
+                    "src_first": part.start, "src_count": part.count,
                 },
                 schedule["LX"],
                 profile,
                 kernel="gather",
                 variant=f"{p.form} {p.index_type} {8 * p.width} bit",
-                bytes=2 * p.width * len(out) + index_size * len(read),
+                bytes=2 * p.width * out.count + index_size * read.count,
             )
             for out, read, part in itertools.product(
                 ranges(p.count, p.width, profile),

@@ -53,7 +53,7 @@ def bound(
     if access == "r" and data_type == "float32" and size <= texels:
         return Bound(Buffer(name, data_type, width=4, load="texel"), (Binding(value),), {})
     portions = [*ranges(size, 1, profile, 256)]
-    step = len(portions[0])
+    step = portions[0].count
     if len(portions) > 64:
         raise Unsupported(f"{size} bytes in bindings of {step}: more than 64 of them")
     return Bound(

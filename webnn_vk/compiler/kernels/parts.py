@@ -76,11 +76,34 @@ def blocks(
     dims: Sequence[int], block: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(start, shape) of each block, in row-major order."""
-    for start in itertools.product(*map(range, itertools.repeat(0), dims, block)):
+    starts = ([start for start, _ in cuts(0, d, n)] for d, n in zip(dims, block, strict=True))
+    for start in itertools.product(*starts):
         yield start, tuple(min(n, d - i) for n, d, i in zip(block, dims, start, strict=True))
 
 
-def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[range]:
+@dataclass(frozen=True)
+class Items:
+    """Items of a tensor from ``start`` to ``stop``, exclusive: a range whose ends may be sizes that
+    are known at dispatch."""
+
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the pieces of ``step`` items from ``start`` to ``stop``."""
+    while start < stop:
+        end = start + step
+        end = stop if stop <= end else end
+        yield start, end
+        start = end
+
+
+def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> Iterator[Items]:
     """``count`` items of ``size`` bytes, divided into ranges that fit in one binding. Each range
     begins at a multiple of ``multiple`` items and of the alignment of bindings."""
     step = count
@@ -88,8 +111,8 @@ def ranges(count: int, size: int, profile: DeviceProfile, multiple: int = 1) -> 
         unit = math.lcm(multiple, alignment(profile) // math.gcd(alignment(profile), size))
         units = block_shape([ceil_divide(count, unit)], [Reach((1,), unit * size)], profile)
         step = units[0] * unit
-    for first in range(0, count, step):
-        yield range(first, min(first + step, count))
+    for first, last in cuts(0, count, step):
+        yield Items(first, last)
 
 
 # -- bindings -------------------------------------------------------------------------------------
@@ -123,7 +146,7 @@ def bind(
 
 
 def bind_range(
-    value: Value | Scratch | Packed, profile: DeviceProfile, part: range, size: int
+    value: Value | Scratch | Packed, profile: DeviceProfile, part: Items, size: int
 ) -> Binding:
     """A binding with just those items of ``size`` bytes of the value."""
     return bind(value, profile, part.start * size, part.stop * size)[0]

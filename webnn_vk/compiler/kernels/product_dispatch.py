@@ -11,6 +11,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
+from ..types.sizes import preferring
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
@@ -119,7 +120,8 @@ def in_parts(
         if target is not None:
             binding, bases[i] = _bind(target, p.starts[i], spans(p)[i], profile)
             bindings.append(binding)
-    lanes = device_class(profile).workgroup(p.batches * p.m * p.n)
+    with preferring():
+        lanes = device_class(profile).workgroup(p.batches * p.m * p.n)
     c_type = None if t.c is None else _type_of(t.c)
     return [
         replace(one, params={**one.params, **panels}),

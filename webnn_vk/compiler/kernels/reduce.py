@@ -148,7 +148,7 @@ def _dispatch(
         "chunks": chunks,
         "flip": 0xFFFFFFFF if p.finish == "reversed" else 0,
         "finish": _FINISH.get(p.finish, 0),
-        "divisor": float(divisor or split.length),
+        "divisor": divisor or split.length,
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
     variant = f"{op} {'group' if lanes > 1 else 'invocation'}"

@@ -13,6 +13,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides
+from ..types.sizes import preferring
 from .choose import choose
 from .dispatch import Unsupported, workgroup
 from .heuristics import device_class
@@ -212,5 +213,6 @@ def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:
     ``lanes`` is 1, one invocation per row."""
     if lanes > 1:
         return lanes, count
-    size = workgroup(profile, device_class(profile).workgroup(count))
+    with preferring():
+        size = workgroup(profile, device_class(profile).workgroup(count))
     return size, ceil_divide(count, size)

@@ -23,7 +23,7 @@ from .dispatch import Binding, Dispatch, Scratch, workgroup
 from .family import Family
 from .gather import place_numbers, place_params
 from .node import KernelNode
-from .parts import bind_range, ranges
+from .parts import Items, bind_range, ranges
 from .schedule import Schedule
 
 #: Updates that are compared with each other when they are written in place.
@@ -123,8 +123,8 @@ class ScatterFamily(Family):
         # too.
         per_element = max(p.width, 4 if p.run == 1 else 4 // p.run + 1)
         outs = list(ranges(p.count, per_element, profile))
-        places = [range(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
-        slots = Scratch(4 * max(map(len, places)))
+        places = [Items(out.start // p.run, (out.stop - 1) // p.run + 1) for out in outs]
+        slots = Scratch(4 * max(place.count for place in places))
         dispatches = []
         for out, place in zip(outs, places, strict=True):
             dispatches.append(_clear(slots, profile))
@@ -162,7 +162,7 @@ def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
 
 
 def _claims(
-    node: KernelNode, form: str, slots: Scratch, places: range, profile: DeviceProfile
+    node: KernelNode, form: str, slots: Scratch, places: Items, profile: DeviceProfile
 ) -> Iterator[Dispatch]:
     indices = node.operands["indices"].value
     numbers = place_numbers(node, form, raw_copy.item_size(node.operands["input"].value))
@@ -170,19 +170,19 @@ def _claims(
     size = raw_copy.item_size(indices) * per_update
     for part in ranges(indices.descriptor.size // per_update, size, profile):
         params = numbers | {
-            "first": part.start, "count": len(part),
-            "slot_first": places.start, "slot_count": len(places),
+            "first": part.start, "count": part.count,
+            "slot_first": places.start, "slot_count": places.count,
         }
         yield raw_copy.by_element(
             claim_spec(form, indices.data_type),
             (bind_range(indices, profile, part, size), Binding(slots)), params, workgroup(profile),
             profile, kernel="scatter", variant=f"claim {form} {indices.data_type}",
-            bytes=(size + 4) * len(part),
+            bytes=(size + 4) * part.count,
         )
 
 
 def _selects(
-    node: KernelNode, width: int, run: int, slots: Scratch, out: range, profile: DeviceProfile
+    node: KernelNode, width: int, run: int, slots: Scratch, out: Items, profile: DeviceProfile
 ) -> Iterator[Dispatch]:
     source, updates, target = (
         access.value for access in (node.operands["input"], node.operands["updates"], node.output)
@@ -194,11 +194,11 @@ def _selects(
             Binding(slots), bind_range(target, profile, out, width),
         )
         params = {
-            "first": out.start, "count": len(out), "run": run, "slot_first": out.start // run,
-            "update_first": part.start, "update_count": len(part),
+            "first": out.start, "count": out.count, "run": run, "slot_first": out.start // run,
+            "update_first": part.start, "update_count": part.count,
         }
         yield raw_copy.by_element(
             select_spec(width, profile.features), bindings, params, workgroup(profile), profile,
             kernel="scatter", variant=f"select {8 * width} bit",
-            bytes=2 * width * len(out) + 4 * len(out) // run,
+            bytes=2 * width * out.count + 4 * out.count // run,
         )

@@ -66,7 +66,7 @@ class Triangular(Family):
                 for access in (node.operands["input"], node.output)
             )
             params = {
-                "first": part.start, "count": len(part), "rows": p.rows, "columns": p.columns,
+                "first": part.start, "count": part.count, "rows": p.rows, "columns": p.columns,
                 "upper": int(p.upper), "diagonal": p.diagonal,
             }
             dispatches.append(raw_copy.copy_dispatch(spec, bindings, params, width, profile))

@@ -16,6 +16,7 @@ from ..types.data_types import (
     MLOperandDescriptor,
     broadcast_shapes,
     cast_number,
+    smallest_dimension,
 )
 from .arguments import I32, U32, Bool, Enum, Number, Operand, Operands, Shape, U32OrShape
 from .lowering import Join, Move, PlainKernel, View
@@ -103,11 +104,14 @@ def slice_(check: Check, input: Operand, starts: Shape, sizes: Shape, *, strides
     for i, (extent, start, size, stride) in enumerate(
         zip(input.shape, starts, sizes, strides, strict=True)
     ):
-        check.that(size > 0, f"sizes {list(sizes)}: sizes[{i}] is 0; at least 1 is needed")
+        check.that(
+            size >= smallest_dimension(),
+            f"sizes {list(sizes)}: sizes[{i}] is 0; at least 1 is needed",
+        )
         check.that(stride > 0, f"strides {list(strides)}: strides[{i}] is 0; at least 1 is needed")
         # The draft has no such step, but its tests expect it.
         check.that(
-            stride <= size,
+            size == 0 or stride <= size,
             f"strides[{i}] = {stride} is greater than sizes[{i}] = {size}; 1 … {size} is accepted",
         )
         check.that(
@@ -191,7 +195,10 @@ def split(check: Check, input: Operand, splits: U32OrShape, *, axis: U32 = 0):
         )
         splits = (extent // splits,) * splits
     _check_tensors(check, len(splits), "splits")
-    check.that(0 not in splits, f"splits {list(splits)} contains 0; at least 1 is needed")
+    check.that(
+        smallest_dimension() == 0 or 0 not in splits,
+        f"splits {list(splits)} contains 0; at least 1 is needed",
+    )
     check.that(
         sum(splits) == extent,
         f"splits {list(splits)} add up to {sum(splits)}; dimension {axis} of input {input} "
@@ -240,7 +247,8 @@ def tile(check: Check, input: Operand, repetitions: Shape):
     """The input repeated ``repetitions[i]`` times along each dimension."""
     _check_length(check, "repetitions", repetitions, input)
     check.that(
-        0 not in repetitions, f"repetitions {list(repetitions)} contains 0; at least 1 is needed"
+        smallest_dimension() == 0 or 0 not in repetitions,
+        f"repetitions {list(repetitions)} contains 0; at least 1 is needed"
     )
     shape = tuple(d * n for d, n in zip(input.shape, repetitions, strict=True))
     check.dimensions(shape, f"repetitions {list(repetitions)} of input {input} give shape")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +64,7 @@ def _pooling(
         reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
         check.dimensions([window[0] * window[1]], f"{given} the elements of a window would be")
         check.dimensions(reach, f"{given} the dilated windows would be")
-        planes = math.prod(input.shape) // math.prod(spatial)
+        planes = input.shape[0] * input.shape[1 if layout == "nchw" else 3]
         check.materialised(
             [s + b + e for s, b, e in zip(spatial, padding[::2], padding[1::2], strict=True)],
             planes, f"{given} the padded extents would be",

@@ -43,6 +43,7 @@ from ..types.data_types import (
     broadcast_shapes,
     broadcastable_to,
     check_dimensions,
+    smallest_dimension,
 )
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
@@ -183,10 +184,12 @@ class Check:
     def dimensions(self, sizes: Sequence[int], what: str) -> None:
         """Sizes computed from arguments are valid dimensions (§8.5): sizes of an output, and sizes
         that no tensor has (of a window), which implementations may bound."""
-        wrong = next((size for size in sizes if not 1 <= size <= MAX_DIMENSION), None)
+        low = smallest_dimension()
+        wrong = next((size for size in sizes if not low <= size <= MAX_DIMENSION), None)
         if wrong is not None:
             self.fail(
-                f"{what} {list(sizes)}: {wrong} is no valid dimension, which is 1 … {MAX_DIMENSION}"
+                f"{what} {list(sizes)}: {wrong} is no valid dimension, which is {low} … "
+                f"{MAX_DIMENSION}"
             )
 
     def materialised(self, sizes: Sequence[int], others: int, what: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..types.data_types import MLOperandDescriptor
+from ..types.expressions import scaled
+from ..types.sizes import Size
 from .arguments import Double, Enum, Operand, SequenceOf, Shape
 from .lowering import PlainKernel
 from .record import Check, Inferred, Like, Limits, operator
@@ -43,10 +45,10 @@ def resample2d(
     check.axes(axes, input.rank)
     if sizes is None:
         # Scales are single floats in the IDL, and so is the product: 10 × 0.7 is 7, not 6.
-        with np.errstate(over="ignore"):
-            old = [input.shape[a] for a in axes]
-            lengths = np.float32(old) * np.float32(scales)
-        sizes = tuple(int(min(x, 2.0**32)) for x in lengths)
+        sizes = tuple(
+            size.scaled(scale) if isinstance(size, Size) else scaled(size, scale)
+            for size, scale in zip((input.shape[a] for a in axes), scales, strict=True)
+        )
     check.dimensions(
         sizes, f"input is {input}, scales {list(scales)}: sizes that are not valid dimensions"
     )

@@ -6,6 +6,7 @@ from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
 from .decompose import DECOMPOSE, decompose_nodes, without_loops
 from .dump import Dump
+from .empty import require_result, without_empty
 from .fold import FOLD
 from .fold_batch_norm import FOLD_BATCH_NORM
 from .fold_pad import FOLD_PAD
@@ -38,6 +39,8 @@ __all__ = [
     "check_skipped",
     "decompose_nodes",
     "remove_dead_code",
+    "require_result",
+    "without_empty",
     "run_passes",
     "without_loops",
 ]

@@ -11,6 +11,7 @@ from webnn_vk.driver.resources import room_for
 from ..ir import Graph, Value
 from ..kernels.lowered import LoweredGraph
 from ..passes.rewrite import Substitution
+from ..types.sizes import Size
 from .constants import Constants, HostArray, Reference, TensorStorage
 from .hazards import with_barriers
 from .memory import plan_memory, stack_scratch
@@ -27,8 +28,10 @@ from .program import (
     SetupPart,
     Slot,
 )
+from .report import GraphReport
 from .reporting import with_report
 from .steps import OpenSegment, lower_steps
+from .symbolic import upper_bound
 
 
 def assemble(
@@ -48,8 +51,11 @@ def assemble(
     def room(size: int) -> int:
         return size if profile is None else room_for(size, profile)
 
-    plan = plan_memory(lowered.slots, uses, limit, whole=whole, room=room)
-    setup, slots = _set_up(lowered.setup, plan.slots, room)
+    # Slots whose sizes are known at dispatch have room for the largest.
+    largest = [replace(slot, size=upper_bound(slot.size)) for slot in lowered.slots]
+    plan = plan_memory(largest, uses, limit, whole=whole, room=room)
+    placed = tuple(map(_with_size_of, plan.slots, lowered.slots))
+    setup, slots = _set_up(lowered.setup, placed, room)
     program = Program(
         {name: value.descriptor for name, value in graph.inputs.items()},
         {name: value.descriptor for name, value in graph.outputs.items()},
@@ -64,7 +70,15 @@ def assemble(
         compiled=None if compiled is None else without_weights(compiled, lowered.constants),
         donated=dict(graph.donated),
     )
-    return with_report(program, graph.folded), Constants(map(_reference, lowered.constants))
+    constants = Constants(map(_reference, lowered.constants))
+    if any(isinstance(d, Size) for value in graph.inputs.values() for d in value.shape):
+        # The report is made for a shape, of the program that has the shape's numbers.
+        return replace(program, report=GraphReport(folded=graph.folded)), constants
+    return with_report(program, graph.folded), constants
+
+
+def _with_size_of(placed: Slot, slot: Slot) -> Slot:
+    return placed if placed.size is slot.size else replace(placed, size=slot.size)
 
 
 def without_weights(graph: Graph, constants: Sequence[Value]) -> Graph:

@@ -28,6 +28,7 @@ from ..passes import (
     check_skipped,
     remove_dead_code,
     run_passes,
+    without_empty,
 )
 from ..passes.pipeline import Target
 from .assemble import assemble
@@ -55,6 +56,7 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     """The program and its constants. ValueError if ``force_cpu`` names no operator or ``skip`` no
     optional pass, OSError if the texts can't be written."""
     start = time.perf_counter()
+    given, graph = graph, without_empty(graph)
     compilation = _compilation(target, graph.donated)
     graph = _placed(graph, compilation)
     if target.profile is None:
@@ -65,6 +67,13 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     else:
         lowered = lower_graph(graph, compilation)
     program, constants = assemble(lowered, target.profile, graph)
+    if given.inputs.keys() != graph.inputs.keys() or given.outputs.keys() != graph.outputs.keys():
+        # Tensors without elements are no part of the steps.
+        program = replace(
+            program,
+            inputs={name: value.descriptor for name, value in given.inputs.items()},
+            outputs={name: value.descriptor for name, value in given.outputs.items()},
+        )
     seconds = {"compile": time.perf_counter() - start}
     return replace(program, report=replace(program.report, build_seconds=seconds)), constants
 
@@ -72,6 +81,7 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
 def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
     """The kernels of a graph on a device, before scheduling. Raises as
     ``compile_program``."""
+    graph = without_empty(graph)
     compilation = _compilation(replace(target, dump=None, after_pass=None), graph.donated)
     return kernel_nodes(_placed(graph, compilation), compilation)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .program import BarrierStep, CopyStep, DeviceStep, DispatchStep, Range, RepeatStep, Slot
+from .symbolic import lower_bound, upper_bound
 
 # With more accesses than this, a barrier costs less than the search for overlaps.
 _MAX_TRACKED = 256
@@ -51,7 +52,10 @@ def location(slots: Sequence[Slot], place: Range) -> Location:
     """The location of a range of a slot."""
     slot = slots[place.slot]
     key = slot.name if slot.kind in ("input", "output") else slot.index
-    return Location(slot.kind, key, slot.offset + place.offset, place.size)
+    # Of a range that depends on sizes: all bytes that it may have.
+    offset = slot.offset + lower_bound(place.offset)
+    end = slot.offset + upper_bound(place.offset + place.size)
+    return Location(slot.kind, key, offset, end - offset)
 
 
 def with_barriers(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,7 @@ from .program import (
     Slot,
     buffer_accesses,
 )
+from .symbolic import packed_params
 
 
 @dataclass
@@ -67,7 +69,8 @@ def packing_name(packing: object) -> str:
     if not dataclasses.is_dataclass(packing):
         raise TypeError(f"{type(packing).__name__} is not a dataclass, as packings have to be")
     fields = {f.name: getattr(packing, f.name) for f in dataclasses.fields(packing)}
-    return f"{type(packing).__name__}({json.dumps(fields, sort_keys=True)})"
+    text = json.dumps(fields, sort_keys=True, default=operator.index)
+    return f"{type(packing).__name__}({text})"
 
 
 class StepLowering:
@@ -236,7 +239,7 @@ class StepLowering:
     ) -> DispatchStep:
         spec = dispatch.spec
         bindings = [self._binding(binding, scratch, kind) for binding in dispatch.bindings]
-        push = spec.pack_params(dispatch.params) if spec.params else b""
+        push = packed_params(spec, dispatch.params)
         if spec.param_storage == "buffer":
             bindings.append(self._store_params(push))
             push = b""

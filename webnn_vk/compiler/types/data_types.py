@@ -6,6 +6,8 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
@@ -13,6 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from webnn_vk.support.errors import reason, sanitize
+
+from .dimensions import MLDynamicDimension
+from .sizes import Size
 
 #: The data types' names, for type checkers.
 MLOperandDataType = Literal[
@@ -45,7 +50,10 @@ MAX_ITEMS = 2**16
 
 
 def to_u32(value: Any, what: str) -> int:
-    """WebIDL ``[EnforceRange] unsigned long``: TypeError unless an integer in 0 … 2³²−1."""
+    """WebIDL ``[EnforceRange] unsigned long``: TypeError unless an integer in 0 … 2³²−1. Sizes
+    that are known at dispatch stay as they are."""
+    if isinstance(value, (Size, MLDynamicDimension)):
+        return value  # type: ignore[return-value]
     return _to_integer(value, what, 0, 2**32 - 1)
 
 
@@ -216,7 +224,7 @@ class MLOperandDescriptor:
         return iter(self.keys())
 
     def __str__(self) -> str:
-        return f"{self.data_type}{list(self.shape)}"
+        return f"{self.data_type}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
@@ -277,6 +285,25 @@ def _check_members(value: Any, kind: type[MLOperandDescriptor]) -> None:
         raise TypeError(f"the descriptor has unknown members {_names(unknown)}")
 
 
+#: The smallest valid dimension: 0 where ``empty_dimensions`` allows it.
+_smallest: ContextVar[int] = ContextVar("smallest dimension", default=1)
+
+
+@contextmanager
+def empty_dimensions(allowed: bool = True) -> Iterator[None]:
+    """Dimensions of size 0 are valid within (webnn#391), if ``allowed``."""
+    token = _smallest.set(0 if allowed else _smallest.get())
+    try:
+        yield
+    finally:
+        _smallest.reset(token)
+
+
+def smallest_dimension() -> int:
+    """The smallest valid dimension, 1 unless ``empty_dimensions`` allows 0."""
+    return _smallest.get()
+
+
 def check_dimensions(
     descriptor: MLOperandDescriptor, max_byte_length: int | None = None
 ) -> str | None:
@@ -285,8 +312,8 @@ def check_dimensions(
     if descriptor.rank > MAX_RANK:
         return f"rank {descriptor.rank} exceeds {MAX_RANK}"
     for i, d in enumerate(descriptor.shape):
-        if not 1 <= d <= MAX_DIMENSION:
-            return f"dimension {i} is {d}; a dimension is 1 … {MAX_DIMENSION}"
+        if not _smallest.get() <= d <= MAX_DIMENSION:
+            return f"dimension {i} is {d}; a dimension is {_smallest.get()} … {MAX_DIMENSION}"
     if descriptor.size > MAX_DIMENSION:
         return f"{list(descriptor.shape)} has {descriptor.size} elements; {MAX_DIMENSION} at most"
     if max_byte_length is not None and descriptor.byte_length > max_byte_length:
@@ -313,7 +340,7 @@ def broadcast_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | No
     b = (1,) * (rank - len(b)) + tuple(b)
     if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
         return None
-    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
+    return tuple(x if y == 1 else y for x, y in zip(a, b, strict=True))
 
 
 def broadcastable_to(shape: Sequence[int], target: Sequence[int]) -> bool:

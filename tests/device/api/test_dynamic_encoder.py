@@ -1,0 +1,73 @@
+"""MiniLM with a named batch and named tokens: one build serves all shapes, in the memory of the
+largest static graph. Usual runs take one layer and few shapes, ``--long`` all six and 200."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.contexts import open_context
+from tests.support.models import MINILM
+from webnn_vk import MLDynamicDimension
+from webnn_vk.examples import sentence_encoder
+
+BATCH, TOKENS = 4, 48
+#: A shape without compilation takes this much processor time, and so much more for each dispatch.
+BASE_SECONDS, STEP_SECONDS = 1e-3, 15e-6
+
+
+@pytest.mark.device
+@pytest.mark.timeout(3600)
+def test_one_build_serves_all_shapes(vulkan, request):
+    full = request.config.option.long
+    config = MINILM if full else replace(MINILM, layers=1, vocabulary=500)
+    rng = np.random.default_rng(1)
+    arrays = {
+        name: rng.uniform(-0.1, 0.1, shape).astype(np.float32)
+        for name, shape in sentence_encoder._weight_shapes(config)
+    }
+    model = sentence_encoder.Model(Path(), config, arrays, tokenizer=None)
+    with open_context(experimental=["dynamic-shapes"]) as context:
+        weights = sentence_encoder.Weights(context, model)
+        weights.upload()
+
+        def memory():
+            context.fence().wait()
+            return context._state.device.memory_in_use()
+
+        before = memory()
+        largest = sentence_encoder.build_encoder(weights, BATCH, TOKENS).result()
+        static_bytes = memory() - before
+        largest.destroy()
+        del largest
+        before = memory()
+        graph = sentence_encoder.build_encoder(
+            weights, MLDynamicDimension("batch", BATCH), MLDynamicDimension("tokens", TOKENS)
+        ).result()
+        assert memory() - before <= 1.1 * static_bytes
+        steps = graph.report().dispatches
+        pick, took, compiled = random.Random(5), [], 0
+        for _ in range(200 if full else 6):
+            batch, tokens = pick.randint(1, BATCH), pick.randint(1, TOKENS)
+            ids = rng.integers(0, config.vocabulary, (batch, tokens)).astype(np.int32)
+            feeds = {"ids": ids, "mask": np.ones((batch, tokens), np.float32)}
+            known, start = len(graph._shapes._compiled), time.thread_time()
+            graph._shapes._find((batch, tokens))
+            if len(graph._shapes._compiled) == known:
+                took.append(time.thread_time() - start)
+            else:
+                compiled += 1
+            got = context.compute(graph, feeds)
+            static = sentence_encoder.build_encoder(weights, batch, tokens).result()
+            wanted = context.compute(static, feeds)
+            static.destroy()
+            for name, array in wanted.items():
+                np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5)
+        assert memory() - before <= 1.1 * static_bytes
+        assert compiled <= 8
+        assert np.median(took) <= BASE_SECONDS + STEP_SECONDS * steps

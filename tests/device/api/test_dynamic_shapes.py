@@ -1,0 +1,208 @@
+"""Named dimensions: one build for many shapes, each equal to the graph of that shape."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.support.contexts import open_context
+from webnn_vk import (
+    InvalidStateError,
+    MLDynamicDimension,
+    MLGraphBuilder,
+    NotSupportedError,
+)
+
+N, T = MLDynamicDimension("n", 6), {"name": "t", "max_size": 40}
+
+
+@pytest.fixture(params=["cpu", pytest.param("vulkan", marks=pytest.mark.device)])
+def context(request):
+    if request.param == "vulkan":
+        request.getfixturevalue("vulkan")
+    with open_context(device=request.param, experimental=["dynamic-shapes"]) as context:
+        yield context
+
+
+def encoder(builder, n, t):
+    """Attention with two heads, a residual and a mean over ``t``."""
+    rng = np.random.default_rng(3)
+
+    def weights(*shape):
+        return builder.constant(rng.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+    x = builder.input("x", {"data_type": "float32", "shape": [n, t, 16]})
+    mask = builder.input("mask", {"data_type": "float32", "shape": [n, t]})
+
+    def heads(y):
+        return builder.transpose(builder.reshape(y, [n, t, 2, 8]), permutation=[0, 2, 1, 3])
+
+    q, k, v = (heads(builder.matmul(x, weights(16, 16))) for _ in range(3))
+    scores = builder.matmul(q, builder.transpose(k, permutation=[0, 1, 3, 2]))
+    scores = builder.add(scores, builder.reshape(mask, [n, 1, 1, t]))
+    y = builder.matmul(builder.softmax(scores, 3), v)
+    y = builder.reshape(builder.transpose(y, permutation=[0, 2, 1, 3]), [n, t, 16])
+    y = builder.layer_normalization(builder.add(x, y))
+    return {"y": y, "mean": builder.reduce_mean(y, axes=[1])}
+
+
+def feeds(n, t):
+    rng = np.random.default_rng((n, t))
+    x = rng.uniform(-1, 1, (n, t, 16)).astype(np.float32)
+    return {"x": x, "mask": np.log(rng.uniform(0.5, 1, (n, t))).astype(np.float32)}
+
+
+def built(context, make, *dimensions):
+    builder = MLGraphBuilder(context)
+    return builder.build(make(builder, *dimensions)).result()
+
+
+def test_each_shape_is_equal_to_its_static_graph(context):
+    graph = built(context, encoder, N, T)
+    pick = random.Random(4)
+    shapes = [(6, 40), (1, 1), (1, 40), (6, 1), (5, 5)]
+    shapes += [(pick.randint(1, 6), pick.randint(1, 40)) for _ in range(7)]
+    for n, t in shapes:
+        given = feeds(n, t)
+        wanted = context.compute(built(context, encoder, n, t), given)
+        described = {name: array.shape for name, array in given.items()}
+        computed = graph.compute_shapes(described)
+        for _ in range(2):  # the second time with the commands recorded
+            got = context.compute(graph, given)
+            for name, array in wanted.items():
+                assert got[name].shape == array.shape == computed[name]
+                np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5)
+
+
+def test_dispatch_takes_the_sizes_of_the_tensors(context):
+    graph = built(context, encoder, N, T)
+    for n, t in ((2, 7), (4, 3), (2, 7)):
+        given = feeds(n, t)
+        tensors = {
+            name: context.create_tensor(
+                {"data_type": "float32", "shape": array.shape, "writable": True}
+            ).result()
+            for name, array in given.items()
+        }
+        for name, array in given.items():
+            context.write_tensor(tensors[name], array)
+        shapes = graph.compute_shapes({name: a.shape for name, a in given.items()})
+        outputs = {
+            name: context.create_tensor(
+                {"data_type": "float32", "shape": shape, "readable": True}
+            ).result()
+            for name, shape in shapes.items()
+        }
+        context.dispatch(graph, tensors, outputs)
+        wanted = context.compute(built(context, encoder, n, t), given)
+        for name, tensor in outputs.items():
+            np.testing.assert_allclose(
+                context.read_tensor(tensor).result(), wanted[name], rtol=1e-4, atol=1e-5
+            )
+        wrong = {**outputs, "mean": outputs["y"]}
+        with pytest.raises(TypeError):
+            context.dispatch(graph, tensors, wrong)
+
+
+def test_shapes_that_do_not_fit_are_refused(cpu_context):
+    with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
+        graph = built(context, encoder, N, T)
+        for x, mask, message in (
+            ((7, 3, 16), (7, 3), "dimension 'n' is 7; 1 … 6 are accepted"),
+            ((2, 3, 16), (2, 4), r"'mask' has shape \[2, 4\]; dimension 1, t, is 3 for n 2, t 3"),
+            ((2, 3, 15), (2, 3), r"'x' has shape \[2, 3, 15\]; dimension 2, 16, is 16"),
+            ((2, 3), (2, 3), r"'x' has shape \[2, 3\], float32\[n, t, 16\] is expected"),
+        ):
+            arrays = {"x": np.zeros(x, np.float32), "mask": np.zeros(mask, np.float32)}
+            with pytest.raises(TypeError, match=f"^compute: .*{message}"):
+                context.compute(graph, arrays)
+            with pytest.raises(TypeError, match=f"^compute_shapes: .*{message}"):
+                graph.compute_shapes({"x": x, "mask": mask})
+        graph.destroy()
+        with pytest.raises(InvalidStateError):
+            graph.compute_shapes({"x": (1, 1, 16), "mask": (1, 1)})
+
+
+def test_operators_check_shapes_at_dispatch(cpu_context):
+    with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
+        def make(builder, n):
+            x = builder.input("x", {"data_type": "float32", "shape": [n]})
+            return {"y": builder.slice(x, [2], [3], label="part")}
+
+        graph = built(context, make, {"name": "n", "max_size": 9})
+        y = context.compute(graph, {"x": np.arange(5, dtype=np.float32)})["y"]
+        np.testing.assert_array_equal(y, [2, 3, 4])
+        with pytest.raises(TypeError, match=r"slice \[part\]"):
+            context.compute(graph, {"x": np.zeros(4, np.float32)})
+        with pytest.raises(TypeError, match=r"slice \[part\]"):
+            graph.compute_shapes({"x": (4,)})
+
+
+def test_dimensions_in_the_builder(cpu_context):
+    with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
+        builder = MLGraphBuilder(context)
+        x = builder.input("x", {"data_type": "float32", "shape": [N, 4]})
+        assert x.shape == (N, 4) and repr(x) == "<MLOperand input 'x': float32[n, 4]>"
+        both = builder.concat([x, x], 0)
+        assert str(both.shape[0]) == "2*n" and both.shape[0].max_size == 12
+        again = builder.reshape(both, [both.shape[0] * 2, 2])
+        assert str(again.shape[0]) == "4*n"
+        for use in (bool, int, range, lambda d: d < 3):
+            with pytest.raises(TypeError, match="'n': its size is known only at dispatch"):
+                use(x.shape[0])
+        with pytest.raises(TypeError, match="dimension 'm': no input has it"):
+            builder.reshape(x, [{"name": "m", "max_size": 3}, 4])
+        with pytest.raises(TypeError, match="dimension 'n' has 1 … 7 elements here, and 1 … 6"):
+            builder.input("z", {"data_type": "float32", "shape": [{"name": "n", "max_size": 7}]})
+        with pytest.raises(TypeError, match="add: .*dimensions from the last on have to be equal"):
+            builder.add(x, builder.constant(np.zeros((3, 4), np.float32)))
+        other = MLGraphBuilder(context)
+        other.input("x", {"data_type": "float32", "shape": [N]})
+        with pytest.raises(TypeError, match="belongs to another builder"):
+            other.input("y", {"data_type": "float32", "shape": [both.shape[0]]})
+        with pytest.raises(TypeError, match="donate"):
+            builder.build({"y": builder.identity(x)}, donate={"x": "y"}).result()
+
+
+@pytest.mark.parametrize("odd", [
+    {"name": "n"}, {"max_size": 3}, {"name": "", "max_size": 3}, {"name": "n", "max_size": 0},
+    {"name": "n", "max_size": 2.5}, {"name": "n", "max_size": 3, "min_size": 4},
+    {"name": "n", "max_size": 3, "least": 1}, {"name": 3, "max_size": 3},
+    {"name": "n", "max_size": 2**31},
+])
+def test_odd_dimensions_are_refused(odd, cpu_context):
+    with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
+        with pytest.raises(TypeError):
+            MLGraphBuilder(context).input("x", {"data_type": "float32", "shape": [odd]})
+
+
+def test_computed_dimensions_of_inputs_are_checked(cpu_context):
+    """A cache and a mask whose length is that of the cache and of the new tokens."""
+    with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
+        def make(builder, past, new):
+            a = builder.input("past", {"data_type": "float32", "shape": [past]})
+            b = builder.input("new", {"data_type": "float32", "shape": [new]})
+            mask = builder.input("mask", {"data_type": "float32", "shape": [past + new]})
+            return {"y": builder.mul(builder.concat([a, b], 0), mask)}
+
+        past, new = MLDynamicDimension("past", 20), MLDynamicDimension("new", 4)
+        graph = built(context, make, past, new)
+        a, b = np.ones(5, np.float32), np.full(2, 3, np.float32)
+        mask = np.arange(7, dtype=np.float32)
+        y = context.compute(graph, {"past": a, "new": b, "mask": mask})["y"]
+        np.testing.assert_array_equal(y, [0, 1, 2, 3, 4, 15, 18])
+        with pytest.raises(TypeError, match="past . new|new . past"):
+            context.compute(graph, {"past": a, "new": b, "mask": mask[1:]})
+
+
+def test_what_is_not_supported_says_so(cpu_context, tmp_path):
+    with open_context(
+        device="cpu", experimental=["dynamic-shapes"], cache=tmp_path
+    ) as context:
+        graph = built(context, encoder, N, T)
+        with pytest.raises(NotSupportedError, match="save_graph: graphs with named dimensions"):
+            context.save_graph("key", graph).result()
+        with pytest.raises(TypeError):
+            context.create_tensor(graph.inputs["x"]).result()

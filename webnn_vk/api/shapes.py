@@ -1,0 +1,204 @@
+"""Graphs with named dimensions (webnn#883): the executables of one graph for many shapes.
+
+A graph is compiled for some sizes when it is built. Each compilation is valid for all sizes for
+which its guards hold (``compiler.program.shapes``), so that a shape usually needs no compilation:
+its program is the compiled one with other numbers. Sizes for which no guards hold are compiled at
+their first dispatch, which waits for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, empty_dimensions
+from webnn_vk.compiler.types.dimensions import shown_dimension
+from webnn_vk.compiler.types.expressions import FunctionSource, Guards
+from webnn_vk.compiler.types.sizes import Size, Trace
+from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.work import Executable
+from webnn_vk.support import background
+from webnn_vk.support.errors import sanitize
+
+#: Shapes whose executables, with their recorded commands, a graph keeps.
+MAX_SHAPES = 64
+#: Sizes of a dimension for which a graph is compiled when it is built: the largest, and smaller
+#: ones at this distance.
+_RATIO = 8
+#: At most this many compilations when a graph is built, and for one graph at all.
+_BUILT, _MOST = 12, 64
+
+#: Compiles and sets up the graph for some sizes. The second argument is another executable of the
+#: graph, if there is one.
+Compile = Callable[[Sequence[int], Executable | None], tuple[ShapedProgram, Executable]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    many: ShapedProgram
+    executable: Executable
+    suits: Callable[..., Any]
+    sizes: tuple[int, ...]
+
+
+class Shapes:
+    """The executables of a graph with named dimensions, by the sizes of these."""
+
+    def __init__(self, shaped: ShapedGraph, state: ContextState, compile: Compile) -> None:
+        graph = shaped.graph
+        self.inputs = {name: value.descriptor for name, value in graph.inputs.items()}
+        self.outputs = {name: value.descriptor for name, value in graph.outputs.items()}
+        self.names: tuple[str, ...] = tuple(shaped.trace.expressions.bounds)
+        self._bounds = tuple(shaped.trace.expressions.bounds.values())
+        self._compile = compile
+        self._compiled: list[_Compiled] = []
+        self._executables: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._shaped, self._state = shaped, state
+        # Only acquired on worker threads: a signal handler may dispatch in the main thread.
+        self._lock = threading.Lock()
+        # Where each name's size is read: input and axis. Other dimensions are computed from names.
+        self._places: dict[str, tuple[str, int]] = {}
+        self._checks: list[tuple[str, int, Any]] = []
+        self._locate()
+
+    def _locate(self) -> None:
+        expressions = self._shaped.trace.expressions
+        for name, descriptor in self.inputs.items():
+            for axis, size in enumerate(descriptor.shape):
+                if isinstance(size, Size) and str(size) in self.names:
+                    self._places.setdefault(str(size), (name, axis))
+                self._checks.append((name, axis, size))
+        terms = [size.terms if isinstance(size, Size) else size for *_, size in self._checks]
+        self._expected = FunctionSource(expressions, Guards()).function(terms)
+
+    def build(self) -> Executable:
+        """Compile for some sizes; returns the executable for the largest."""
+        refused = None
+        for sizes in itertools.islice(self._typical(), 64):
+            if len(self._compiled) >= _BUILT:
+                break
+            known = (c for c in self._compiled if c.many.holds(sizes))
+            if any(c.suits(*sizes) is not None for c in known):
+                continue
+            try:
+                self._add(sizes)
+            except TypeError as error:
+                # Sizes that an operator doesn't accept are refused at dispatch.
+                refused = refused or error
+        if not self._compiled:
+            assert refused is not None
+            raise refused
+        return self._compiled[0].executable
+
+    def _typical(self) -> Iterator[tuple[int, ...]]:
+        """Sizes for which the graph is compiled when it is built, the largest first."""
+        ladders = []
+        for low, high in self._bounds:
+            sizes, size = [], high
+            while size > max(low, 1):
+                sizes += [size, *([size - 1] if size - 1 > max(low, 1) else [])]
+                size //= _RATIO
+            ladders.append(sizes or [high])
+        yield from sorted(itertools.product(*ladders), reverse=True)
+
+    def sizes_of(self, shapes: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
+        """The sizes of the named dimensions, from the inputs' shapes. TypeError where these
+        contradict each other or the graph."""
+        for name, descriptor in self.inputs.items():
+            if len(shapes[name]) != descriptor.rank:
+                raise TypeError(
+                    f"{what}: input {sanitize(name)!r} has shape {list(shapes[name])}, "
+                    f"{descriptor} is expected"
+                )
+        sizes = []
+        for name, (low, high) in zip(self.names, self._bounds, strict=True):
+            place = self._places.get(name)
+            size = low if place is None else shapes[place[0]][place[1]]
+            if not low <= size <= high:
+                raise TypeError(
+                    f"{what}: dimension {sanitize(name)!r} is {size}; {low} … {high} are accepted"
+                )
+            sizes.append(size)
+        expected = self._expected(*sizes)
+        for (name, axis, size), wanted in zip(self._checks, expected or (), strict=True):
+            if shapes[name][axis] != wanted:
+                given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
+                raise TypeError(
+                    f"{what}: input {sanitize(name)!r} has shape {list(shapes[name])}; dimension "
+                    f"{axis}, {size}, is {wanted} for {given}"
+                )
+        return tuple(sizes)
+
+    def at(self, sizes: tuple[int, ...]) -> Executable:
+        """The executable for these sizes. TypeError, with operator and ``[label]``, where an
+        operator doesn't accept them; otherwise the errors that a build rejects with."""
+        found = self._executables.get(sizes)
+        return background.run_on_worker(self._find, sizes) if found is None else found
+
+    def _find(self, sizes: tuple[int, ...]) -> Executable:
+        with self._lock:
+            found = self._executables.get(sizes)
+            if found is None:
+                found = self._made(sizes)
+                self._executables[sizes] = found
+                if len(self._executables) > MAX_SHAPES:
+                    self._executables.popitem(last=False)
+            return found
+
+    def _made(self, sizes: tuple[int, ...]) -> Executable:
+        usable = [c for c in self._compiled if c.many.holds(sizes)]
+        suited = [c for c in usable if c.suits(*sizes) is not None]
+        if not usable:
+            return self._add(sizes)
+        best = min(suited or usable, key=lambda c: _distance(c.sizes, sizes))
+        program = best.many.at(sizes)
+        assert program is not None, "its guards hold"
+        return best.executable.at(program)
+
+    def _add(self, sizes: tuple[int, ...]) -> Executable:
+        last = self._compiled[0].executable if self._compiled else None
+        with self._naming(sizes):
+            many, executable = self._compile(sizes, last)
+        if len(self._compiled) >= _MOST:
+            del self._compiled[1]  # the first is of the largest sizes
+        self._compiled.append(_Compiled(many, executable, many.trace.suits(), sizes))
+        return executable
+
+    @contextmanager
+    def _naming(self, sizes: Sequence[int]) -> Iterator[None]:
+        """Adds the sizes to an operator's TypeError, which has the names of dimensions."""
+        try:
+            yield
+        except TypeError as error:
+            given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
+            raise TypeError(f"{error} (with {given})") from None
+
+    def shapes_of(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """The outputs' shapes for these sizes, without compiling."""
+        for compiled in self._compiled:
+            program = compiled.many.at(sizes)
+            if program is not None:
+                return {name: d.shape for name, d in program.outputs.items()}
+        expressions = self._shaped.trace.expressions
+        trace = Trace(expressions, dict(zip(self.names, sizes, strict=True)))
+        limit = self._state.device.max_tensor_byte_length
+        with empty_dimensions(), self._naming(sizes):
+            outputs = self._shaped.at(trace, limit).outputs
+        return {name: tuple(map(int, value.shape)) for name, value in outputs.items()}
+
+
+def _distance(a: Sequence[int], b: Sequence[int]) -> float:
+    """How much two sizes differ: the largest ratio."""
+    return max((max(x, y) / max(1, min(x, y)) for x, y in zip(a, b, strict=True)), default=1)
+
+
+def shown(descriptor: MLOperandDescriptor) -> MLOperandDescriptor:
+    """A descriptor for users."""
+    shape = tuple(map(shown_dimension, descriptor.shape))
+    return MLOperandDescriptor(descriptor.data_type, shape)

@@ -1,0 +1,316 @@
+"""Programs for many shapes: one traced compilation, and the programs that it stands for.
+
+``compile_for`` compiles a graph whose shapes are sizes of a trace (``types.sizes``). The result is
+valid for all sizes for which the trace's guards hold: ``ShapedProgram.at`` checks them and fills in
+the numbers. Kernels, steps, barriers and places in memory are the same for all of them; bounds of
+the sizes decide how far slots lie apart.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webnn_vk.support.errors import sanitize
+
+from ..ir import Graph, Node, Value
+from ..ir.emit import make_node
+from ..passes import require_result
+from ..passes.pipeline import Target
+from ..passes.rewrite import Substitution
+from ..types.data_types import MLOperandDescriptor, empty_dimensions
+from ..types.sizes import Size, Trace, sizes_in, symbolic
+from .compile import compile_program
+from .constants import Constants
+from .program import (
+    BarrierStep,
+    CopyStep,
+    CpuStep,
+    CpuTensor,
+    DeviceSegment,
+    DispatchStep,
+    HostSegment,
+    Program,
+    Range,
+    RepeatStep,
+    Slot,
+)
+from .reporting import with_report
+from .symbolic import Push
+
+#: Fills in the numbers of a shape, given all of them.
+Fill = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ShapedGraph:
+    """A graph with named dimensions as the builder collected it. ``given``: the arguments of each
+    node as they were given, before the operator filled in defaults that may depend on shapes."""
+
+    graph: Graph
+    given: dict[Node, dict[str, Any]]
+
+    @property
+    def trace(self) -> Trace:
+        """The builder's trace."""
+        return next(
+            d.trace for v in self.graph.inputs.values() for d in v.shape if isinstance(d, Size)
+        )
+
+    def check_names(self) -> None:
+        """TypeError if a dimension that the graph needs is that of no input."""
+        expressions = self.trace.expressions
+        shapes = [value.shape for value in self.graph.inputs.values()]
+        known = {str(size) for size in sizes_in(shapes)}
+        for size in sizes_in([*shapes, *self.given.values()]):
+            if missing := sorted(expressions.names_in(size.terms) - known):
+                raise TypeError(
+                    f"build: no input that an output depends on has the dimension "
+                    f"{sanitize(missing[0])!r} itself"
+                )
+
+    def at(self, trace: Trace, max_byte_length: int | None = None) -> Graph:
+        """The graph in another trace: each operator validates and infers its shapes again.
+        TypeError, with operator and ``[label]``, where one doesn't accept them."""
+
+        def moved(value: Any) -> Any:
+            return symbolic(value, lambda size: trace.size(size.terms))
+
+        values: dict[Value, Value] = {}
+
+        def current(value: Value) -> Value:
+            return values.get(value, value)
+
+        inputs = {}
+        for name, value in self.graph.inputs.items():
+            described = MLOperandDescriptor(value.data_type, moved(value.shape))
+            inputs[name] = values[value] = replace(value, descriptor=described)
+        nodes = []
+        for node in self.graph.nodes:
+            made = make_node(
+                node.operator, node.gather(current), moved(self.given[node]), node.label,
+                max_byte_length,
+            )
+            require_result(made)
+            values |= zip(node.outputs, made.outputs, strict=True)
+            nodes.append(made)
+        outputs = {name: values[value] for name, value in self.graph.outputs.items()}
+        return replace(self.graph, inputs=inputs, outputs=outputs, nodes=tuple(nodes))
+
+
+def shaped_graph(graph: Graph, given: dict[Node, dict[str, Any]]) -> Graph | ShapedGraph:
+    """The graph, with the given arguments of its nodes if it has named dimensions."""
+    if not any(isinstance(d, Size) for v in graph.inputs.values() for d in v.shape):
+        return graph
+    # Compilations for several sizes share what is made of a constant.
+    own = uuid.uuid4().hex
+    keyed = Substitution(
+        (value, replace(value, key=value.key or f"{own} {number}"))
+        for number, value in enumerate(graph.constants()) if value.data is not None
+    )
+    nodes = {node: keyed.apply(node) for node in graph.nodes}
+    made = keyed.rebuild(graph, nodes.values())
+    # Nodes of subgraphs, whose shapes are known, have no arguments of their own.
+    return ShapedGraph(
+        made, {made: given.get(node, dict(node.arguments)) for node, made in nodes.items()}
+    )
+
+
+class ShapedProgram:
+    """A compiled program for all sizes for which the guards of its trace hold."""
+
+    def __init__(self, program: Program, trace: Trace) -> None:
+        self._results: dict[Any, int] = {}
+        self._terms: list[Any] = []
+        # What many steps have in common is filled in once: it follows the numbers, from the end on.
+        self._common: dict[Any, int] = {}
+        self._fills: list[Fill] = []
+        if any(isinstance(s, HostSegment) for s in program.segments) and len(program.slots) and any(
+            isinstance(s, DeviceSegment) for s in program.segments
+        ):
+            # What the CPU computes between dispatches is prepared for one shape.
+            for name in trace.examples:
+                size = trace.named(name)
+                if isinstance(size, Size):
+                    operator.index(size)
+        self._fill = self._program(program)
+        self._guarded = trace.function(self._terms)
+        self.trace = trace
+
+    def at(self, sizes: Sequence[int]) -> Program | None:
+        """The program for these sizes, in the order of the named dimensions; None where a guard
+        doesn't hold."""
+        numbers = self._guarded(*sizes)
+        if numbers is None:
+            return None
+        return self._fill([*numbers, *[fill(numbers) for fill in reversed(self._fills)]])
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether the program is valid for these sizes."""
+        return self._guarded(*sizes) is not None
+
+    # -- what depends on sizes -------------------------------------------------------------------
+    def _number(self, value: Any) -> Fill | None:
+        """Fills in a number; None if it is known."""
+        if not isinstance(value, Size):
+            return None
+        index = self._results.get(value.terms)
+        if index is None:
+            index = self._results[value.terms] = len(self._terms)
+            self._terms.append(value.terms)
+        return operator.itemgetter(index)
+
+    def _tuple(self, values: Iterable[Any], of: Callable[[Any], Fill | None]) -> Fill | None:
+        """The same for a tuple of what ``of`` fills in."""
+        values = tuple(values)
+        fills = [of(value) for value in values]
+        if not any(fills):
+            return None
+        parts = [(index, part) for index, part in enumerate(fills) if part is not None]
+
+        def fill(numbers: Sequence[Any]) -> Any:
+            filled = list(values)
+            for index, part in parts:
+                filled[index] = part(numbers)
+            return tuple(filled)
+
+        return fill
+
+    def _once(self, key: Any, fill: Fill | None) -> Fill | None:
+        """The same for what needs no other common part, filled in once for equal keys."""
+        if fill is None:
+            return None
+        index = self._common.get(key)
+        if index is None:
+            index = self._common[key] = len(self._fills)
+            self._fills.append(fill)
+        return operator.itemgetter(-1 - index)
+
+    def _fields(self, made: Any, **fills: Fill | None) -> Fill | None:
+        """The same for a dataclass of which these fields may depend on sizes."""
+        needed = [(name, fill) for name, fill in fills.items() if fill is not None]
+        if not needed:
+            return None
+        kind, fixed = type(made), dict(vars(made))
+
+        def fill(numbers: Sequence[Any]) -> Any:
+            # Neither checks nor __init__: the numbers are plain, and there are many steps.
+            filled = object.__new__(kind)
+            fields = filled.__dict__
+            fields.update(fixed)
+            for name, part in needed:
+                fields[name] = part(numbers)
+            return filled
+
+        return fill
+
+    def _descriptor(self, described: MLOperandDescriptor) -> Fill | None:
+        made = self._fields(described, shape=self._tuple(described.shape, self._number))
+        return self._once((described.data_type, *map(_key, described.shape)), made)
+
+    def _slot(self, slot: Slot) -> Fill | None:
+        described = slot.descriptor and self._descriptor(slot.descriptor)
+        return self._fields(
+            slot, size=self._number(slot.size), offset=self._number(slot.offset),
+            descriptor=described,
+        )
+
+    def _range(self, place: Range) -> Fill | None:
+        made = self._fields(
+            place, offset=self._number(place.offset), size=self._number(place.size)
+        )
+        return self._once(("range", place.slot, _key(place.offset), _key(place.size)), made)
+
+    def _step(self, step: Any) -> Fill | None:
+        match step:
+            case DispatchStep():
+                push = self._push(step.push) if isinstance(step.push, Push) else None
+                return self._fields(
+                    step, push=push, bindings=self._tuple(step.bindings, self._range),
+                    groups=self._tuple(step.groups, self._number), flops=self._number(step.flops),
+                    bytes=self._number(step.bytes),
+                )
+            case CopyStep():
+                return self._fields(
+                    step, source=self._range(step.source), target=self._range(step.target),
+                    strides=self._tuple(step.strides, self._number),
+                )
+            case RepeatStep():
+                return self._fields(step, steps=self._tuple(step.steps, self._step))
+            case CpuStep():
+                return self._cpu_step(step)
+            case BarrierStep():
+                return None
+        raise TypeError(f"{type(step).__name__} is no step")
+
+    def _push(self, push: Push) -> Fill:
+        values = self._tuple(push.values, self._number)
+        assert values is not None, "parameters without sizes are bytes"
+        pack = struct.Struct(push.format).pack
+        filled = self._once(
+            ("push", push.format, *map(_key, push.values)), lambda numbers: pack(*values(numbers))
+        )
+        assert filled is not None
+        return filled
+
+    def _cpu_step(self, step: CpuStep) -> Fill | None:
+        def tensor(given: CpuTensor) -> Fill | None:
+            return self._fields(given, descriptor=self._descriptor(given.descriptor))
+
+        operands = self._mapping(step.operands, tensor)
+        arguments = self._mapping(step.arguments, self._argument)
+        return self._fields(
+            step, operands=operands, arguments=arguments,
+            results=self._tuple(step.results, tensor),
+        )
+
+    def _argument(self, value: Any) -> Fill | None:
+        if isinstance(value, (tuple, list)):
+            return self._tuple(value, self._argument)
+        return self._number(value)
+
+    def _mapping(self, given: Any, of: Callable[[Any], Fill | None]) -> Fill | None:
+        fill = self._tuple(given.values(), of)
+        names = tuple(given)
+        return fill and (lambda numbers: dict(zip(names, fill(numbers), strict=True)))
+
+    def _segment(self, segment: Any) -> Fill | None:
+        return self._fields(segment, steps=self._tuple(segment.steps, self._step))
+
+    def _program(self, program: Program) -> Fill:
+        fill = self._fields(
+            replace(program, compiled=None),
+            inputs=self._mapping(program.inputs, self._descriptor),
+            outputs=self._mapping(program.outputs, self._descriptor),
+            slots=self._tuple(program.slots, self._slot),
+            segments=self._tuple(program.segments, self._segment),
+        )
+        return fill or (lambda _: program)
+
+
+def _key(value: Any) -> Any:
+    """A key of a number that isn't equal to those of other expressions with equal examples."""
+    return ("size", value.terms) if isinstance(value, Size) else (type(value), value)
+
+
+def compile_for(
+    shaped: ShapedGraph, target: Target, sizes: Sequence[int], max_byte_length: int | None
+) -> tuple[ShapedProgram, Program, Constants]:
+    """A program for all sizes that are like these, the program for exactly these, and the
+    constants. TypeError where an operator doesn't accept the sizes; otherwise as
+    ``compile_program``."""
+    names = shaped.trace.expressions.bounds
+    trace = Trace(shaped.trace.expressions, dict(zip(names, sizes, strict=True)))
+    with empty_dimensions():
+        graph = shaped.at(trace, max_byte_length)
+    program, constants = compile_program(graph, target)
+    many = ShapedProgram(program, trace)
+    example = many.at(sizes)
+    assert example is not None, "guards hold for the sizes that they come from"
+    report = with_report(example, program.report.folded).report
+    seconds = program.report.build_seconds
+    return many, replace(example, report=replace(report, build_seconds=seconds)), constants

@@ -1,0 +1,65 @@
+"""What sizes that are known at dispatch become in a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_vk.codegen.spec import KernelSpec
+
+from ..types.sizes import Size
+
+_LETTERS = {"uint": "I", "int": "i", "float": "f"}
+
+
+@dataclass(frozen=True)
+class Push:
+    """Parameters of a dispatch some of which are sizes: ``values`` for ``struct.pack``."""
+
+    format: str
+    values: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return 4 * len(self.values)
+
+
+def packed_params(spec: KernelSpec, params: Mapping[str, Any]) -> bytes | Push:
+    """The parameter block of a kernel."""
+    if not spec.params:
+        return b""
+    flat: list[Any] = []
+    letters = "<"
+    for param in spec.params:
+        value = params[param.name]
+        items = value if isinstance(value, Sequence) else [value]
+        flat += items
+        letters += _LETTERS[param.type] * len(items)
+    if spec.param_storage == "buffer" or not any(isinstance(item, Size) for item in flat):
+        return spec.pack_params(params)
+    # Checks names, counts and ranges, with the example's numbers.
+    spec.pack_params({
+        name: [_example(item) for item in value] if isinstance(value, Sequence) else _example(value)
+        for name, value in params.items()
+    })
+    return Push(letters, tuple(flat))
+
+
+def _example(value: Any) -> Any:
+    return value.value if isinstance(value, Size) else value
+
+
+def upper_bound(size: Any) -> int:
+    """The most that a size of a trace can be; a size without a bound is fixed to its example."""
+    if not isinstance(size, Size):
+        return size
+    high = size.trace.interval(size.terms)[1]
+    return int(size) if high == float("inf") else int(high)
+
+
+def lower_bound(size: Any) -> int:
+    """The least that a size of a trace can be."""
+    if not isinstance(size, Size):
+        return size
+    low = size.trace.interval(size.terms)[0]
+    return int(size) if low == float("-inf") else int(low)

@@ -1,0 +1,258 @@
+"""Expressions of sizes (``sizes``): sums of products of atoms, and functions that compute them.
+
+An expression of integers is a sum of products of atoms with integer coefficients (``Terms``), in
+one order, so that equal sums are equal tuples. An atom is a named dimension, or an operation whose
+result is no such sum: a division with a remainder, or arithmetic with floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+Number = int | float
+#: A sum: (atoms of the product by their numbers, coefficient), in order; () is the product's 1.
+Terms = tuple[tuple[tuple[int, ...], int], ...]
+Interval = tuple[float, float]
+
+EVERYTHING: Interval = (-math.inf, math.inf)
+
+
+class Guards:
+    """What was decided for sums without a constant, normalised (``normal``): intervals that hold
+    for the example, numbers that such a sum isn't, and comparisons of floats."""
+
+    def __init__(self) -> None:
+        self.intervals: dict[Terms, Interval] = {}
+        self.excluded: dict[Terms, set[int]] = {}
+        self.truths: dict[tuple[str, Any, Any], bool] = {}
+
+
+class Expressions:
+    """The atoms of one graph, by number, shared by all its traces."""
+
+    def __init__(self) -> None:
+        #: (operation, operands), or ("dimension", name, None).
+        self.atoms: list[tuple[str, Any, Any]] = []
+        self._numbers: dict[tuple[str, Any, Any], int] = {}
+        #: The bounds of the named dimensions, inclusive.
+        self.bounds: dict[str, tuple[int, int]] = {}
+
+    def atom(self, operation: str, a: Any, b: Any = None) -> int:
+        """The number of an atom."""
+        key = operation, a, b
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.atoms)
+            self.atoms.append(key)
+        return number
+
+    def dimension(self, name: str, low: int, high: int) -> None:
+        """Add a named dimension. TypeError if the name has other bounds already."""
+        known = self.bounds.setdefault(name, (low, high))
+        if known != (low, high):
+            raise TypeError(
+                f"dimension {name!r} has {low} … {high} elements here, and {known[0]} … {known[1]} "
+                "where it was described first"
+            )
+        self.atom("dimension", name)
+
+    def names_in(self, terms: Any) -> set[str]:
+        """The named dimensions that an expression depends on."""
+        found: set[str] = set()
+        for product, _ in terms if isinstance(terms, tuple) else ():
+            for number in product:
+                operation, a, b = self.atoms[number]
+                found |= {a} if operation == "dimension" else self.names_in(a) | self.names_in(b)
+        return found
+
+    def text(self, terms: Any) -> str:
+        """An expression for messages: ``2*tokens + 1``."""
+        if not isinstance(terms, tuple):
+            return repr(terms)
+        parts = []
+        for product, factor in terms:
+            factors = [] if factor == 1 and product else [str(factor)]
+            parts.append("*".join([*factors, *map(self._atom_text, product)]))
+        return " + ".join(parts).replace("+ -", "- ") or "0"
+
+    def _atom_text(self, number: int) -> str:
+        operation, a, b = self.atoms[number]
+        if operation == "dimension":
+            return str(a)
+        return f"({self.text(a)} {operation} {self.text(b)})"
+
+
+def scaled(size: Any, scale: float) -> Any:
+    """``size * scale`` as single floats, rounded down."""
+    with np.errstate(over="ignore"):
+        return int(min(np.float32(size) * np.float32(scale), np.float32(2.0**32)))
+
+
+#: Operations that are called by name.
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "round": lambda a, b: round(a, b) if b else round(a), "scaled": scaled,
+}
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    **_FUNCTIONS,
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,
+    "**": lambda a, b: a**b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "==": lambda a, b: a == b,
+}
+
+
+def split_constant(terms: Terms) -> tuple[Terms, int]:
+    """A sum without its constant, and the constant."""
+    if terms and not terms[0][0]:
+        return terms[1:], terms[0][1]
+    return terms, 0
+
+
+def normal(terms: Terms) -> tuple[Terms, int]:
+    """A sum divided by the common factor of its coefficients, whose sign is that of the first; and
+    the factor."""
+    factor = math.gcd(*(c for _, c in terms))
+    if terms[0][1] < 0:
+        factor = -factor
+    if factor == 1:
+        return terms, 1
+    return tuple((product, c // factor) for product, c in terms), factor
+
+
+def without(product: tuple[int, ...], part: Iterable[int]) -> tuple[int, ...] | None:
+    """A product divided by a part of its atoms; None if it doesn't have them."""
+    rest = list(product)
+    for number in part:
+        if number not in rest:
+            return None
+        rest.remove(number)
+    return tuple(rest)
+
+
+def even_part(terms: Terms, divisor: Any) -> tuple[Terms, Terms]:
+    """The quotient of the part of a sum that the divisor divides term by term, and what is left."""
+    if isinstance(divisor, tuple):
+        if len(divisor) != 1:
+            if terms == divisor:
+                return (((), 1),), ()
+            return (), terms
+        below, factor = divisor[0]
+    else:
+        below, factor = (), divisor
+    whole, left = [], []
+    for product, c in terms:
+        rest = without(product, below)
+        if rest is not None:
+            if not c % factor:
+                whole.append((rest, c // factor))
+                continue
+            if not below and not product and 0 <= factor:
+                # Of a constant what the divisor leaves.
+                if c // factor:
+                    whole.append(((), c // factor))
+                left.append(((), c % factor))
+                continue
+        left.append((product, c))
+    return tuple(sorted(whole)), tuple(left)
+
+
+def times(a: float, b: float) -> float:
+    return 0 if not a or not b else a * b
+
+
+def floor_divide(a: float, b: float) -> float:
+    if math.isinf(a):
+        return a
+    if math.isinf(b):
+        return 0 if a >= 0 else -1
+    return a // b
+
+
+class FunctionSource:
+    """The text of a function that checks a trace's guards and computes numbers: integers of the
+    expressions, and names of its own."""
+
+    def __init__(self, expressions: Expressions, guards: Guards) -> None:
+        self._expressions, self._guards = expressions, guards
+        self._atoms = expressions.atoms
+        self._lines: list[str] = []
+        self._names: dict[Any, str] = {}
+
+    def function(self, results: Iterable[Any]) -> Callable[..., tuple[Number, ...] | None]:
+        arguments = []
+        for name in self._expressions.bounds:
+            number = self._expressions.atom("dimension", name)
+            arguments.append(f"a{number}")
+            self._names[number] = f"a{number}"
+        for key, (low, high) in self._guards.intervals.items():
+            text = self.text(key)
+            ends = ([] if low == -math.inf else [f"{low} <= "], text,
+                    [] if high == math.inf else [f" <= {high}"])
+            self._guard(low == high and f"{text} == {low}" or "".join([*ends[0], text, *ends[2]]))
+        for key, numbers in self._guards.excluded.items():
+            text = self.text(key)
+            self._guard(" and ".join(f"{text} != {number}" for number in sorted(numbers)))
+        for (operation, a, b), truth in self._guards.truths.items():
+            comparison = f"({self.text(a)} {operation} {self.text(b)})"
+            self._guard(comparison if truth else f"not {comparison}")
+        texts = [self.text(terms) for terms in results]
+        self._lines.append(f"return ({', '.join(texts)}{',' * (len(texts) == 1)})")
+        body = "\n    ".join(self._lines)
+        space: dict[str, Any] = {"__builtins__": _FUNCTIONS}
+        exec(f"def function({', '.join(arguments)}):\n    {body}", space)
+        return _guarded(space["function"])
+
+    def _guard(self, condition: str) -> None:
+        self._lines.append(f"if not ({condition}): return None")
+
+    def text(self, terms: Any) -> str:
+        """An operand: a number, or the name of a variable that the lines so far assign."""
+        if not isinstance(terms, tuple):
+            return repr(terms) if terms >= 0 else f"({terms!r})"
+        if terms in self._names:
+            return self._names[terms]
+        parts = []
+        for product, factor in terms:
+            factors = [self._product(product)] if product else []
+            parts.append("*".join([str(factor)] * (factor != 1 or not product) + factors))
+        text = " + ".join(parts) or "0"
+        if not text.isidentifier():
+            name = f"s{len(self._names)}"
+            self._lines.append(f"{name} = {text}")
+            text = name
+        self._names[terms] = text
+        return text
+
+    def _product(self, product: tuple[int, ...]) -> str:
+        if len(product) == 1:
+            return self._atom(product[0])
+        if product not in self._names:
+            factors = "*".join(map(self._atom, product))
+            name = f"p{len(self._names)}"
+            self._lines.append(f"{name} = {factors}")
+            self._names[product] = name
+        return self._names[product]
+
+    def _atom(self, number: int) -> str:
+        if number not in self._names:
+            operation, a, b = self._atoms[number]
+            text = f"{self.text(a)} {operation} {self.text(b)}"
+            if operation in _FUNCTIONS:
+                text = f"{operation}({self.text(a)}, {self.text(b)})"
+            self._lines.append(f"a{number} = {text}")
+            self._names[number] = f"a{number}"
+        return self._names[number]
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., tuple[Number, ...] | None]:
+    def call(*sizes: int) -> tuple[Number, ...] | None:
+        try:
+            return function(*sizes)
+        except ZeroDivisionError:  # of an expression that only guarded sizes reach
+            return None
+
+    return call

@@ -1,0 +1,536 @@
+"""Sizes that are known only at dispatch: expressions over named dimensions, with an example value.
+
+A ``Size`` behaves as the number that it is for the sizes of its ``Trace``, and keeps the expression
+that gave it. Arithmetic builds expressions. A decision that depends on a size (a comparison, a
+truth value, a conversion to a plain number) is made for the example and becomes a *guard* of the
+trace. So code that computes with shapes runs unchanged, and its result is valid for all sizes for
+which the guards hold. A conversion guards that the size is exactly the example, so code that has
+no symbolic form is never wrong, only less general.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .expressions import (
+    EVERYTHING,
+    OPERATIONS,
+    Expressions,
+    FunctionSource,
+    Guards,
+    Interval,
+    Number,
+    Terms,
+    even_part,
+    floor_divide,
+    normal,
+    scaled,
+    split_constant,
+    times,
+    without,
+)
+
+_preferring: ContextVar[bool] = ContextVar("preferring", default=False)
+
+
+@contextmanager
+def preferring() -> Iterator[None]:
+    """Decisions within are right for all sizes, and best for some: they set no guards, but say
+    which of several traces suits sizes best (``Trace.suits``)."""
+    token = _preferring.set(True)
+    try:
+        yield
+    finally:
+        _preferring.reset(token)
+
+
+class Trace:
+    """One run of code over sizes: example values by name, and the guards found on the way.
+    ``folds``: the guards hold wherever results are used, so sizes that they fix are numbers."""
+
+    def __init__(
+        self, expressions: Expressions, examples: Mapping[str, int], folds: bool = True
+    ) -> None:
+        self.expressions, self.folds = expressions, folds
+        self.examples = dict(examples)
+        self._guards, self._preferences = Guards(), Guards()
+        self._values: dict[int, Number] = {}
+        # Intervals of sums by interval arithmetic, valid until a guard is added.
+        self._cache: dict[Terms, Interval] = {}
+        # With and without elements are different programs.
+        for name, (low, _) in expressions.bounds.items():
+            if low == 0 and name in self.examples:
+                key: Terms = (((expressions.atom("dimension", name),), 1),)
+                empty = not self.examples[name]
+                self._narrow(key, 0 if empty else 1, 0 if empty else math.inf)
+
+    def size(self, terms: Terms) -> Any:
+        """The Size of an expression: a plain number if it is constant."""
+        return _made(self, terms)
+
+    def named(self, name: str) -> Any:
+        """The size of a named dimension."""
+        low, high = self.expressions.bounds[name]
+        if low == high:
+            return low
+        if not self.examples[name]:
+            return 0
+        return Size(self, (((self.expressions.atom("dimension", name),), 1),), self.examples[name])
+
+    # -- values ----------------------------------------------------------------------------------
+    def value(self, terms: Any) -> Number:
+        """The value of an expression for the examples."""
+        if not isinstance(terms, tuple):
+            return terms
+        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
+            return self._atom_value(terms[0][0][0])
+        return sum(c * math.prod(map(self._atom_value, product)) for product, c in terms)
+
+    def _atom_value(self, number: int) -> Number:
+        value = self._values.get(number)
+        if value is None:
+            operation, a, b = self.expressions.atoms[number]
+            if operation == "dimension":
+                value = self.examples[a]
+            else:
+                value = OPERATIONS[operation](self.value(a), self.value(b))
+            self._values[number] = value
+        return value
+
+    # -- what is known ---------------------------------------------------------------------------
+    def interval(self, terms: Terms) -> Interval:
+        """Bounds of a sum of integers, by interval arithmetic and the guards so far."""
+        found = self._cache.get(terms)
+        if found is None:
+            low = high = 0
+            for product, factor in terms:
+                part = self._product_interval(product)
+                low += min(times(part[0], factor), times(part[1], factor))
+                high += max(times(part[0], factor), times(part[1], factor))
+            low, high = self._by_factors(terms, low, high)
+            found = (low, high)
+            rest, constant = split_constant(terms)
+            if rest:
+                key, factor = normal(rest)
+                known = self._guards.intervals.get(key)
+                if known is not None:
+                    ends = sorted(times(end, factor) + constant for end in known)
+                    found = max(low, ends[0]), min(high, ends[1])
+            self._cache[terms] = found
+        return found
+
+    def _by_factors(self, terms: Terms, low: float, high: float) -> Interval:
+        """Tighter bounds of ``a*b - a`` as ``a * (b - 1)``."""
+        if len(terms) < 2:
+            return low, high
+        common = list(terms[0][0])
+        for product, _ in terms[1:]:
+            rest = list(product)
+            common = [n for n in common if n in rest and not rest.remove(n)]  # type: ignore[func-returns-value]
+        if not common:
+            return low, high
+        divided = [(without(product, common) or (), c) for product, c in terms]
+        ends = self.interval(tuple(sorted(divided)))
+        corners = [times(a, b) for a in self._product_interval(tuple(common)) for b in ends]
+        return max(low, min(corners)), min(high, max(corners))
+
+    def _product_interval(self, product: tuple[int, ...]) -> Interval:
+        low = high = 1
+        for number in product:
+            ends = self._atom_interval(number)
+            corners = [times(a, b) for a in (low, high) for b in ends]
+            low, high = min(corners), max(corners)
+        if low < 0 or len(product) < 2:
+            return low, high
+        # What is known of a part of the product bounds all of it.
+        for key, (_, most) in self._guards.intervals.items():
+            part = key[0][0]
+            if len(key) == 1 and 1 < len(part) < len(product) and most != math.inf:
+                rest = without(product, part)
+                if rest is not None:
+                    high = min(high, times(most, self._product_interval(rest)[1]))
+        return low, high
+
+    def _atom_interval(self, number: int) -> Interval:
+        low, high = self._operation_interval(*self.expressions.atoms[number])
+        known = self._guards.intervals.get((((number,), 1),), EVERYTHING)
+        return max(low, known[0]), min(high, known[1])
+
+    def _operation_interval(self, operation: str, a: Any, b: Any) -> Interval:
+        if operation == "dimension":
+            return self.expressions.bounds[a]
+        if operation == "scaled":
+            low, high = self.interval(a)
+            return scaled(low, b), math.inf if high == math.inf else scaled(high, b)
+        if operation not in ("//", "%"):
+            return EVERYTHING
+        divisor = self.interval(b) if isinstance(b, tuple) else (b, b)
+        if divisor[0] < 1:
+            return EVERYTHING
+        if operation == "%":
+            return 0, divisor[1] - 1
+        divided = self.interval(a) if isinstance(a, tuple) else (a, a)
+        corners = [floor_divide(x, y) for x in divided for y in divisor]
+        return min(corners), max(corners)
+
+    # -- guards ----------------------------------------------------------------------------------
+    def at_most(self, terms: Terms, limit: int) -> bool:
+        """Whether a sum of integers is at most ``limit``, guarded."""
+        low, high = self.interval(terms)
+        if high <= limit:
+            return True
+        if low > limit:
+            return False
+        holds = self.value(terms) <= limit
+        rest, constant = split_constant(terms)
+        key, factor = normal(rest)
+        limit -= constant
+        # factor * key <= limit, or its contrary
+        if factor > 0:
+            bound = limit // factor
+            self._narrow(key, -math.inf, bound) if holds else self._narrow(key, bound + 1, math.inf)
+        else:
+            bound = -(limit // -factor)
+            self._narrow(key, bound, math.inf) if holds else self._narrow(key, -math.inf, bound - 1)
+        return holds
+
+    def equal(self, terms: Terms, number: int) -> bool:
+        """Whether a sum of integers is ``number``, guarded."""
+        low, high = self.interval(terms)
+        if not low <= number <= high:
+            return False
+        if low == high:
+            return True
+        rest, constant = split_constant(terms)
+        key, factor = normal(rest)
+        wanted, remainder = divmod(number - constant, factor)
+        if remainder or wanted in self._guards.excluded.get(key, ()):
+            return False
+        if self.value(terms) == number:
+            self._narrow(key, wanted, wanted)
+            return True
+        low, high = self.interval(key)
+        if wanted == low:
+            self._narrow(key, wanted + 1, math.inf)
+        elif wanted == high:
+            self._narrow(key, -math.inf, wanted - 1)
+        else:
+            self._store().excluded.setdefault(key, set()).add(wanted)
+        return False
+
+    def truth(self, operation: str, a: Any, b: Any) -> bool:
+        """The truth of a comparison of which a side is a float, guarded."""
+        key = operation, a, b
+        found = self._guards.truths.get(key)
+        if found is None:
+            found = bool(OPERATIONS[operation](self.value(a), self.value(b)))
+            self._store().truths[key] = found
+        return found
+
+    def _store(self) -> Guards:
+        return self._preferences if _preferring.get() else self._guards
+
+    def _narrow(self, key: Terms, low: float, high: float) -> None:
+        store = self._store()
+        known = store.intervals.get(key, EVERYTHING)
+        store.intervals[key] = max(known[0], low), min(known[1], high)
+        if store is self._guards:
+            self._cache.clear()
+
+    def function(self, results: Sequence[Any]) -> Callable[..., tuple[Number, ...] | None]:
+        """A function of the named dimensions, in the order of ``Expressions.bounds``: the values
+        of the ``results`` (terms, or numbers), or None where a guard doesn't hold."""
+        return FunctionSource(self.expressions, self._guards).function(results)
+
+    def suits(self) -> Callable[..., tuple[Number, ...] | None]:
+        """A function of the named dimensions: None where other decisions would be better."""
+        return FunctionSource(self.expressions, self._preferences).function(())
+
+    @property
+    def guards(self) -> list[str]:
+        """The guards as text."""
+        text, made = self.expressions.text, self._guards
+        ranges = [f"{a} <= {text(key)} <= {b}" for key, (a, b) in made.intervals.items()]
+        others = [f"{text(key)} != {n}" for key, ns in made.excluded.items() for n in ns]
+        truths = [f"{text(a)} {op} {text(b)}: {so}" for (op, a, b), so in made.truths.items()]
+        return ranges + others + truths
+
+
+class Size:
+    """A size of a trace; see the module. It has the operators of a number."""
+
+    __slots__ = ("terms", "trace", "value")
+
+    def __init__(self, trace: Trace, terms: Terms, value: Number) -> None:
+        self.trace, self.terms, self.value = trace, terms, value
+
+    # -- arithmetic ------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Any:
+        return self._sum(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._sum(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other
+
+    def __neg__(self) -> Any:
+        if type(self.value) is float:
+            return self._float("*", self.terms, -1)
+        return _made(self.trace, tuple((product, -c) for product, c in self.terms))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def _sum(self, other: Any, sign: int) -> Any:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        if self._floats(other):
+            return self._float("+" if sign > 0 else "-", self.terms, terms)
+        total = dict(self.terms)
+        for product, factor in terms if isinstance(terms, tuple) else (((), terms),):
+            total[product] = total.get(product, 0) + sign * factor
+        return _summed(self.trace, total)
+
+    def __mul__(self, other: Any) -> Any:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        if self._floats(other):
+            return self._float("*", self.terms, terms)
+        if not isinstance(terms, tuple):
+            if not terms:
+                return 0
+            return _made(self.trace, tuple((product, c * terms) for product, c in self.terms))
+        total: dict[tuple[int, ...], int] = {}
+        for a, x in self.terms:
+            for b, y in terms:
+                product = tuple(sorted(a + b))
+                total[product] = total.get(product, 0) + x * y
+        return _summed(self.trace, total)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divided(self.terms, other)[0]
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._divided(other, self)[0]
+
+    def __mod__(self, other: Any) -> Any:
+        return self._divided(self.terms, other)[1]
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._divided(other, self)[1]
+
+    def __divmod__(self, other: Any) -> Any:
+        return self._divided(self.terms, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return self._divided(other, self)
+
+    def _divided(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Quotient and remainder of terms or a number by a Size or a number."""
+        trace, divisor = self.trace, _terms(b)
+        if isinstance(divisor, float) or isinstance(a, float):
+            return self._float("//", a, divisor), self._float("%", a, divisor)
+        if isinstance(b, Size) and b == 0:
+            raise ZeroDivisionError(f"{trace.expressions.text(a)} // {b}")
+        whole, left = even_part(a if isinstance(a, tuple) else ((((), a),) if a else ()), divisor)
+        quotient = _made(trace, whole)
+        if not left:
+            return quotient, 0
+        if divisor == 1:
+            return quotient + _made(trace, left), 0
+        rest = _made(trace, left)
+        if isinstance(rest, Size):
+            beyond = b - rest
+            least = trace.interval(beyond.terms)[0] if isinstance(beyond, Size) else beyond
+            if trace.interval(left)[0] >= 0 and least > 0:
+                return quotient, rest
+        if not isinstance(rest, Size) and not isinstance(divisor, tuple):
+            return quotient + rest // divisor, rest % divisor
+        at = trace.expressions.atom
+        operand = left if isinstance(rest, Size) else rest
+        ratio, modulus = at("//", operand, divisor), at("%", operand, divisor)
+        return (
+            quotient + _made(trace, (((ratio,), 1),)), _made(trace, (((modulus,), 1),))
+        )
+
+    def __truediv__(self, other: Any) -> Any:
+        terms = _terms(other)
+        return NotImplemented if terms is None else self._float("/", self.terms, terms)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        terms = _terms(other)
+        return NotImplemented if terms is None else self._float("/", terms, self.terms)
+
+    def __pow__(self, power: Any) -> Any:
+        if isinstance(power, int) and power >= 0 and type(self.value) is int:
+            return math.prod([self] * power)
+        terms = _terms(power)
+        return NotImplemented if terms is None else self._float("**", self.terms, terms)
+
+    def _floats(self, other: Any) -> bool:
+        value = other.value if isinstance(other, Size) else other
+        return type(self.value) is float or isinstance(value, float)
+
+    def _float(self, operation: str, a: Any, b: Any) -> Size:
+        terms = (((self.trace.expressions.atom(operation, a, b),), 1),)
+        return Size(self.trace, terms, self.trace.value(terms))
+
+    # -- decisions -------------------------------------------------------------------------------
+    def _compare(self, operation: str, other: Any) -> Any:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        if self._floats(other):
+            return self.trace.truth(operation, self.terms, terms)
+        difference = self - other
+        if not isinstance(difference, Size):
+            return OPERATIONS[operation](difference, 0)
+        trace, terms = self.trace, difference.terms
+        match operation:
+            case "<":
+                return trace.at_most(terms, -1)
+            case "<=":
+                return trace.at_most(terms, 0)
+            case ">":
+                return not trace.at_most(terms, 0)
+            case ">=":
+                return not trace.at_most(terms, -1)
+        return trace.equal(terms, 0)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", other)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare("==", other)
+
+    def __ne__(self, other: Any) -> Any:
+        equal = self._compare("==", other)
+        return equal if equal is NotImplemented else not equal
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __index__(self) -> int:
+        if type(self.value) is float:
+            raise TypeError("a float is no index")
+        self.trace.equal(self.terms, self.value)
+        return self.value
+
+    def __int__(self) -> int:
+        self._exact()
+        return int(self.value)
+
+    def __float__(self) -> float:
+        self._exact()
+        return float(self.value)
+
+    __trunc__ = __int__
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if type(self.value) is int:
+            return self
+        atom = self.trace.expressions.atom("round", self.terms, digits or 0)
+        return _made(self.trace, (((atom,), 1),))
+
+    def __floor__(self) -> int:
+        self._exact()
+        return math.floor(self.value)
+
+    def __ceil__(self) -> int:
+        self._exact()
+        return math.ceil(self.value)
+
+    def _exact(self) -> None:
+        if type(self.value) is float:
+            self.trace.truth("==", self.terms, self.value)
+        else:
+            self.trace.equal(self.terms, self.value)
+
+    def scaled(self, scale: float) -> Any:
+        """The size times ``scale`` as single floats, rounded down."""
+        atom = self.trace.expressions.atom("scaled", self.terms, float(scale))
+        return _made(self.trace, (((atom,), 1),))
+
+    def bit_length(self) -> int:
+        """As of the integer."""
+        return int(self).bit_length()
+
+    def __str__(self) -> str:
+        return self.trace.expressions.text(self.terms)
+
+    __repr__ = __str__
+
+
+def sizes_in(value: Any) -> Iterator[Size]:
+    """The sizes in nested tuples, lists and mappings."""
+    if isinstance(value, Size):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from sizes_in(item)
+    elif isinstance(value, dict):
+        yield from sizes_in(list(value.values()))
+
+
+def symbolic(value: Any, change: Callable[[Size], Any]) -> Any:
+    """``value`` with ``change`` applied to each size in its tuples, lists and mappings."""
+    if isinstance(value, Size):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(symbolic(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: symbolic(item, change) for key, item in value.items()}
+    return value
+
+
+def _terms(value: Any) -> Any:
+    """The terms of a Size; a plain number as it is; None for anything else."""
+    if isinstance(value, Size):
+        return value.terms
+    if isinstance(value, (int, float)):
+        return value
+    if hasattr(value, "dtype") and not getattr(value, "shape", ()):
+        return value.item()
+    return None
+
+
+def _made(trace: Trace, terms: Terms) -> Any:
+    if not terms:
+        return 0
+    if len(terms) == 1 and not terms[0][0]:
+        return terms[0][1]
+    if trace.folds:
+        low, high = trace.interval(terms)
+        if low == high:
+            return int(low)
+    return Size(trace, terms, trace.value(terms))
+
+
+def _summed(trace: Trace, total: Mapping[tuple[int, ...], int]) -> Any:
+    return _made(trace, tuple(sorted((p, c) for p, c in total.items() if c)))
