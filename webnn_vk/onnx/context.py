@@ -191,6 +191,8 @@ class NodeContext:
     def slice(self, value: Any, axis: int, start: int, size: int, stride: int = 1) -> MLOperand:
         """``size`` elements of the input along one axis, counted before striding."""
         operand = self.operand(value)
+        if stride >= size:  # a single element, which WebNN's strides may not pass
+            size = stride = 1
         if start == 0 and size == operand.shape[axis] and stride == 1:
             return operand
         starts = [0] * len(operand.shape)

@@ -167,8 +167,10 @@ def pad_by(
     if any(cut):
         starts = [-a for a in cut[:rank]]
         sizes = [d + a + b for d, a, b in zip(x.shape, cut[:rank], cut[rank:], strict=True)]
-        result = c.b.slice(result, starts, sizes)
         amounts = [max(a, 0) for a in amounts]
+        if min(sizes) < 1:
+            return _padding_alone(c, x, sizes, amounts, mode, value)
+        result = c.b.slice(result, starts, sizes)
     before, after = amounts[:rank], amounts[rank:]
     if not any(amounts):
         return result
@@ -181,6 +183,21 @@ def pad_by(
     if mode == "constant":
         return c.b.pad(result, before, after, value=int(value) if x.type == "bool" else value)
     return c.b.pad(result, before, after, mode=modes[mode])
+
+
+def _padding_alone(
+    c: NodeContext, x: Tensor, left: list[int], amounts: list[int], mode: str, value: float
+) -> MLOperand:
+    """Nothing of the input is left, with ``left`` elements along its dimensions."""
+    rank = x.rank
+    shape = [n + a + b for n, a, b in zip(left, amounts[:rank], amounts[rank:], strict=True)]
+    if min(left) < 0 or min(shape) < 1 or mode != "constant":
+        raise Unsupported(
+            f"of {list(x.shape)} elements {left} would be left, and padding ({mode}) would make "
+            f"them {shape}: a constant is expected, and no empty dimension, which WebNN has not"
+        )
+    check_made(*shape)
+    return c.b.expand(c.constant(value, x.operand.data_type), shape)
 
 
 def _wrap(c: NodeContext, x: MLOperand, axis: int, before: int, after: int) -> MLOperand:

@@ -98,13 +98,14 @@ def resize(
 
 
 def _sizes(shape: Sequence[int], lengths: Sequence[int], factors: list[float]) -> list[int]:
-    """The lengths times the factors, rounded down."""
+    """The lengths times the factors, in float32 as ONNX infers shapes, rounded down."""
     if len(factors) != len(lengths) or not np.isfinite(factors).all():
         raise Unsupported(
             f"scales are {factors} for {len(lengths)} dimensions of {list(shape)}; a finite number "
             "for each is expected"
         )
-    new = [int(np.floor(n * f)) for n, f in zip(lengths, factors, strict=True)]
+    new = [int(np.floor(np.float32(n) * np.float32(f)))
+           for n, f in zip(lengths, factors, strict=True)]
     _check(shape, lengths, new)
     return new
 
@@ -163,9 +164,11 @@ class AxisPlan:
     def positions(self) -> np.ndarray:
         """Where new elements lie among the old ones."""
         check_made(self.new_size)
-        x = np.arange(self.new_size, dtype=float)
-        n, new, scale = self.size, self.new_size, self.scale
-        length = scale * n  # not rounded down to a whole size
+        # In float32 where rounding decides which element is nearest, as ONNX Runtime has it.
+        kind = np.float32 if self.mode == "nearest" else np.float64
+        x = np.arange(self.new_size, dtype=kind)
+        n, new, scale = self.size, self.new_size, kind(self.scale)
+        length = kind(np.float32(self.scale) * np.float32(n))  # not rounded down to a whole size
         match self.transform:
             case "half_pixel":
                 return (x + 0.5) / scale - 0.5
@@ -198,7 +201,7 @@ class AxisPlan:
         """Indices [new, taps] and weights [new, taps]."""
         x = self.positions()
         if self.mode == "nearest":
-            return self._nearest(x)
+            return self._nearest(x.astype(np.float64))
         refuse_if(self.mode not in ("linear", "cubic"), f"mode {self.mode!r} is unknown")
         # To shrink without aliasing, the kernel is stretched over all that one element covers.
         stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0

@@ -56,7 +56,9 @@ def _taps(
         return c.b.cast(at, "int32"), weight
 
     if padding == "border":
-        x = c.b.clamp(x, min_value=0.0, max_value=last)
+        nearest = c.b.clamp(x, min_value=0.0, max_value=last)
+        # Between the last pixel's middle and its border, cubic weights still count by distance.
+        x = c.b.where(_within(c, x, low, high), x, nearest) if mode == "cubic" else nearest
     elif padding == "reflection":
         inside = _within(c, x, low, high)
         x = c.b.where(inside, x, _reflect(c, x, low, high))
