@@ -191,10 +191,11 @@ def test_importing_takes_work_in_proportion(kind):
 
 
 def loop_model(body):
-    """A thousand iterations of a body on x."""
+    """A thousand iterations of a body on x, and on a number that is known in each: so they can't
+    become one loop."""
     return model(
-        [node("Loop", ["n", "c", "x"], ["y"], body=body)], [info("x", [2])], [info("y", [2])],
-        {"n": np.array(1000), "c": np.array(True)},
+        [node("Loop", ["n", "c", "x", "n"], ["y", "z"], body=body)], [info("x", [2])],
+        [info("y", [2])], {"n": np.array(1000), "c": np.array(True)},
     )
 
 
@@ -208,10 +209,12 @@ def test_loops_that_multiply(what):
         nodes = [node("Neg", ["a"], [f"v{count}"])]
         if what == "nodes that nothing needs":
             nodes += [node("Neg", ["a"], [f"u{i}"]) for i in range(count)]
+    nodes.append(node("Add", ["k", "k"], ["twice"]))
+    number = [], TensorProto.INT64
     body = helper.make_graph(
         nodes, "body",
-        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("a", [2])],
-        [info("go", [], TensorProto.BOOL), info(f"v{count}", [2])],
+        [info("i", *number), info("go", [], TensorProto.BOOL), info("a", [2]), info("k", *number)],
+        [info("go", [], TensorProto.BOOL), info(f"v{count}", [2]), info("twice", *number)],
         [numpy_helper.from_array(np.zeros(1), f"w{i}") for i in range(count)]
         if what == "initializers" else [],
     )
