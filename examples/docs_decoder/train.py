@@ -149,7 +149,7 @@ def logits(w: dict[str, Tensor], ids: Tensor, dropout: float = 0.0) -> Tensor:
 
 
 def train(texts: list[list[int]], steps: int, rate: float) -> dict[str, Tensor]:
-    """Weights after so many steps. Each sequence of a step begins with a paragraph."""
+    """Weights after this many steps. Each sequence of a step begins with a paragraph."""
     torch.set_num_threads(1)  # so that sums are in the same order everywhere
     generator = np.random.default_rng(0)
     torch.manual_seed(0)

@@ -1,9 +1,9 @@
 """`python -m tests.fuzz --seconds N [--calls N] [--seed S] [--device cpu|vulkan|both]`
 
-Makes calls of every kind, valid ones mixed with odd ones, until the time is over or so many were
-made. Only TypeError and DOMExceptions may come out, with the method's name; nothing takes longer
-than 10 seconds, and memory stays level. On a failure it prints the fewest calls that show it:
-`--replay DEVICE/EPISODE/CALL,CALL…` with the same seed makes them again.
+Makes calls of every kind, valid ones mixed with odd ones, until the time is over or the given
+number were made. Only TypeError and DOMExceptions may come out, with the method's name; nothing
+takes longer than 10 seconds, and memory stays level. On a failure it prints the fewest calls that
+show it: `--replay DEVICE/EPISODE/CALL,CALL…` with the same seed makes them again.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def _rewritten(
     data: memoryview, start: int, end: int, field: int,
     rewrite: Callable[[memoryview, int, int], bytes | None],
 ) -> bytes | None:
-    """A message with its ``field`` rewritten wherever ``rewrite`` returns something; None where it
+    """A message with its ``field`` rewritten where ``rewrite`` returns something; None where it
     never does."""
     parts: list[bytes] = []
     found = False

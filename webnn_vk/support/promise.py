@@ -292,7 +292,7 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             try:
                 self._call(entry)
             except BaseException:
-                # SystemExit and the like; the callbacks after it are called all the same.
+                # SystemExit and the like; the callbacks after it are called nevertheless.
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
         self._tell_waiters()
         return True

@@ -82,7 +82,7 @@ class Steps:
         self._progress.update(self._task, advance=count, description=title)
 
     def reach(self, count: float) -> None:
-        """So many steps are done in all."""
+        """Set the number of steps done."""
         self._progress.update(self._task, completed=count)
 
 

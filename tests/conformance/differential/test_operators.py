@@ -29,7 +29,7 @@ LEAST = {"native": 200, "masked": 80, "portions": 80}
 #: Share of the tests that run at full length in one run; the others run FEW examples.
 DRAWN = {"native": 0.25, "masked": 0.15, "portions": 0.15}
 FEW = 24
-#: So many examples use every data type of every operand.
+#: This many examples use every data type of every operand.
 ENOUGH = 60
 #: Operators with so many pipelines that their compilation would take minutes.
 SHARES = {

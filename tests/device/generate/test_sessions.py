@@ -112,7 +112,7 @@ def test_a_token_is_one_submit(model, options):
 
 def test_out_of_memory_says_how_much_context_would_fit(model, folder):
     class Limited:
-        """A context with so many bytes for tensors."""
+        """A context with this many bytes for tensors."""
 
         def __init__(self, context, room):
             self.context, self.room = context, room

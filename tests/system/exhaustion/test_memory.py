@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.sample(0.5)
 
-#: Functions entered by one call; in an ordinary run so many of them get MemoryError.
+#: Functions entered by one call; in an ordinary run this many of them get MemoryError.
 SAMPLE = 10
 
 AT_ANY_STEP = '''

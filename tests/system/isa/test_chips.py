@@ -26,7 +26,7 @@ VENDORS = {
     "NVK": 0x10DE, "ANV": 0x8086, "Turnip": 0x5143, "PanVK": 0x13B5, "RADV": 0x1002,
     "Honeykrisp": 0x10005,  # Mesa
 }
-# qemu makes the processes of arm64's drivers slow: two of them in each run, others by turns.
+# qemu makes the processes of arm64's drivers slow: two of them in each run, in rotation.
 NATIVE = [name for name, chip in CHIPS.items() if chip.driver.architecture == "amd64"]
 EMULATED = [name for name in CHIPS if name not in NATIVE]
 FIELDS = {
@@ -186,7 +186,7 @@ def test_a_kernel_that_the_compiler_refuses_runs_on_the_cpu(tmp_path):
 
 @pytest.mark.timeout(1800)
 def test_kernels_of_a_model_fit_the_registers(chip, driver, pytestconfig):
-    """A model by turns; all of them with --long."""
+    """One model in each run, in rotation; all of them with --long."""
     needs_compiler()
     long = pytestconfig.option.long
     parts = MODELS if long else chance("models", chip).sample([*MODELS], 1)

@@ -107,7 +107,7 @@ def test_features_of_the_address() -> None:
     assert info(other).capabilities - info(one).capabilities == {"SignedZeroInfNanPreserve"}
 
 
-def test_another_compiler_compiles_anew_and_none_takes_any(tmp_path: Path) -> None:
+def test_another_compiler_compiles_again_and_none_takes_any(tmp_path: Path) -> None:
     old, new = Counting("one"), Counting("two")
     ShaderStore(tmp_path, pack=None, compiler=old).get(SPECS)
     ShaderStore(tmp_path, pack=None, compiler=new).get(SPECS[:1])
@@ -161,7 +161,7 @@ def test_a_bad_entry_is_a_miss_and_is_replaced(tmp_path: Path, kind: str) -> Non
 
 
 def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
-    """Even with a correct hash, whoever wrote it."""
+    """Even with a correct hash, written by anyone."""
     store = ShaderStore(tmp_path, pack=None, compiler=Counting())
     store._cache.put(address(SPECS[0]), "counting 1", b"\0" * 64)
     assert len(_entries(tmp_path)) == 1

@@ -149,7 +149,7 @@ def test_short_loops_with_a_known_count_are_unrolled():
 
 
 def counted(iterations, **more):
-    """v = (v + x) · c, so many times; further nodes of the body, and what it stacks."""
+    """v = (v + x) · c, repeatedly; further nodes of the body, and what it stacks."""
     nodes = [node("Add", ["v", "x"], ["u"]), node("Mul", ["u", "c"], ["w"]),
              node("Identity", ["going"], ["more"])]
     body = helper.make_graph(

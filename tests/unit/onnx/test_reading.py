@@ -163,7 +163,7 @@ def test_functions_that_multiply():
 
 
 def plain(count, kind):
-    """A model of so many nodes, as exporters write: a chain, outputs of one, or branches."""
+    """A model of this many nodes, as exporters write them: a chain, outputs of one, or branches."""
     if kind == "chain":
         nodes = [node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
         outputs = [info(f"v{count}", [2])]

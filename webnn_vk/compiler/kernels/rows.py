@@ -111,7 +111,7 @@ def check_iterations(count: float, profile: DeviceProfile) -> None:
 # -- schedules ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
-    """So many ``rows`` of ``length`` elements; ``contiguous``: they lie side by side; ``passes``:
+    """``rows`` rows of ``length`` elements; ``contiguous``: they lie side by side; ``passes``:
     loop iterations per element; ``texels``: whether they can be read as texels."""
 
     rows: int

@@ -20,7 +20,7 @@ from ..values import Missing, Tensor, TensorList, Value
 
 #: Iterations that are unrolled at most.
 MAX_ITERATIONS = 1024
-#: From so many iterations on a loop is not unrolled. Shorter ones gain from fusion across
+#: Loops of at least this many iterations are not unrolled. Shorter ones gain from fusion across
 #: iterations, and build as fast.
 LOOPED_FROM = 8
 #: Iterations of a loop at most: each is recorded.

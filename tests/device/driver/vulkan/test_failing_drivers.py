@@ -219,7 +219,7 @@ def test_a_process_that_died_among_the_drivers_has_them_asked_again(
     assert not list(process.folder.glob("drivers/*.asking"))
 
 
-def test_the_doctor_asks_anew(process: Process, drivers: FakeDrivers) -> None:
+def test_the_doctor_probes_again(process: Process, drivers: FakeDrivers) -> None:
     manifest = drivers.make("patient", vkEnumeratePhysicalDevices="abort")
     assert "it crashes" in process(LIST, manifest)[0]
     about = Path(f"{drivers.folder}/libfake_patient.so.conf")
@@ -236,7 +236,7 @@ def test_the_doctor_asks_anew(process: Process, drivers: FakeDrivers) -> None:
     assert lines[-1] == "1"
 
 
-def test_drivers_that_fail_all_the_same_are_asked_anew(
+def test_drivers_that_fail_after_a_good_probe_are_probed_again(
     process: Process, drivers: FakeDrivers
 ) -> None:
     manifest = drivers.make("doubtful")
@@ -280,7 +280,7 @@ from webnn_vk.driver.vulkan import binding, instance
 binding.lib = library = FaultyLibrary(binding)
 warnings.simplefilter("ignore")
 doubts = []
-drivers.Drivers.doubt = lambda self: doubts.append(self)  # asking anew each time takes long
+drivers.Drivers.doubt = lambda self: doubts.append(self)  # each probe takes long
 
 def refusal(call, error):
     library.arm(call, "", error)

@@ -22,8 +22,8 @@ def small() -> Graph:
 
 
 def chain(names: list[str], residual: int = 0, shared: bool = False) -> Picture:
-    """Boxes one after the other; ``residual``: each so-manieth also reads what the one before the
-    last so many wrote; ``shared``: a mask that the same ones read."""
+    """Boxes one after the other; ``residual``: every ``residual``-th also reads what the box
+    that many places before it wrote; ``shared``: a mask that the same boxes read."""
     boxes = [Box("input", "x", writes=(0,)), Box("input", "mask", writes=(-1,))]
     for number, name in enumerate(names):
         reads = [number]
