@@ -17,8 +17,10 @@ from .table import show
 CASES = (
     *(("lstm", steps, 128, 1, "forward") for steps in (10, 224, 1000)),
     ("lstm", 1000, 64, 1, "forward"), ("lstm", 224, 64, 1, "forward"),
-    ("lstm", 224, 512, 1, "forward"), ("lstm", 224, 128, 1, "both"),
+    ("lstm", 224, 512, 1, "forward"), ("lstm", 1000, 512, 1, "forward"),
+    ("lstm", 224, 128, 1, "both"),
     ("lstm", 224, 128, 16, "forward"), ("lstm", 224, 128, 16, "both"),
+    ("lstm", 1000, 64, 16, "both"), ("lstm", 10, 512, 16, "both"),
     ("gru", 224, 128, 1, "forward"), ("gru", 224, 128, 16, "both"),
 )
 

@@ -7,8 +7,9 @@ import hashlib
 import os
 import stat
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+
+from webnn_vk.support.dataclass import dataclass
 
 #: Temporary shortages of a process or its disk.
 _SHORTAGES = {

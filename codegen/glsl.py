@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from webnn_vk.support.dataclass import dataclass
 
 _LONGEST_STATEMENT = 20_000
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 import jinja2
+
+from webnn_vk.support.dataclass import dataclass
 
 #: The line of a rendered text that the functions replace.
 MARK = "//<functions>"

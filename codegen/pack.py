@@ -20,11 +20,11 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from webnn_vk.support import environment
+from webnn_vk.support.dataclass import dataclass
 
 from .files import open_regular, write_atomically
 

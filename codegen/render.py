@@ -19,13 +19,14 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import jinja2.meta
 import jinja2.nodes
+
+from webnn_vk.support.dataclass import dataclass
 
 from .library import insert_functions
 from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError

@@ -14,9 +14,11 @@ import operator
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cached_property
 from typing import Any
+
+from webnn_vk.support.dataclass import dataclass
 
 #: The size of push constants in bytes that every Vulkan device supports.
 PUSH_CONSTANT_BYTES = 128

@@ -9,7 +9,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from webnn_vk.support.dataclass import dataclass
 
 MAGIC = 0x07230203
 

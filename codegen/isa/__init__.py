@@ -18,12 +18,13 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec, push_bytes
 from webnn_vk.support import environment as variables
+from webnn_vk.support.dataclass import dataclass
 
 from .chips import CHIPS, command, missing
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from webnn_vk.support import environment
+from webnn_vk.support.dataclass import dataclass
 
 #: Releases of Debian, with their versions of Mesa: 25.0 and 26.1.
 _OLDER, _NEWER = "trixie", "trixie-backports"

@@ -12,8 +12,9 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from webnn_vk.support.dataclass import dataclass
 
 
 class Kind(Enum):

@@ -12,7 +12,7 @@ import warnings
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from webnn_vk.compiler.types.expressions import Expressions
 from webnn_vk.compiler.types.sizes import Trace
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.runtime.tensor_state import TensorState, owned
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir

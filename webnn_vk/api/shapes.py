@@ -13,7 +13,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram
@@ -24,6 +23,7 @@ from webnn_vk.compiler.types.sizes import Size, Trace
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.work import Executable
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 #: Shapes whose executables, with their recorded commands, a graph keeps.

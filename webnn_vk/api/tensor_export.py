@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from webnn_vk.runtime.stream import Stream
 from webnn_vk.runtime.tensor_state import Export, ExternalBinding, Owner, TensorState
 from webnn_vk.runtime.work import Await, Lend, Return, Run, Submit
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, OperationError
 
 from .interop import wgpu

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver.resources import Allocation, Pipeline, Queries
+from webnn_vk.support.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.mixins import html_table
 
 from .device_profile import DeviceProfile

@@ -4,11 +4,11 @@ dimension."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.compiler.ops.block_product import packed, unpacked
+from webnn_vk.support.dataclass import dataclass
 
 #: Elements with one scale, where floats are rounded.
 BLOCK = 32

@@ -7,9 +7,10 @@ neither is an error, so that no model is computed differently from what its file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from .errors import InvalidModelError, UnsupportedModelError

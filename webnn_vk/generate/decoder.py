@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.ops.block_product import dequantized
+from webnn_vk.support.dataclass import dataclass
 
 from .blocks import Blocks, joined, rounded
 from .config import DecoderConfig

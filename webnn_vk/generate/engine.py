@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from webnn_vk.api.builder import MLGraphBuilder
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.api.tensor import MLTensor
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import OperationError, UnknownError
 
 from .decoder import Decoder

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.api.tensor import MLTensor
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.promise import MLPromise
 
 #: The most sequences of a run, and the smaller numbers that have a graph.

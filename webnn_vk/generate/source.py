@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 from .blocks import Blocks
 from .config import DecoderConfig

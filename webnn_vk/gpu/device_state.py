@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
@@ -15,6 +14,7 @@ from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError, OperationError
 from webnn_vk.support.promise import MLPromise, kind_of
 from webnn_vk.support.settings import Settings

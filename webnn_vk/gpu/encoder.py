@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver import CopyCommand, DispatchCommand, FillCommand, Recording
 from webnn_vk.runtime.work import Submit
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.integers import padded
 from webnn_vk.support.mixins import OneOfAKind, PublicDir

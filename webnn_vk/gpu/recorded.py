@@ -7,11 +7,12 @@ whole commands, with barriers where they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from webnn_vk.driver import BarrierCommand, Command
 from webnn_vk.runtime.storage import Storage
+from webnn_vk.support.dataclass import dataclass
 
 from .buffer import GPUBuffer
 from .objects import alive

@@ -10,9 +10,9 @@ import struct
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from webnn_vk.codegen import spirv
+from webnn_vk.support.dataclass import dataclass
 
 _ENTRY_POINT, _EXECUTION_MODE, _EXECUTION_MODE_ID = 15, 16, 331
 _TYPE_BOOL, _TYPE_INT, _TYPE_FLOAT, _TYPE_VECTOR, _TYPE_MATRIX = 20, 21, 22, 23, 24

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, sanitize
 
 

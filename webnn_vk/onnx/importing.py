@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from webnn_vk.compiler.types.data_types import (
     to_shape,
 )
 from webnn_vk.support import warnings
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise, follow_in_background
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto
+
+from webnn_vk.support.dataclass import dataclass
 
 from .reading import Port
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from .errors import InvalidModelError

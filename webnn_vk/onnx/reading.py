@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from onnx import (
 )
 
 from webnn_vk.support import memory_probe
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.mmap_array import mapped_file
 from webnn_vk.support.topological import needed_nodes

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 from .values import Tensor
 

@@ -8,7 +8,7 @@ it is not: releases before that are in use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from webnn_vk.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,6 +19,7 @@ from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize
 
 from .binding import IOBinding

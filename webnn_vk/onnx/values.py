@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.support.dataclass import dataclass
 
 from .errors import NeedsValue
 

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from webnn_vk.compiler.program import BarrierStep, DeviceSegment, HostSegment, Program
 from webnn_vk.driver import BarrierCommand, Command, DriverError, Recording, TimestampCommand
 from webnn_vk.runtime.work import Read, RunGraph, Write
+from webnn_vk.support.dataclass import dataclass
 
 from .sampling import Sampler
 

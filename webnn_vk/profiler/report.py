@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from webnn_vk.compiler.program import (
@@ -16,6 +16,7 @@ from webnn_vk.compiler.program import (
     RepeatStep,
     ReportLine,
 )
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import aligned, duration
 from webnn_vk.support.mixins import html_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from webnn_vk.driver import (
     TimestampCommand,
     Timestamps,
 )
+from webnn_vk.support.dataclass import dataclass
 
 #: Invocations of a workgroup, as the shader has it without specialisation.
 GROUP = 64

@@ -7,10 +7,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver import BarrierCommand, Command, DriverError, FillCommand, TimestampCommand
+from webnn_vk.support.dataclass import dataclass
 
 #: The first runs of each graph are always timed, so that short profiles are complete.
 FIRST = 5

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from webnn_vk.compiler.program import Target
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.support import background
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, InvalidStateError, UnknownError
 from webnn_vk.support.promise import MLPromise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import Constants, Program
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from .observer import BatchObserver, Observer
 from .storage import Storage

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from webnn_vk.driver import Driver
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import DriverError, DriverUnavailable
 from webnn_vk.support import forks
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError
 from webnn_vk.support.settings import Settings
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from webnn_vk.compiler.program import Constants, HostSegment, Program
+from webnn_vk.support.dataclass import dataclass
 
 from .host import Arrays, Memory, run_host_segment
 

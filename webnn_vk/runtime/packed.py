@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from webnn_vk.support.dataclass import dataclass
 
 from .storage import Storage
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from webnn_vk.compiler.program import CopyStep, CpuStep, CpuTensor, HostSegment
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.topological import alternating_runs
 
 Step = CpuStep | CopyStep

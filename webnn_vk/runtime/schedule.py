@@ -12,7 +12,9 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from webnn_vk.support.dataclass import dataclass
 
 from .storage import Storage
 from .throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, Throttle

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 #: Seconds that one submit may take. Watchdogs reset a device after 2 s (Windows) to 10 s (amdgpu).
 #: Other work on the device, a desktop's for example, waits for a submit to end.

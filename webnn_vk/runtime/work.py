@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import GraphReport, Program
 from webnn_vk.driver.errors import DriverError
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, OperationError, UnknownError
 
 from .staging import Reservation

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from . import environment
+from .dataclass import dataclass
 from .experimental import experimental_names
 
 MLDriver = Literal["vulkan", "kompute", "null"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.api.ml_graph import executable_of
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.formatting import duration
 
 from . import ToolError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.resources
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from webnn_vk.examples.sentence_encoder import (
 )
 from webnn_vk.examples.weights import is_installed
 from webnn_vk.support import packages
+from webnn_vk.support.dataclass import dataclass
 
 from . import ToolError
 from .devices import device_title, open_context

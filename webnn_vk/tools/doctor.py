@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import webnn_vk
@@ -15,6 +15,7 @@ from webnn_vk.codegen.store import cache_state
 from webnn_vk.runtime.device_selection import probe_drivers
 from webnn_vk.runtime.engines import find_engine
 from webnn_vk.support import environment
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.settings import Settings
 
 from .devices import default_device, listing, vulkan_problem

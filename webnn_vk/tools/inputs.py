@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from . import ToolError

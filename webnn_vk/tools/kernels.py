@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.codegen import KernelSpec
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.program import DispatchStep, Program
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, nearest
 
 from . import ToolError

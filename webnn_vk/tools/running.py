@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from webnn_vk.compiler.types.data_types import MLTensorDescriptor
 from webnn_vk.profiler.pictures import PassPictures
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.cached_property import cached_property
+from webnn_vk.support.dataclass import dataclass
 
 from .devices import open_context
 from .inputs import Given, ImageScale, feeds, named

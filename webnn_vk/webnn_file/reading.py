@@ -7,7 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.ops import Operator
 from webnn_vk.compiler.ops.arguments import Double, Number, Operands
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, cast_number, check_dimensions
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise, follow_in_background
 

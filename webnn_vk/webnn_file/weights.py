@@ -6,7 +6,6 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support import packages
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.mmap_array import mapped_file
 

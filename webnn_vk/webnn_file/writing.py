@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from webnn_vk.compiler.ir import Graph, Node, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.passes import without_loops
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, sanitize
 
 from . import weights

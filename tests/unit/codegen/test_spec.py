@@ -25,9 +25,9 @@ def test_import_loads_neither_numpy_nor_vulkan_nor_jinja() -> None:
         "      and not n.startswith('webnn_vk.codegen')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    # Of the rest of the package only leaf modules: environment variables, fork safety, and finding
-    # a clone's folders.
-    leaves = ["", ".environment", ".forks", ".source_tree"]
+    # Of the rest of the package only leaf modules: dataclasses, environment variables, fork safety,
+    # and finding a clone's folders.
+    leaves = ["", ".dataclass", ".environment", ".forks", ".source_tree"]
     shown = str([f"webnn_vk.support{leaf}" for leaf in leaves])
     assert done.stdout.splitlines() == ["[]", "[]", shown]
 

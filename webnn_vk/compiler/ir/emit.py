@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import reason
 from webnn_vk.support.mmap_array import own_copy
 from webnn_vk.support.topological import needed_nodes

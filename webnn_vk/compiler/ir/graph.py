@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.support.cached_property import cached_property
+from webnn_vk.support.dataclass import dataclass
 
 from ..ops import Operator
 from ..ops.record import prefix

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.access import Access, collapse, strides
 from ..types.data_types import DATA_TYPES

@@ -8,11 +8,11 @@ There are two ways: ``attention`` reads keys and values from memory for each que
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.access import Access, collapse

@@ -6,10 +6,10 @@ scales sums of a block. More rows go through the tiles of float products (``matm
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import Access

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution

@@ -4,12 +4,12 @@ those wrong is found out before a graph relies on them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Value
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor

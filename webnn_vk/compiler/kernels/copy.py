@@ -5,9 +5,9 @@ side before don't afterwards, another moves them by tiles in shared memory (GPUs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Value
 from ..ops.lowering import Join

@@ -8,10 +8,11 @@ of them. Its unit is the unit of the parameters: nanoseconds where they were mea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from typing import Any
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from .schedule import Schedule

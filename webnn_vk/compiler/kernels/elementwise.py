@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import mul
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import padded
 
 from ..types.access import Access, collapse

@@ -12,10 +12,10 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.access import strides
 from ..types.data_types import MAX_RANK

@@ -9,11 +9,11 @@ channels in the middle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from .dispatch import Dispatch

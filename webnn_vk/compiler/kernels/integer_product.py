@@ -5,10 +5,11 @@ feature is missing, plain arithmetic takes the instruction's place: for tests.""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..ops.quantized import INTEGER_STEP

@@ -9,7 +9,9 @@ itself is decomposed or computed on the CPU, with the reason in the report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Graph, Node
 from ..ops.lowering import Repeat, View

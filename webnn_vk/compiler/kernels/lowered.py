@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Node, Value
 from .dispatch import Dispatch

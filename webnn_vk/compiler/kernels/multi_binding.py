@@ -7,11 +7,11 @@ of its own; the shader picks the portion of each element it loads or stores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import padded
 
 from ..types.access import Access

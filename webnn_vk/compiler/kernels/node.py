@@ -7,12 +7,13 @@ which that kernel reads and writes, and the element-wise steps applied to its re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.support.cached_property import cached_property
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Node, Value
 from ..ops import Operator

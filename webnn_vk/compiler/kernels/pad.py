@@ -4,11 +4,11 @@ that copies."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.access import strides
 from . import raw_copy

@@ -4,11 +4,11 @@ images or channels. Pooling whose window is the whole input is computed as a red
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from . import indexing, rows
 from .dispatch import Dispatch, Unsupported

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from operator import mul, sub
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value

@@ -7,11 +7,12 @@ sequences are cut: each dispatch goes on from the states that the one before sto
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from webnn_vk.codegen.spec import Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from .dispatch import Dispatch, Unsupported

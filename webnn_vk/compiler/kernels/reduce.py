@@ -7,10 +7,11 @@ chunks first, whose results are reduced again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..types.access import Access

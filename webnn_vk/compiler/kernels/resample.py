@@ -4,11 +4,11 @@ of several images or channels."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from . import indexing
 from .dispatch import Dispatch

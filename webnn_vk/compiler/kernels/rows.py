@@ -4,12 +4,13 @@ make up a row, and how many invocations share one."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import prod
 
 from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides

@@ -12,10 +12,10 @@ input first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from . import raw_copy

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from webnn_vk.support.dataclass import dataclass
 
 #: The name of the number of parts.
 SPLIT = "SPLIT"

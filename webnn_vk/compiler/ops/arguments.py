@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.data_types import (
     is_sequence,

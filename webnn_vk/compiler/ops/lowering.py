@@ -9,8 +9,9 @@ read lowerings; no kernel depends on an operator's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.access import Access
 

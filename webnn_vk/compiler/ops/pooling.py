@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.support.cached_property import cached_property
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Enum, Operand, Shape

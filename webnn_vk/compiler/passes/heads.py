@@ -4,9 +4,10 @@ exporters repeat them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Node, Value
 from .patterns import Bindings, GraphView, PartialMatch

@@ -5,10 +5,11 @@ work at a time."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.mmap_array import own_pages
 
 from ..ir import Emitter, Graph, Node, Value

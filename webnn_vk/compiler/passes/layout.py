@@ -10,7 +10,9 @@ region and nodes that need a certain layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Graph, Node, Value
 from ..ops.lowering import Convolution, Elementwise, Join, Pool, Reduce

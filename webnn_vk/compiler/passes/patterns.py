@@ -14,8 +14,9 @@ not named match anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Node, Value
 from ..ops import ALL_OPERATORS

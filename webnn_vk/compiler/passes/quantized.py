@@ -7,12 +7,12 @@ the graph is built."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Graph, Node, Value
 from ..ops.block_product import packed

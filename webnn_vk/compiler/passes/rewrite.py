@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Graph, Node, Value
 from .patterns import Match, OneOf, Op

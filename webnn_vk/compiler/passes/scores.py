@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Emitter, Node, Value
 from .heads import Repeated, repeated

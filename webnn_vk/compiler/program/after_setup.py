@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.data_types import MLOperandDescriptor
 from .compiled import renumbered_originals

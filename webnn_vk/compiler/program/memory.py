@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webnn_vk.driver.resources import ALIGNMENT
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import round_up
 
 from .arena import ArenaPlanner, Lifetime, WholeBlocks, liveness_bound, placed_within

@@ -9,12 +9,13 @@ operators of CPU steps are names. So one program serves many contexts and can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Graph
 from ..types.data_types import MLOperandDescriptor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.mixins import html_table
 
 

@@ -15,13 +15,13 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from webnn_vk.codegen import spirv, spirv_check
 from webnn_vk.codegen.files import write_atomically
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, OperationError, sanitize
 
 from . import serial

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 from ..kernels.coopmat_trial import Tiling, tilings_of, trial
 from .assemble import assemble

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import round_up
 
 from .compiled import graph_text

@@ -12,9 +12,10 @@ import operator
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from ..ir import Graph, Node, Value

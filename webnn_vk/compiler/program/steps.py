@@ -13,10 +13,11 @@ import itertools
 import json
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import ALIGNMENT
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import padded, round_up
 
 from ..ir import Value

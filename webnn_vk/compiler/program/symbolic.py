@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.support.dataclass import dataclass
 
 from ..types.sizes import Size
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from webnn_vk.support.dataclass import dataclass
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:

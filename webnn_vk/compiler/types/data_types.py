@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import reason, sanitize
 
 from .dimensions import MLDynamicDimension

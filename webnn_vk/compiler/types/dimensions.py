@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
+
+from webnn_vk.support.dataclass import dataclass
 
 from .sizes import Size, Trace
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.kompute.binding import KomputeError
 from webnn_vk.driver.kompute.memory import Buffer, Hold
 from webnn_vk.driver.resources import PipelineRequest
+from webnn_vk.support.dataclass import dataclass
 
 # SPIR-V: words of the header, OpCapability, and the capabilities that need no device feature.
 _HEADER, _OP_CAPABILITY = 5, 17

@@ -10,7 +10,6 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -27,6 +26,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import DriverClosed, FeatureMissing, OutOfDeviceMemory
 from webnn_vk.driver.null.profile import NULL_PROFILE
 from webnn_vk.driver.resources import Allocation, MemoryUse, Pipeline, PipelineRequest
+from webnn_vk.support.dataclass import dataclass
 
 _ALIGNMENT = 256
 

@@ -6,7 +6,6 @@ A block may be exported as a file descriptor, or made over another device's memo
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -14,6 +13,7 @@ from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.resources import ALIGNMENT, ExternalMemory
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.instance import is_forked
+from webnn_vk.support.dataclass import dataclass
 
 
 @dataclass(eq=False)

@@ -18,11 +18,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from webnn_vk.support import environment, forks
+from webnn_vk.support.dataclass import dataclass
 
 #: How long a driver may take to list its devices, in seconds.
 PATIENCE = 20.0

@@ -12,13 +12,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from weakref import KeyedRef
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import OutOfDeviceMemory
 from webnn_vk.driver.resources import Allocation, MemoryUse
+from webnn_vk.support.dataclass import dataclass
 
 if TYPE_CHECKING:
     from webnn_vk.driver.vulkan.blocks import BufferBlocks

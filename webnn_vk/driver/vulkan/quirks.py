@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 
 COMPILES_BY_SIZE = "compiles_by_size"
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"

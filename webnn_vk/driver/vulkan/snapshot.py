@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.instance import Instance, instance
 from webnn_vk.driver.vulkan.quirks import compiles_by_size, max_loop_iterations
 from webnn_vk.driver.vulkan.requirements import why_unusable
+from webnn_vk.support.dataclass import dataclass
 
 _DEVICE_TYPES = {1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _NVIDIA = 0x10DE

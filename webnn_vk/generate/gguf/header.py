@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 _MAGIC = b"GGUF"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if

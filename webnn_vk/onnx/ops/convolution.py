@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext
 from ..errors import Unsupported, refuse_if

@@ -4,7 +4,6 @@ unrolled if they are short."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.api.loops import loop_over
 from webnn_vk.compiler.ir.onnx_pairs import ACTIVATIONS, DIRECTIONS
+from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext
 from ..errors import Unsupported, refuse_if

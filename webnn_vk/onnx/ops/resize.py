@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.data_types import MAX_DIMENSION
+from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext, check_made, view_along
 from ..errors import Unsupported, refuse_if

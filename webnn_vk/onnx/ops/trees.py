@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from webnn_vk.support import packages
+from webnn_vk.support.dataclass import dataclass
 
 #: The library's unit; it rounds to fractions of it.
 _SPACING = 64.0

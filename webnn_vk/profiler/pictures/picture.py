@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from webnn_vk.compiler.ir import Graph, Node, Value
 from webnn_vk.compiler.kernels import KernelGraph, KernelNode
@@ -21,6 +21,7 @@ from webnn_vk.compiler.program import (
     ReportLine,
 )
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from ..report import steps_of

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from webnn_vk.support.dataclass import dataclass
 
 from .folding import Group, folded, summary
 from .layout import arranged

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from webnn_vk.codegen.files import read_regular, write_atomically
@@ -18,6 +17,7 @@ from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.warnings import say_once
 
 from ..driver_memory import DriverMemory

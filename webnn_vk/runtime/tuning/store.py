@@ -16,7 +16,6 @@ import platform
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from webnn_vk.codegen.files import read_regular, write_atomically
 from webnn_vk.codegen.render import source_hash
 from webnn_vk.compiler.kernels import FAMILIES, Schedule
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.warnings import say_once
 
 #: The name of the folder among the user's caches.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from webnn_vk.compiler.kernels.choose import modelled, ranked
 from webnn_vk.compiler.kernels.node import view
 from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import UnknownError
 
 from ..device import Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from webnn_vk.driver import (
     TimestampCommand,
     timestamps_of,
 )
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import padded
 
 from ..driver_memory import DriverMemory, translated

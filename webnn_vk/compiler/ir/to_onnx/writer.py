@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.topological import needed_nodes
 

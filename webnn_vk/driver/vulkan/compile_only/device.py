@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -26,6 +25,7 @@ from webnn_vk.driver.vulkan.pipelines import (
     descriptor_type,
 )
 from webnn_vk.driver.vulkan.snapshot import enumerate_devices
+from webnn_vk.support.dataclass import dataclass
 
 EXTENSION = "VK_KHR_pipeline_executable_properties"
 #: By number of a descriptor set and of a binding: Vulkan's number of the descriptor's type.
