@@ -16,6 +16,7 @@
                 (docs/chips.json: see tests/support/chip_table.py)
     bounds      docs/performance.md: bounds of our kernels and peers' from their ISA
                 (docs/bounds.json: see tests/support/bound_table.py)
+    javascript  js/lib/operators.js, js/operators.d.ts: the builder's methods in JavaScript
     pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
@@ -33,6 +34,7 @@ from tests.support import (
     chip_table,
     driver_table,
     engine_table,
+    javascript,
     onnx_table,
     operator_table,
     pictures,
@@ -53,6 +55,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "drivers": driver_table.files,
     "chips": chip_table.files,
     "bounds": bound_table.files,
+    "javascript": javascript.files,
     "pictures": pictures.files,
 }
 

@@ -18,6 +18,7 @@ FEATURES = {
     "gguf": ("generate", ("gguf",)),
     "search": ("demo", ("safetensors", "tokenizers")),
     "reading": ("demo", ("onnx", "ml_dtypes", "PIL")),
+    "bridge": ("bridge", ("cbor2",)),
     "charts": ("bench", ("matplotlib",)),
     "site": ("docs", ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python",
                       "onnx", "ml_dtypes", "safetensors", "tokenizers")),

@@ -1,0 +1,138 @@
+// The client's side of the protocol, over any channel:
+//   channel.send(start, raw)   writes a frame; waits until it is written
+//   channel.receive()          waits for the next frame: {kind, request, header, raw}
+//   channel.keepAlive(yes)     whether the program has to go on for the channel
+//   channel.close()
+// and calls client.wake() when replies wait, client.end(message) when the bridge has ended.
+// `send` and `receive` throw when it has.
+import { Kind, frameStart } from './frames.js';
+import { domException } from './webidl.js';
+
+function toError([name, message]) {
+  return name === 'TypeError' ? new TypeError(message) : domException(message, name);
+}
+
+export class Client {
+  #channel;
+  #request = 0;
+  #pending = new Map();
+  #released = [];
+  #events = new Map();
+  #ended;
+
+  constructor(channel) {
+    this.#channel = channel;
+  }
+
+  get ended() {
+    return this.#ended !== undefined;
+  }
+
+  /** Calls a method and waits for its value. Throws what it throws. */
+  call(method, parameters, raw) {
+    const request = this.#send(Kind.CALL, [method, parameters], raw);
+    return this.#await(request);
+  }
+
+  /** Calls a method that replies later; `made` turns the reply into the promise's value. */
+  start(method, parameters, made, raw) {
+    return new Promise((resolve, reject) => {
+      const request = this.#send(Kind.START, [method, parameters], raw);
+      this.#pending.set(request, { resolve, reject, made });
+      this.#channel.keepAlive(true);
+    });
+  }
+
+  /** The object is not used any more. */
+  release(number) {
+    if (this.#released.push(number) > 1) return;
+    // Objects are collected in groups; a single frame names them all.
+    setTimeout(() => {
+      const numbers = this.#released.splice(0);
+      this.#events.forEach((_, context) => numbers.includes(context) && this.#events.delete(context));
+      if (!this.ended) this.#attempt(() => this.#send(Kind.RELEASE, numbers));
+    }).unref?.();
+  }
+
+  /** Calls `lost(message)` once the context is lost. */
+  onLost(context, lost) {
+    if (this.ended) lost(this.#ended);
+    else this.#events.set(context, lost);
+  }
+
+  /** Replies wait. */
+  wake() {
+    if (!this.ended) this.#attempt(() => this.#await(this.#send(Kind.POLL, null)));
+  }
+
+  /** The bridge has ended: whatever waits for it fails. */
+  end(message) {
+    if (this.ended) return;
+    this.#ended = message;
+    this.#channel.close();
+    for (const { reject } of this.#pending.values()) reject(this.#lostError());
+    this.#pending.clear();
+    for (const lost of this.#events.values()) lost(message);
+    this.#events.clear();
+  }
+
+  #lostError() {
+    return domException(`the context is lost: ${this.#ended}`, 'InvalidStateError');
+  }
+
+  /** What only end() needs to know. */
+  #attempt(action) {
+    try {
+      action();
+    } catch (error) {
+      if (!this.ended) throw error;
+    }
+  }
+
+  #send(kind, header, raw) {
+    if (this.ended) throw this.#lostError();
+    this.#request = (this.#request + 1) >>> 0 || 1;
+    const start = frameStart(kind, this.#request, header, raw?.byteLength);
+    this.#use(() => this.#channel.send(start, raw));
+    return this.#request;
+  }
+
+  #await(request) {
+    for (;;) {
+      const frame = this.#use(() => this.#channel.receive());
+      if (frame.request === request) {
+        if (frame.kind === Kind.ERROR) throw toError(frame.header);
+        return frame.raw ?? frame.header;
+      }
+      this.#settle(frame);
+    }
+  }
+
+  #use(action) {
+    try {
+      return action();
+    } catch (error) {
+      this.end(error.message);
+      throw this.#lostError();
+    }
+  }
+
+  #settle({ kind, request, header, raw }) {
+    if (kind === Kind.EVENT) {
+      const [, context, message] = header;
+      this.#events.get(context)?.(message);
+      this.#events.delete(context);
+      return;
+    }
+    if (request === 0) return this.end(header[1]);
+    const { resolve, reject, made } = this.#pending.get(request) ?? {};
+    if (!this.#pending.delete(request)) return;
+    if (this.#pending.size === 0) this.#channel.keepAlive(false);
+    if (kind === Kind.ERROR) return reject(toError(header));
+    try {
+      resolve(made(raw ?? header));
+    } catch (error) {
+      reject(error);
+    }
+  }
+}

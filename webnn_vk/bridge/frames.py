@@ -1,0 +1,147 @@
+"""Frames: what goes over the FIFOs, in both directions.
+
+A frame is a head of 24 bytes, a CBOR header, and raw bytes (elements of a tensor). Little-endian:
+
+    u32  CRC-32 of the other 20 bytes of the head and of the header
+    u32  length of the header
+    u64  length of the raw bytes
+    u32  request number; a reply has its request's, an event has 0
+    u8   kind
+    3 bytes, 0
+
+The checksum covers what is asked, not the raw bytes: any bytes are elements.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import cbor2
+import numpy as np
+
+#: Raised when frames or methods change; client and bridge must have the same.
+PROTOCOL = 1
+MAX_HEADER = 2**24
+MAX_RAW = 2**33
+_HEAD = struct.Struct("<IIQIBxxx")
+_CHECKED = struct.Struct("<IQIBxxx")
+
+
+class Kind(IntEnum):
+    """Kinds of frames: requests first, then replies."""
+
+    HELLO = 1  # {protocol, version}; the first frame; replied to likewise
+    CALL = 2  # [method, arguments]; replied to at once
+    START = 3  # [method, arguments]; replied to after a POLL or CALL, when the result is there
+    POLL = 4  # null; replied to at once, after the replies and events that wait
+    RELEASE = 5  # [object, …]; no reply
+    VALUE = 16  # the result
+    ERROR = 17  # [name, message]
+    EVENT = 18  # [event, object, message]
+
+
+class Frame(NamedTuple):
+    """A frame with its header decoded."""
+
+    kind: int
+    request: int
+    header: Any
+    raw: np.ndarray | None = None
+
+
+class DamagedFrame(Exception):
+    """Bytes that are no frame. What follows can't be read either."""
+
+
+def read_frame(fd: int) -> Frame | None:
+    """The next frame; None at the end. Raises DamagedFrame."""
+    head = _read(fd, _HEAD.size)
+    if head is None:
+        return None
+    checksum, length, raw_length, request, kind = _HEAD.unpack(head)
+    if length > MAX_HEADER or raw_length > MAX_RAW:
+        raise DamagedFrame(f"a header of {length} bytes and {raw_length} raw bytes is too large")
+    header = _read(fd, length)
+    if header is None:
+        raise DamagedFrame("the stream ends inside a frame")
+    if zlib.crc32(header, zlib.crc32(head[4:])) != checksum:
+        raise DamagedFrame("the checksum is wrong")
+    raw = None
+    if raw_length:
+        # Fresh memory: the library may keep a constant's.
+        raw = np.empty(raw_length, np.uint8)
+        if not _read_into(fd, memoryview(raw)):
+            raise DamagedFrame("the stream ends inside a frame")
+    return Frame(kind, request, _decoded(header), raw)
+
+
+def write_frame(fd: int, frame: Frame) -> None:
+    """Write a frame; waits for the reader. Raises OSError when there is no reader any more."""
+    header = cbor2.dumps(frame.header)
+    raw = frame.raw
+    size = 0 if raw is None else raw.nbytes
+    checked = _CHECKED.pack(len(header), size, frame.request, frame.kind)
+    start = zlib.crc32(header, zlib.crc32(checked)).to_bytes(4, "little") + checked + header
+    parts = [memoryview(start)]
+    if raw is not None and size:
+        parts.append(memoryview(np.ascontiguousarray(raw).reshape(-1).view(np.uint8)))
+    while parts:
+        written = os.writev(fd, parts)
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
+
+
+def _decoded(header: bytes) -> Any:
+    """The header's value: null, booleans, numbers, text, lists, and maps with text as keys."""
+    try:
+        value = cbor2.loads(header)
+        _check_plain(value)
+    except DamagedFrame:
+        raise
+    except Exception as error:  # a decoder may raise anything for what isn't CBOR
+        raise DamagedFrame(f"the header is no CBOR: {type(error).__name__}") from None
+    return value
+
+
+def _check_plain(value: Any) -> None:
+    kind = type(value)
+    if kind is list:
+        for item in value:
+            _check_plain(item)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise DamagedFrame("a key of the header is no text")
+            _check_plain(item)
+    elif value is not None and kind not in (str, int, float, bool):
+        raise DamagedFrame(f"the header has a {kind.__name__}")
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    """Exactly ``size`` bytes; None at the end before the first of them."""
+    data = os.read(fd, size) if size else b""
+    if len(data) == size:
+        return data
+    if not data:
+        return None
+    whole = bytearray(size)
+    whole[: len(data)] = data
+    if not _read_into(fd, memoryview(whole)[len(data) :]):
+        raise DamagedFrame("the stream ends inside a frame")
+    return bytes(whole)
+
+
+def _read_into(fd: int, view: memoryview) -> bool:
+    """Fill ``view``; False when the stream ends before."""
+    while view:
+        count = os.readv(fd, [view])
+        if not count:
+            return False
+        view = view[count:]
+    return True
