@@ -2,6 +2,7 @@
 //   channel.send(start, raw)   writes a frame; waits until it is written
 //   channel.receive()          waits for the next frame: {kind, request, header, raw}
 //   channel.keepAlive(yes)     whether the program has to go on for the channel
+//   channel.collect()          has the engine collect garbage; a promise
 //   channel.close()
 // and calls client.wake() when replies wait, client.end(message) when the bridge has ended.
 // `send` and `receive` throw when it has.
@@ -12,8 +13,13 @@ function toError([name, message]) {
   return name === 'TypeError' ? new TypeError(message) : domException(message, name);
 }
 
+/** So many bytes of device memory are created, or as many as are alive, between collections. */
+const BUDGET = 2 ** 29;
+
 export class Client {
   #channel;
+  #live = 0;
+  #fresh = 0;
   #request = 0;
   #pending = new Map();
   #released = [];
@@ -34,24 +40,45 @@ export class Client {
     return this.#await(request);
   }
 
-  /** Calls a method that replies later; `made` turns the reply into the promise's value. */
-  start(method, parameters, made, raw) {
+  /**
+   * Calls a method that replies later; `made` turns the reply into the promise's value. `context`
+   * is kept until then.
+   */
+  start(method, parameters, made, { raw, context } = {}) {
     return new Promise((resolve, reject) => {
       const request = this.#send(Kind.START, [method, parameters], raw);
-      this.#pending.set(request, { resolve, reject, made });
+      this.#pending.set(request, { resolve, reject, made, context });
       this.#channel.keepAlive(true);
     });
   }
 
-  /** The object is not used any more. */
-  release(number) {
-    if (this.#released.push(number) > 1) return;
+  /**
+   * The object takes `bytes` on the device. Objects here are small, so that the engine collects
+   * them late: once much was created, this has it collect, and the promise waits for that.
+   */
+  async allocated(object, bytes) {
+    this.#live += bytes;
+    this.#fresh += bytes;
+    if (this.#fresh > Math.max(BUDGET, this.#live - this.#fresh)) {
+      this.#fresh = 0;
+      await this.#channel.collect();
+      this.#flush();
+    }
+    return object;
+  }
+
+  /** The object, which took so many bytes, is not used any more. */
+  release(number, bytes) {
+    this.#live -= bytes;
+    this.#events.delete(number);
     // Objects are collected in groups; a single frame names them all.
-    setTimeout(() => {
-      const numbers = this.#released.splice(0);
-      this.#events.forEach((_, context) => numbers.includes(context) && this.#events.delete(context));
-      if (!this.ended) this.#attempt(() => this.#send(Kind.RELEASE, numbers));
-    }).unref?.();
+    if (this.#released.push(number) === 1) setTimeout(() => this.#flush()).unref?.();
+  }
+
+  #flush() {
+    if (this.#released.length && !this.ended) {
+      this.#attempt(() => this.#send(Kind.RELEASE, this.#released.splice(0)));
+    }
   }
 
   /** Calls `lost(message)` once the context is lost. */

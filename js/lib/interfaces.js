@@ -23,8 +23,10 @@ export class MLTensor {
 }
 export class MLGraphBuilder {
   constructor(context) {
-    const { client, number } = toContext(context, 'MLGraphBuilder: context');
-    create(MLGraphBuilder, owned(client, client.call('builder', [number])), this);
+    const owner = toContext(context, 'MLGraphBuilder: context');
+    const { client } = owner;
+    const number = client.call('builder', [owner.number]);
+    create(MLGraphBuilder, owned(client, number, { context: owner }), this);
   }
 }
 
@@ -51,12 +53,12 @@ const toContextOptions = dictionary({
   },
 });
 
-const finished = new FinalizationRegistry(({ client, number }) => client.release(number));
+const finished = new FinalizationRegistry(({ client, number, bytes }) => client.release(number, bytes));
 
-/** The state of an object that the bridge has, until it is collected. */
-function owned(client, number, state = {}) {
+/** The state of an object that the bridge has, with so many bytes, until it is collected. */
+function owned(client, number, state, bytes = 0) {
   Object.assign(state, { client, number });
-  finished.register(state, { client, number });
+  finished.register(state, { client, number, bytes });
   return state;
 }
 
@@ -87,17 +89,21 @@ async function createContext(state, options) {
   const { accelerated, powerPreference } = toContextOptions(options, 'createContext: options');
   const client = await state.connect();
   return client.start('createContext', [powerPreference, accelerated], ([number, given]) => {
-    const context = owned(client, number, { accelerated: given });
+    const context = owned(client, number, { accelerated: given }, CONTEXT_BYTES);
     context.lost = new Promise((resolve) => {
       client.onLost(number, (message) => resolve({ message }));
     });
-    return create(MLContext, context);
+    return client.allocated(create(MLContext, context), CONTEXT_BYTES);
   });
 }
 
 define(ML, {
   operations: { createContext: [0, createContext] }, promising: ['createContext'],
 });
+
+/** What a context takes of the device's memory for its own. */
+const CONTEXT_BYTES = 2 ** 26;
+const BYTES = Object.fromEntries(DATA_TYPES.map((type) => [type, Number(type.match(/\d+/)) / 8]));
 
 // -- MLContext ----------------------------------------------------------------------------------------
 
@@ -109,16 +115,17 @@ function copyOf(value) {
   return copy;
 }
 
-function newTensor(context, descriptor, constant) {
-  return (number) => create(MLTensor, owned(context.client, number, {
-    readable: false, writable: false, ...descriptor, constant,
-  }));
+function newTensor({ client }, descriptor, constant) {
+  const bytes = descriptor.shape.reduce((a, b) => a * b, BYTES[descriptor.dataType]);
+  const state = { readable: false, writable: false, ...descriptor, constant };
+  return (number) => client.allocated(create(MLTensor, owned(client, number, state, bytes)), bytes);
 }
 
-function readTensor({ client, number }, tensor, ...others) {
+function readTensor(context, tensor, ...others) {
+  const { client, number } = context;
   const source = toTensor(tensor, 'readTensor: tensor');
   const parameters = [number, numberOf(source, client)];
-  if (others.length === 0) return client.start('read', parameters, (raw) => raw.buffer);
+  if (others.length === 0) return client.start('read', parameters, (raw) => raw.buffer, { context });
   const output = bufferSource(others[0], 'readTensor: outputData');
   parameters.push(output.elements, output.bytes.byteLength);
   return client.start('read', parameters, (raw) => {
@@ -127,7 +134,7 @@ function readTensor({ client, number }, tensor, ...others) {
       throw new TypeError('readTensor: outputData has been detached');
     }
     bytes.set(raw);
-  });
+  }, { context });
 }
 
 define(MLContext, {
@@ -145,7 +152,7 @@ define(MLContext, {
       const { shape, readable, writable } = given;
       return context.client.start(
         'createTensor', [context.number, given.dataType, shape, readable, writable],
-        newTensor(context, given, false),
+        newTensor(context, given, false), { context },
       );
     }],
     createConstantTensor: [2, (context, descriptor, inputData) => {
@@ -153,7 +160,7 @@ define(MLContext, {
       const data = bufferSource(inputData, 'createConstantTensor: inputData');
       return context.client.start(
         'createConstantTensor', [context.number, given.dataType, given.shape, data.elements],
-        newTensor(context, given, true), data.bytes,
+        newTensor(context, given, true), { raw: data.bytes, context },
       );
     }],
     readTensor: [1, readTensor],
@@ -270,14 +277,14 @@ define(MLGraphBuilder, {
     }],
     constant: [1, constant],
     build: [1, (builder, outputs) => {
-      const { client, number } = builder;
+      const { client, number, context } = builder;
       const indices = {};
       for (const [name, operand] of Object.entries(toOperandRecord(outputs, 'build: outputs'))) {
         const value = indexOf(builder, operand);
         Object.defineProperty(indices, name, { value, enumerable: true });
       }
       return client.start('build', [number, indices],
-        (graph) => create(MLGraph, owned(client, graph)));
+        (graph) => create(MLGraph, owned(client, graph, {})), { context });
     }],
     ...Object.fromEntries(Object.entries(OPERATORS).map(([k, row]) => [k, operator(k, row)])),
   },

@@ -1,6 +1,8 @@
 // The bridge as a child process of Node, over two FIFOs (webnn_vk/bridge/__main__.py).
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
+import v8 from 'node:v8';
+import vm from 'node:vm';
 import { Client } from './client.js';
 import { HEAD, Kind, PROTOCOL, frameStart, lengths, parseStart } from './frames.js';
 import { domException } from './webidl.js';
@@ -41,6 +43,13 @@ class Channel {
 
   keepAlive(yes) {
     for (const handle of [this.#child, this.#child.stdout]) yes ? handle.ref() : handle.unref();
+  }
+
+  async collect() {
+    v8.setFlagsFromString('--expose-gc');
+    vm.runInNewContext('gc')();
+    // Finalizers run in turns of their own.
+    for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => { setImmediate(resolve); });
   }
 
   close() {

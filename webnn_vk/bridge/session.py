@@ -114,7 +114,9 @@ class Session:
             return [*self._waited(), Frame(Kind.VALUE, request, None)]
         elif kind == Kind.RELEASE:
             for number in header if isinstance(header, list) else ():
-                self._objects.pop(number if type(number) is int else 0, None)
+                thing = self._objects.pop(number if type(number) is int else 0, None)
+                if isinstance(thing, MLContext):
+                    thing.destroy()
         else:
             return [*self._waited(), _error(request, TypeError(f"no frame of kind {kind}"))]
         return []
