@@ -41,15 +41,31 @@ export class Client {
   }
 
   /**
-   * Calls a method that replies later; `made` turns the reply into the promise's value. `context`
-   * is kept until then.
+   * Calls a method that replies later; `made` turns the reply into the promise's value. The objects
+   * in `users` are kept until then; `destroy` of one of them rejects the promise.
    */
-  start(method, parameters, made, { raw, context } = {}) {
+  start(method, parameters, made, { raw, users = [] } = {}) {
     return new Promise((resolve, reject) => {
       const request = this.#send(Kind.START, [method, parameters], raw);
-      this.#pending.set(request, { resolve, reject, made, context });
+      this.#pending.set(request, { resolve, reject, made, users });
       this.#channel.keepAlive(true);
     });
+  }
+
+  /** Destroys an object: at once for what is pending here, even if its result is on the way. */
+  destroy(state) {
+    if (this.ended) return;
+    for (const [request, { users, reject }] of this.#pending) {
+      if (!users.includes(state)) continue;
+      this.#forget(request);
+      reject(domException('destroy() was called', 'InvalidStateError'));
+    }
+    this.call('destroy', [state.number]);
+  }
+
+  #forget(request) {
+    this.#pending.delete(request);
+    if (this.#pending.size === 0) this.#channel.keepAlive(false);
   }
 
   /**
@@ -152,9 +168,9 @@ export class Client {
       return;
     }
     if (request === 0) return this.end(header[1]);
-    const { resolve, reject, made } = this.#pending.get(request) ?? {};
-    if (!this.#pending.delete(request)) return;
-    if (this.#pending.size === 0) this.#channel.keepAlive(false);
+    if (!this.#pending.has(request)) return;
+    const { resolve, reject, made } = this.#pending.get(request);
+    this.#forget(request);
     if (kind === Kind.ERROR) return reject(toError(header));
     try {
       resolve(made(raw ?? header));

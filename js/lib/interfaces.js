@@ -125,7 +125,8 @@ function readTensor(context, tensor, ...others) {
   const { client, number } = context;
   const source = toTensor(tensor, 'readTensor: tensor');
   const parameters = [number, numberOf(source, client)];
-  if (others.length === 0) return client.start('read', parameters, (raw) => raw.buffer, { context });
+  const users = [context, source];
+  if (others.length === 0) return client.start('read', parameters, (raw) => raw.buffer, { users });
   const output = bufferSource(others[0], 'readTensor: outputData');
   parameters.push(output.elements, output.bytes.byteLength);
   return client.start('read', parameters, (raw) => {
@@ -134,7 +135,7 @@ function readTensor(context, tensor, ...others) {
       throw new TypeError('readTensor: outputData has been detached');
     }
     bytes.set(raw);
-  }, { context });
+  }, { users });
 }
 
 define(MLContext, {
@@ -152,7 +153,7 @@ define(MLContext, {
       const { shape, readable, writable } = given;
       return context.client.start(
         'createTensor', [context.number, given.dataType, shape, readable, writable],
-        newTensor(context, given, false), { context },
+        newTensor(context, given, false), { users: [context] },
       );
     }],
     createConstantTensor: [2, (context, descriptor, inputData) => {
@@ -160,7 +161,7 @@ define(MLContext, {
       const data = bufferSource(inputData, 'createConstantTensor: inputData');
       return context.client.start(
         'createConstantTensor', [context.number, given.dataType, given.shape, data.elements],
-        newTensor(context, given, true), { raw: data.bytes, context },
+        newTensor(context, given, true), { raw: data.bytes, users: [context] },
       );
     }],
     readTensor: [1, readTensor],
@@ -178,11 +179,15 @@ define(MLContext, {
   promising: ['createTensor', 'createConstantTensor', 'readTensor', 'lost'],
 });
 
-function destroy({ client, number }) {
-  if (!client.ended) client.call('destroy', [number]);
+function destroy(state) {
+  state.client.destroy(state);
 }
 
-define(MLGraph, { operations: { destroy: [0, destroy] } });
+// `devices` is no part of the draft: the suite asks for it.
+define(MLGraph, {
+  attributes: { devices: (state) => Object.freeze(state.devices) },
+  operations: { destroy: [0, destroy] },
+});
 
 define(MLTensor, {
   attributes: {
@@ -225,7 +230,16 @@ function constant(builder, ...args) {
   }
   const type = dataType(first, 'constant: dataType');
   const value = converters.number(second, 'constant: value');
-  return newOperand(builder, client.call('scalar', [number, type, value]));
+  const operand = client.call('scalar', [number, type, value]);
+  checkBigInt('constant', value, type);
+  return newOperand(builder, operand);
+}
+
+/** The suite wants BigInts for integers of 64 bits only. Comes last: other errors go before. */
+function checkBigInt(what, value, type) {
+  if (typeof value === 'bigint' && !type.endsWith('int64')) {
+    throw new TypeError(`${what}: a BigInt is for int64 and uint64, not for ${type}`);
+  }
 }
 
 /** An operand as the bridge knows it: its index, or -1 for one of another builder. */
@@ -264,6 +278,11 @@ function operator(name, [required, optional, many]) {
       }
     }
     const result = builder.client.call('operator', [builder.number, name, given, chosen]);
+    for (const key in chosen) {
+      if (typeof chosen[key] === 'bigint') {
+        checkBigInt(`${name} [${chosen.label ?? ''}]: ${key}`, chosen[key], stateOf(MLOperand, args[0]).dataType);
+      }
+    }
     return many ? result.map((one) => newOperand(builder, one)) : newOperand(builder, result);
   }];
 }
@@ -284,7 +303,8 @@ define(MLGraphBuilder, {
         Object.defineProperty(indices, name, { value, enumerable: true });
       }
       return client.start('build', [number, indices],
-        (graph) => create(MLGraph, owned(client, graph, {})), { context });
+        ([graph, devices]) => create(MLGraph, owned(client, graph, { devices })),
+        { users: [context, builder] });
     }],
     ...Object.fromEntries(Object.entries(OPERATORS).map(([k, row]) => [k, operator(k, row)])),
   },

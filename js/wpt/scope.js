@@ -61,9 +61,14 @@ function polyfill() {
   define(Set.prototype, 'difference', function difference(other) {
     return new Set([...this].filter((value) => !other.has(value)));
   });
+  const detached = new WeakSet();
   define(ArrayBuffer.prototype, 'transfer', function transfer() {
+    detached.add(this);
     return structuredClone(this, { transfer: [this] });
   });
+  if (!('detached' in ArrayBuffer.prototype)) {
+    Object.defineProperty(ArrayBuffer.prototype, 'detached', { get() { return detached.has(this); } });
+  }
   // Its elements are read as bits, which compare as well; test files only compare them.
   define(globalThis, 'Float16Array', class Float16Array extends Uint16Array {
     static from(values) {

@@ -294,8 +294,16 @@ class Session:
 
     def _build(self, builder: int, outputs: dict[str, int]) -> Any:
         to = self._get(builder, _Builder)
-        return to.builder.build({n: to.one(i) for n, i in outputs.items()}), self._new
 
+        def made(graph: MLGraph) -> list[Any]:
+            used = {_DEVICES[step.device] for step in graph.report().steps}
+            return [self._new(graph), sorted(used)]
+
+        return to.builder.build({n: to.one(i) for n, i in outputs.items()}), made
+
+
+#: What the suite calls the devices of a graph's steps.
+_DEVICES = {"vulkan": "gpu", "cpu": "cpu"}
 
 #: What a client may ask for, by name; "start …" returns a promise, and what makes its value.
 _METHODS: dict[str, Callable[..., Any]] = {
