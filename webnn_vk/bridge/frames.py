@@ -14,6 +14,7 @@ The checksum covers what is asked, not the raw bytes: any bytes are elements.
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
@@ -100,7 +101,10 @@ def write_frame(fd: int, frame: Frame) -> None:
 def _decoded(header: bytes) -> Any:
     """The header's value: null, booleans, numbers, text, lists, and maps with text as keys."""
     try:
-        value = cbor2.loads(header)
+        stream = io.BytesIO(header)
+        value = cbor2.load(stream)
+        if stream.tell() != len(header):
+            raise DamagedFrame("the header has bytes after its value")
         _check_plain(value)
     except DamagedFrame:
         raise

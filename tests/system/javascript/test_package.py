@@ -1,0 +1,57 @@
+"""The npm package's own tests, which Node runs: js/test."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.support import node
+from webnn_vk import __version__
+
+#: So many tests are in each file.
+FILES = {"interfaces": 11, "lifetimes": 9}
+
+
+def run_tests(name: str, folder, **environment: str) -> str:
+    done = node.run("--test", f"test/{name}.test.js", folder=folder, **environment)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_files_are_known():
+    found = {path.name.removesuffix(".test.js") for path in (node.JS / "test").glob("*.test.js")}
+    assert found == {*FILES, "onnxruntime-web", "browser"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file(name, tmp_path):
+    output = run_tests(name, tmp_path)
+    passed = re.search(r"^. pass (\d+)$", output, re.MULTILINE)
+    assert passed and int(passed[1]) == FILES[name], output[-3000:]
+    assert list(tmp_path.glob("webnn-vk-*")) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_full_lengths(tmp_path):
+    run_tests("lifetimes", tmp_path, LONG="1", timeout=1700)
+
+
+def test_versions_agree():
+    package = json.loads((node.JS / "package.json").read_text())
+    assert package["version"] == __version__
+    assert "dependencies" not in package
+
+
+def test_doctor(tmp_path):
+    done = node.run("bin/webnn-vk.js", "doctor", folder=tmp_path, WEBNN_VK_DEVICE="cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 + 1 = 2" in done.stdout and f"webnn_vk {__version__}" in done.stdout
+    missing = node.run(
+        "bin/webnn-vk.js", "doctor", folder=tmp_path, WEBNN_VK_PYTHON="/nowhere/python3"
+    )
+    assert missing.returncode == 1 and "WEBNN_VK_PYTHON" in missing.stdout
+    wrong = node.run("bin/webnn-vk.js", "dance", folder=tmp_path)
+    assert wrong.returncode == 2 and "doctor" in wrong.stderr

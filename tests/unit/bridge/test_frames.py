@@ -1,0 +1,119 @@
+"""Frames: what was written is read, and damage is found."""
+
+import math
+import os
+import struct
+import threading
+import zlib
+
+import cbor2
+import numpy as np
+import pytest
+
+from webnn_vk.bridge import frames
+from webnn_vk.bridge.frames import DamagedFrame, Frame, Kind, read_frame, write_frame
+
+HEADER = ["operator", [3, -1, 2**63, 1.5, "ä", None, True, {"axes": [0, 1]}]]
+
+
+def through_pipe(data: bytes) -> list[Frame | None]:
+    """The frames read from bytes, until the end."""
+    read, write = os.pipe()
+
+    def fill() -> None:
+        with os.fdopen(write, "wb") as file:
+            file.write(data)
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    found = []
+    try:
+        while (frame := read_frame(read)) is not None:
+            found.append(frame)
+    finally:
+        os.close(read)
+        writer.join()
+    return found
+
+
+def written(*sent: Frame) -> bytes:
+    read, write = os.pipe()
+    collected = []
+
+    def collect() -> None:
+        with os.fdopen(read, "rb") as file:
+            collected.append(file.read())
+
+    reader = threading.Thread(target=collect)
+    reader.start()
+    for frame in sent:
+        write_frame(write, frame)
+    os.close(write)
+    reader.join()
+    return collected[0]
+
+
+def sealed(header: bytes, raw: bytes = b"", kind: int = 2, request: int = 1) -> bytes:
+    """A frame with a right checksum around any header."""
+    rest = struct.pack("<IQIBxxx", len(header), len(raw), request, kind) + header
+    return struct.pack("<I", zlib.crc32(rest)) + rest + raw
+
+
+def test_frames_arrive_as_sent():
+    raw = np.arange(2**18, dtype=np.float32)  # more than a pipe holds
+    sent = [Frame(Kind.CALL, 7, HEADER), Frame(Kind.START, 2**32 - 1, None, raw)]
+    first, second = through_pipe(written(*sent))
+    assert first == sent[0]
+    assert second[:3] == sent[1][:3]
+    assert second.raw.view(np.float32).tolist() == raw.tolist()
+    assert second.raw.flags.owndata
+
+
+def test_raw_bytes_may_have_any_shape():
+    raw = np.arange(12, dtype=np.int16).reshape(3, 4).T
+    (frame,) = through_pipe(written(Frame(Kind.VALUE, 1, None, raw)))
+    assert frame.raw.view(np.int16).tolist() == raw.reshape(-1).tolist()
+
+
+def test_numbers_keep_their_kind():
+    values = [0, -1, 2**64 - 1, -(2**70), 0.0, -0.0, 1e300, math.inf]
+    (frame,) = through_pipe(sealed(cbor2.dumps(values)))
+    assert [(type(v), str(v)) for v in frame.header] == [(type(v), str(v)) for v in values]
+
+
+def test_every_damaged_bit_of_head_and_header_is_found():
+    data = written(Frame(Kind.CALL, 7, HEADER))
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedFrame):
+            through_pipe(bytes(damaged))
+
+
+def test_every_end_inside_a_frame_is_found():
+    data = written(Frame(Kind.CALL, 7, HEADER, np.ones(5, np.uint8)))
+    assert through_pipe(b"") == []
+    for end in range(1, len(data)):
+        with pytest.raises(DamagedFrame):
+            through_pipe(data[:end])
+
+
+@pytest.mark.parametrize("head, what", [
+    ((frames.MAX_HEADER + 1, 0), "too large"), ((0, frames.MAX_RAW + 1), "too large"),
+])
+def test_lengths_have_limits(head, what):
+    rest = struct.pack("<IQIBxxx", *head, 1, 2)
+    with pytest.raises(DamagedFrame, match=what):
+        through_pipe(struct.pack("<I", zlib.crc32(rest)) + rest)
+
+
+@pytest.mark.parametrize("header", [
+    b"", b"\xff", b"\x81" * 5000, b"\x9b" + b"\xff" * 8, cbor2.dumps(1) + b"\x1c",
+    cbor2.dumps({1: 2}), cbor2.dumps(b"bytes"), cbor2.dumps(["a", {"b": b""}]),
+    cbor2.dumps(cbor2.CBORTag(35, "a+")), cbor2.dumps(cbor2.CBORTag(0, "2020-01-01T00:00:00Z")),
+    cbor2.dumps(cbor2.CBORSimpleValue(99)), cbor2.dumps(cbor2.undefined),
+    cbor2.dumps(cbor2.CBORTag(28, [cbor2.CBORTag(29, 0)])),
+])
+def test_headers_have_plain_values_only(header):
+    with pytest.raises(DamagedFrame):
+        through_pipe(sealed(header))
