@@ -17,6 +17,8 @@
     bounds      docs/performance.md: bounds of our kernels and peers' from their ISA
                 (docs/bounds.json: see tests/support/bound_table.py)
     javascript  js/lib/operators.js, js/operators.d.ts: the builder's methods in JavaScript
+    suite       docs/javascript.md: web-platform-tests in Node, by file
+                (docs/javascript.json: see tests/support/suite_table.py)
     pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
@@ -40,6 +42,7 @@ from tests.support import (
     pictures,
     readme_table,
     stubs,
+    suite_table,
     template_table,
 )
 from tests.support.paths import ROOT
@@ -56,6 +59,7 @@ GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "chips": chip_table.files,
     "bounds": bound_table.files,
     "javascript": javascript.files,
+    "suite": suite_table.files,
     "pictures": pictures.files,
 }
 

@@ -1,4 +1,4 @@
-"""The operators for the npm package: js/lib/operators.js and js/operators.d.ts, from the records."""
+"""The operators for the npm package, from the records: js/lib/operators.js, js/operators.d.ts."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ def test_errors_have_the_names_of_the_idl(client):
 
 
 @pytest.mark.parametrize("header", [
-    None, 5, [], ["limits"], ["limits", 1], ["nothing", []], ["start read", [1, 1]], ["__init__", []],
+    None, 5, [], ["limits"], ["limits", 1], ["nothing", []], ["start read", [1, 1]],
+    ["__init__", []],
     ["limits", []], ["limits", [99]], ["limits", [True]], ["limits", [1, 2]], ["builder", ["1"]],
     ["operator", [2, "nothing", [], {}]], ["operator", [2, "relu", [], {}]],
     ["operator", [2, "relu", [5], {}]], ["operator", [2, "relu", [-2], {}]],
@@ -149,7 +150,7 @@ def test_released_objects_are_gone(client):
     assert client.call("builder", context)[0] == "TypeError"
 
 
-# -- damaged requests -------------------------------------------------------------------------------
+# -- damaged requests ----------------------------------------------------------------------------
 
 
 def requests_of(context: int, graph: int, x: int, y: int) -> list[bytes]:

@@ -66,6 +66,12 @@ for path in ("decoder", "decoder.gguf"):
     model = Model.load(path, ml.create_context(accelerated=False).result())
     assert len(model.generate_tokens(model.tokenizer.encode("hello"), 3)) == 3
 """
+BRIDGE = """
+from webnn_vk.bridge.frames import PROTOCOL, Frame, Kind
+from webnn_vk.bridge.session import Session
+(hello,) = Session(print).handle(Frame(Kind.HELLO, 1, {"protocol": PROTOCOL}))
+assert hello.header["protocol"] == PROTOCOL
+"""
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
 #: tests.
@@ -75,12 +81,13 @@ DOES = {
     "cpu": ("", ("-c", ENGINE + RUNS)),
     "pictures": ("", ("-c", PICTURE)),
     "compiler": ("", ("-c", COMPILERS)),
+    "bridge": ("", ("-c", BRIDGE)),
     "generate": ("", ("-c", GENERATION)),
     "wgpu": ("", ("-c", "import wgpu; assert wgpu.gpu.enumerate_adapters_sync")),
     "bench": ("clone", ("-c", CHARTS)),
     "docs": ("clone", ("-m", "mkdocs", "build", "-q", "-d", "site")),
     "all": ("", ("-c", ONNX + RUNS + WEIGHTS + RUNS + ENGINE + RUNS + PICTURE + COMPILERS
-                    + GENERATION)),
+                    + GENERATION + BRIDGE)),
 }
 
 

@@ -20,6 +20,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 #: Which features' packages the files of a folder, or a file, may import besides the dependencies.
 USES = {
+    "webnn_vk/bridge": ("bridge",),
     "webnn_vk/generate": ("generation",),
     "webnn_vk/generate/gguf": ("generation", "gguf"),
     "webnn_vk/onnx": ("onnx",),
