@@ -2,5 +2,5 @@
 
 ``python -m webnn_vk.bridge`` serves one client over two FIFOs and ends with it. The package starts
 it; nobody else needs to. docs/javascript.md describes the package, `frames` what goes over the
-FIFOs, `session` what a client may ask for.
+FIFOs, `session` what a client may ask for. Imports `api` and the folders below it.
 """
