@@ -1,5 +1,7 @@
 #!/usr/bin/env node
 // webnn-vk doctor: whether this machine can compute, and on which device.
+// webnn-vk serve FOLDER [PORT]: pages that have navigator.ml in their workers.
+import { serve } from '../lib/server.js';
 import { connect } from '../lib/node.js';
 import { createML, interfaces } from '../lib/interfaces.js';
 
@@ -35,9 +37,13 @@ async function doctor() {
   }
 }
 
-if (process.argv.length === 3 && process.argv[2] === 'doctor') {
+const [command, ...given] = process.argv.slice(2);
+if (command === 'doctor' && given.length === 0) {
   process.exitCode = await doctor();
+} else if (command === 'serve' && (given.length === 1 || given.length === 2)) {
+  const { url } = await serve(given[0], { port: Number(given[1] ?? 0) });
+  console.log(url);
 } else {
-  console.error('webnn-vk doctor');
+  console.error('webnn-vk doctor | serve FOLDER [PORT]');
   process.exitCode = 2;
 }

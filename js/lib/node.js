@@ -93,11 +93,18 @@ class Channel {
   }
 }
 
+/** Starts a bridge and connects a client to it. Options as for `launch`. */
+export function connect(options) {
+  return launch(options, (channel, version, pid) => Object.assign(new Client(channel), { version, pid }));
+}
+
 /**
- * Starts a bridge. `python`: the interpreter with webnn_vk, by default $WEBNN_VK_PYTHON, else
- * python3. `env`: its environment. `stderr`: 'inherit' or 'ignore'.
+ * Starts a bridge and resolves to what `make(channel, version, pid)` makes: its `wake()` is called
+ * when replies wait, its `end(message)` when the bridge has ended. `python`: the interpreter with
+ * webnn_vk, by default $WEBNN_VK_PYTHON, else python3. `env`: its environment. `stderr`: 'inherit'
+ * or 'ignore'.
  */
-export function connect({ python, env = process.env, stderr = 'inherit' } = {}) {
+export function launch({ python, env = process.env, stderr = 'inherit' } = {}, make) {
   const program = python ?? (env.WEBNN_VK_PYTHON || 'python3');
   return new Promise((resolve, reject) => {
     const child = spawn(program, ['-m', 'webnn_vk.bridge'], { env, stdio: ['pipe', 'pipe', stderr] });
@@ -141,9 +148,7 @@ export function connect({ python, env = process.env, stderr = 'inherit' } = {}) 
         const frame = channel.receive();
         if (frame.kind !== Kind.HELLO) throw new Error(frame.header[1]);
         if (frame.header.protocol !== PROTOCOL) throw new Error('of another version');
-        client = new Client(channel);
-        client.version = frame.header.version;
-        client.pid = child.pid;
+        client = make(channel, frame.header.version, child.pid);
         child.stdin.unref();
         channel.keepAlive(false);
         resolve(client);
