@@ -49,6 +49,7 @@ def run_suite(folder, *filters: str) -> dict[tuple[str, str], list[int]]:
     return counts
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("device", SAMPLE)
 def test_sample(device, tmp_path):
     if device == "gpu":
@@ -62,6 +63,7 @@ def test_sample(device, tmp_path):
     assert counts == {key: known[key] for key in counts}
 
 
+@pytest.mark.device
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("device", ["cpu", "gpu", "npu"])

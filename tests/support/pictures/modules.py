@@ -28,6 +28,7 @@ CAPTIONS = {
     "api": "navigator, context, builder, tensor, graph; interop/",
     "onnx": "ONNX models in and out",
     "generate": "decoder models that write text",
+    "bridge": "the process behind the npm package",
     "webnn_file": "graphs as text files",
     "examples": "programs that use public names only",
     "tools": "command line, doctor, demo, shader archive of the wheel",
