@@ -14,7 +14,7 @@ import { Worker } from 'node:worker_threads';
 
 const CLONE = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 // Seconds per file, as META says; a software device is slower than what the suite has in mind.
-const TIMEOUTS = { normal: 120, long: 600 };
+const TIMEOUTS = { normal: 300, long: 1200 };
 
 function usage(message) {
   console.error(`${message}\nnpm run wpt -- PATH [--json FILE] [--jobs N] [--verbose] [FILTER…]`);

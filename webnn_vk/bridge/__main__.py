@@ -67,7 +67,7 @@ def _open(folder: Path, wake: int) -> tuple[int, int] | None:
 
 
 def _serve(requests: int, replies: int, wake: int) -> int:
-    from .frames import DamagedFrame, Frame, Kind, read_frame, write_frame
+    from .frames import DamagedFrame, Frame, Kind, RawMemory, read_frame, write_frame
     from .session import Session, VersionMismatch
 
     def ring() -> None:
@@ -76,9 +76,10 @@ def _serve(requests: int, replies: int, wake: int) -> int:
             os.write(wake, b"\0")
 
     session = Session(ring)
+    memory = RawMemory()  # methods copy what they keep of it
     status = 0
     try:
-        while (frame := read_frame(requests)) is not None:
+        while (frame := read_frame(requests, memory)) is not None:
             for reply in session.handle(frame):
                 write_frame(replies, reply)
             if frame.kind == Kind.HELLO:

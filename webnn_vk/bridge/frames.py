@@ -58,8 +58,26 @@ class DamagedFrame(Exception):
     """Bytes that are no frame. What follows can't be read either."""
 
 
-def read_frame(fd: int) -> Frame | None:
-    """The next frame; None at the end. Raises DamagedFrame."""
+class RawMemory:
+    """Memory for raw bytes, used again for the next frame: fresh pages would take as long as the
+    transfer."""
+
+    _KEPT = 2**28
+
+    def __init__(self) -> None:
+        self._array = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> np.ndarray:
+        if size > self._KEPT:
+            return np.empty(size, np.uint8)
+        if self._array.size < size:
+            self._array = np.empty(size, np.uint8)
+        return self._array[:size]
+
+
+def read_frame(fd: int, memory: RawMemory | None = None) -> Frame | None:
+    """The next frame; None at the end. The raw bytes of the frame before are overwritten if both
+    use a ``memory``. Raises DamagedFrame."""
     head = _read(fd, _HEAD.size)
     if head is None:
         return None
@@ -73,8 +91,7 @@ def read_frame(fd: int) -> Frame | None:
         raise DamagedFrame("the checksum is wrong")
     raw = None
     if raw_length:
-        # Fresh memory: the library may keep a constant's.
-        raw = np.empty(raw_length, np.uint8)
+        raw = (memory or RawMemory()).take(raw_length)
         if not _read_into(fd, memoryview(raw)):
             raise DamagedFrame("the stream ends inside a frame")
     return Frame(kind, request, _decoded(header), raw)

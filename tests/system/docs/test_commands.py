@@ -92,6 +92,8 @@ ELSEWHERE = {
     "webnn-vk shader stats model.onnx --chip adreno750,mali-g610,dg2,ampere,navi31,m1",
     "webnn-vk shader stats my.comp.j2 --buffer y:float32:rw --param count --chip all",
     "scripts/install-kompute", "webnn-vk graph model.onnx --svg fuse.svg --pass fuse",
+    # tests/system/javascript/test_package.py, from the folder of the package
+    "pip install 'webnn_vk[bridge]'", "npm install webnn-vk", "npx webnn-vk doctor",
     "WEBNN_VK_DRIVER=kompute python -m tests.conformance.wpt.conformance --variant inputs",
 }
 

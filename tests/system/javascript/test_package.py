@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.support import judges, node
+from tests.support import commands, judges, node
+from tests.support.paths import ROOT
 from webnn_vk import __version__
 
 #: So many tests are in each file.
@@ -42,6 +43,16 @@ def test_file(name, tmp_path):
 @pytest.mark.timeout(1800)
 def test_full_lengths(tmp_path):
     run_tests("lifetimes", tmp_path, LONG="1", timeout=1700)
+
+
+def test_the_page_computes(tmp_path):
+    """The first program of docs/javascript.md prints what its comment says."""
+    program = commands.blocks(ROOT / "docs" / "javascript.md", "js")[0]
+    done = node.run(
+        "--input-type=module", "-e", program, folder=tmp_path, WEBNN_VK_DEVICE="cpu"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Float32Array(3) [ 2, 3, 4 ]\n"
 
 
 def test_versions_agree():
