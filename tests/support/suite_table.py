@@ -56,10 +56,10 @@ def text() -> str:
             total.update(passed=passed, all=all_of_them)
         total["files"] += 1
         shown = [f"{c[0]}/{c[1]}" if (c := cells.get(d)) else "" for d in (*DEVICES, "other")]
-        rows.append(f"| `{name}` | {' | '.join(shown)} |")
+        rows.append(f"| {name} | {' | '.join(shown)} |")
     lines = ["| | files | passed | subtests |", "| --- | --- | --- | --- |"]
     lines += [
-        f"| `{name}` | {total['files']} | {total['passed']} | {total['all']} |"
+        f"| {name} | {total['files']} | {total['passed']} | {total['all']} |"
         for name, total in folders.items()
     ]
     sums = sum(folders.values(), Counter())
@@ -67,7 +67,7 @@ def text() -> str:
     if stored["failed"]:
         lines += ["| fails | why |", "| --- | --- |"]
         lines += [
-            f"| `{f['file']}{f['variant']}`: {f['subtest']} | {f['message']} |"
+            f"| {f['file']}{f['variant']}: {f['subtest']} | {f['message']} |"
             for f in stored["failed"]
         ]
     else:
