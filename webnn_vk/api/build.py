@@ -39,6 +39,7 @@ from webnn_vk.support.promise import MLPromise, settle_in_background, start_for
 from webnn_vk.support.settings import verify_passes
 from webnn_vk.support.warnings import say_once
 
+from .donation import check_in_place
 from .ml_graph import MLGraph
 from .shapes import Shapes
 
@@ -52,21 +53,29 @@ CompileFor = Callable[[Target], tuple[Program, Constants]]
 
 
 def build_graph(
-    state: ContextState, take: Callable[[], Graph | ShapedGraph], give_up: Callable[[], None]
+    state: ContextState, take: Callable[[], Graph | ShapedGraph], give_up: Callable[[], None],
+    in_place: bool,
 ) -> MLPromise[MLGraph]:
     """Compile the graph that ``take()`` returns when the build begins. ``give_up`` is called
-    instead if no thread can be started for the build."""
+    instead if no thread can be started for the build. ``in_place``: refuse a graph that keeps
+    copies of donated inputs."""
+
+    def compile_plain(graph: Graph, target: Target) -> tuple[Program, Constants]:
+        program, constants = compile_program(graph, target)
+        if in_place:
+            check_in_place(program)
+        return program, constants
 
     def prepare() -> Loaded:
         graph = take()
         target = replace(state.target, after_pass=state.after_pass)
         if isinstance(graph, ShapedGraph):
-            return _shapes(graph, state)
+            return _shapes(graph, state, in_place)
         start = time.perf_counter()
         if state.tuner is not None:
             state.tuner(kernels_of(graph, target), target.available)
         tuning = time.perf_counter() - start
-        executable = _compiled(partial(compile_program, graph), target, state)
+        executable = _compiled(partial(compile_plain, graph), target, state)
         if state.tuner is not None:
             executable.report.build_seconds["tune"] = tuning
         return executable, graph.unused, None
@@ -74,7 +83,7 @@ def build_graph(
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
 
-def _shapes(graph: ShapedGraph, state: ContextState) -> Loaded:
+def _shapes(graph: ShapedGraph, state: ContextState, in_place: bool) -> Loaded:
     """A graph with named dimensions, compiled for some sizes and set up."""
 
     def compile_sizes(
@@ -85,6 +94,8 @@ def _shapes(graph: ShapedGraph, state: ContextState) -> Loaded:
         def compile_for_sizes(target: Target) -> tuple[Program, Constants]:
             limit = state.device.max_tensor_byte_length
             many, program, constants = compile_for(graph, target, sizes, limit)
+            if in_place:
+                check_in_place(program)
             made[:] = [many]
             return program, constants
 

@@ -294,20 +294,23 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
     # -- build ---------------------------------------------------------------------------------
     def build(
-        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None,
+        in_place: bool = False,
     ) -> MLPromise[MLGraph]:
         """Compile the graph that computes ``outputs``, name → operand (§8.9.4).
 
         ``donate`` maps inputs to outputs of the same data type and shape (extension): ``dispatch``
         then accepts one tensor for both, which is updated in place. A scatter of a few elements
         into such an input writes only these. ``graph.report().donated`` says where a copy of an
-        input is kept, because its elements are read after they were overwritten.
+        input is kept, because its elements are read after they were overwritten; with ``in_place``
+        such a graph is refused.
 
         Rejects with
         TypeError for no output, an empty name, an input or a constant as output (use ``identity``),
         an operand of another builder or a destroyed constant tensor; InvalidStateError when the
         builder has built its graph or the context is lost; OperationError when the device lacks
-        the memory, or the graph can't be compiled. TypeError if ``donate`` names no input or
+        the memory, or the graph can't be compiled, and with ``in_place`` where a copy would be
+        kept, as always on the CPU device. TypeError if ``donate`` names no input or
         output, or names one twice, or if data types or shapes differ."""
         # Holds the graph until the build begins and takes it, or until this call fails.
         claim: list[Graph] = []
@@ -333,7 +336,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")
-            promise = build_graph(self._context._state, take, give_up)
+            promise = build_graph(self._context._state, take, give_up, in_place)
         except (TypeError, InvalidStateError) as error:
             return MLPromise.rejected(error)
         except BaseException as error:
@@ -421,7 +424,8 @@ class ShapeBuilder(MLGraphBuilder):
         pass
 
     def build(
-        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None,
+        in_place: bool = False,
     ) -> MLPromise[MLGraph]:
         return MLPromise.rejected(InvalidStateError("build: this builder has no context"))
 

@@ -56,7 +56,8 @@ class MLGraphBuilder:
     @overload
     def constant(self, array: npt.NDArray[Any]) -> MLOperand: ...
     def build(
-        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None
+        self, outputs: Mapping[str, MLOperand], *, donate: Mapping[str, str] | None = None,
+        in_place: bool = False,
     ) -> MLPromise[MLGraph]: ...
     def build_subgraph(self, outputs: Mapping[str, MLOperand]) -> MLSubgraph: ...
     def subgraph(

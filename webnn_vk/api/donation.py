@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.program import Program, copies_kept
 from webnn_vk.compiler.types.data_types import entries, shown
-from webnn_vk.support.errors import sanitize
+from webnn_vk.support.errors import OperationError, sanitize
 
 
 def checked_pairs(
@@ -37,6 +38,16 @@ def checked_pairs(
                 f"{sanitize(present)!r} is {wanted}; they must be equal"
             )
     return pairs
+
+
+def check_in_place(program: Program) -> None:
+    """OperationError if the program keeps a copy of a donated input."""
+    kept = copies_kept(program)
+    if kept:
+        past, reason = next(iter(kept.items()))
+        raise OperationError(
+            f"build: donate: input {sanitize(past)!r} is not updated in place: {reason}"
+        )
 
 
 def check_distinct(

@@ -10,6 +10,7 @@ from webnn_vk import (
     MLGraphBuilder,
     MLOperandDescriptor,
     MLTensorDescriptor,
+    OperationError,
     Settings,
     ml,
 )
@@ -223,6 +224,33 @@ def test_elements_in_place_and_others_behind_a_copy(context: MLContext):
         for result, array in zip(outputs.values(), wanted, strict=True):
             read = context.read_tensor(result).result()
             np.testing.assert_allclose(read, array, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_that_must_be_in_place(context: MLContext):
+    """What keeps a copy is refused then."""
+    def built(make):
+        builder = MLGraphBuilder(context)
+        past, other = _operand(builder, "past", (4, 4)), _operand(builder, "other", (4, 4))
+        return builder.build({"y": make(builder, past, other)}, donate={"past": "y"}, in_place=True)
+
+    def add(b, past, other):
+        return b.add(past, other)
+
+    def late(b, past, other):
+        return b.add(b.transpose(past), other)
+
+    if context.device_info.is_vulkan:
+        assert built(add).result().report().donated[0].endswith("written in place")
+        with pytest.raises(OperationError, match="'past' is not updated in place: a copy is"):
+            built(late).result()
+    else:
+        for make in (add, late):
+            with pytest.raises(OperationError, match="a copy of past is kept on the CPU"):
+                built(make).result()
+    # Without donations there is nothing to refuse.
+    builder = MLGraphBuilder(context)
+    x = _operand(builder, "x", (4,))
+    builder.build({"y": builder.neg(x)}, in_place=True).result()
 
 
 def test_donations_that_are_wrong(context: MLContext):

@@ -4,6 +4,7 @@ saved graphs. Imports `kernels/` and the folders below it, and no runtime."""
 from ..passes.pipeline import Target
 from .compile import check_forced, check_skip, compile_program, kernels_of
 from .constants import Constants, TensorStorage
+from .donation import copies_kept
 from .program import (
     BarrierStep,
     CopyStep,
@@ -42,6 +43,7 @@ __all__ = [
     "check_forced",
     "check_skip",
     "compile_program",
+    "copies_kept",
     "kernels_of",
     "with_kernels",
 ]

@@ -34,14 +34,20 @@ def overwritten_early(
 
 def donation_notes(program: Program) -> Iterator[str]:
     """A line for each donated input: whether its output is written in place."""
-    on_device = any(isinstance(s, DeviceSegment) for s in program.segments)
+    kept = copies_kept(program)
     for past, present in program.donated.items():
-        if not on_device:
-            yield f"{present} takes over {past}: a copy of {past} is kept on the CPU device"
-        elif any(_is_kept(program, step, present) for step in program.device_steps):
-            yield f"{present} takes over {past}: a copy is kept, since elements are read later"
-        else:
-            yield f"{present} takes over {past}: written in place"
+        yield f"{present} takes over {past}: {kept.get(past, 'written in place')}"
+
+
+def copies_kept(program: Program) -> dict[str, str]:
+    """The donated inputs of which a copy is kept, with the reason."""
+    if not any(isinstance(s, DeviceSegment) for s in program.segments):
+        return {past: f"a copy of {past} is kept on the CPU device" for past in program.donated}
+    return {
+        past: "a copy is kept, since elements are read later"
+        for past, present in program.donated.items()
+        if any(_is_kept(program, step, present) for step in program.device_steps)
+    }
 
 
 def _is_kept(program: Program, step: object, present: str) -> bool:
