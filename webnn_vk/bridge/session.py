@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from webnn_vk.api.navigator import ml
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.ops import OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import Operands
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, shortage_error
 from webnn_vk.support.promise import MLPromise
 

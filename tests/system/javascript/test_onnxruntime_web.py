@@ -6,6 +6,7 @@ Needs `npm install` in js/ (140 MB), which neither CI nor scripts/test does.
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def transformer(context, tokens: int = 16, width: int = 64, heads: int = 4, laye
     return b.build({"y": x}).result()
 
 
-def test_onnxruntime_web(tmp_path, record_property):
+@pytest.mark.timeout(900)
+def test_onnxruntime_web(tmp_path):
     if not (node.JS / "node_modules" / "onnxruntime-web").is_dir():
         pytest.skip("onnxruntime-web is not installed: npm install in js/")
     with webnn.ml.create_context(settings=webnn.Settings(device="cpu")).result() as context:
@@ -65,10 +67,14 @@ def test_onnxruntime_web(tmp_path, record_property):
         ids = np.arange(16, dtype=np.int64) * 5
         save(tmp_path, "transformer", transformer(context), {"ids": ids})
     done = node.run(
-        "--test", "test/onnxruntime-web.test.js", folder=tmp_path, MODELS=str(tmp_path)
+        "--test", "test/onnxruntime-web.test.js", folder=tmp_path, timeout=800,
+        MODELS=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '{"name"' in line]
     results = {(found := json.loads(line))["name"]: found for line in lines}
-    assert results["mobilenet"]["nodes"] == results["mobilenet"]["onWebNN"] == 100
-    assert results["transformer"]["worst"] < 1e-4
+    assert all(found["worst"] < 1e-4 for found in results.values()) and len(results) == 2
+    counts = re.findall(r"nodes in the graph: (\d+) .*supported by WebNN: (\d+)", done.stdout)
+    assert counts[0] == ("100", "100")  # MobileNetV2
+    assert all(nodes == supported for nodes, supported in counts)
+    print(results)
