@@ -97,15 +97,26 @@ class Shapes:
         return self._compiled[0].executable
 
     def _typical(self) -> Iterator[tuple[int, ...]]:
-        """Sizes for which the graph is compiled when it is built, the largest first."""
-        ladders = []
+        """Sizes for which the graph is compiled when it is built: the largest, then the ends of all
+        bounds, where dimensions of size 1 vanish and rows are no whole vectors, equal sizes, and
+        sizes in between."""
+        ends, ladders = [], []
         for low, high in self._bounds:
+            least = max(low, 1)
+            ends.append([size for size in dict.fromkeys((high, high - 1, least)) if size >= low])
             sizes, size = [], high
-            while size > max(low, 1):
-                sizes += [size, *([size - 1] if size - 1 > max(low, 1) else [])]
+            while size > least:
+                sizes += [size, *([size - 1] if size - 1 > least else [])]
                 size //= _RATIO
             ladders.append(sizes or [high])
-        yield from sorted(itertools.product(*ladders), reverse=True)
+        # Sizes that are equal are told apart from others.
+        same = min(high for _, high in self._bounds)
+        equal = [
+            (size,) * len(ends) for size in (same, same - 1)
+            if all(max(low, 1) <= size for low, _ in self._bounds)
+        ]
+        between = sorted(itertools.product(*ladders), reverse=True)
+        yield from dict.fromkeys((*itertools.product(*ends), *equal, *between))
 
     def sizes_of(self, shapes: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
         """The sizes of the named dimensions, from the inputs' shapes. TypeError where these

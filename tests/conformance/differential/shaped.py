@@ -123,7 +123,7 @@ class ShapedGraph:
         elif choice == "join" and rank < 5:
             new = (*shape[:axis], fixed(1), *shape[axis:])
             self.step("reshape", (x,), of(new), lambda s: {"new_shape": [e(s) for e in new]})
-        elif choice == "concat":
+        elif choice == "concat" and rank:
             others = [i for i, v in enumerate(self.values) if v.data_type == value.data_type
                       and len(v.shape) == rank
                       and _same(shape[:axis], v.shape[:axis])
