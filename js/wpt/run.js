@@ -11,6 +11,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import { connect } from '../lib/node.js';
 
 const CLONE = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 // Seconds per file, as META says; a software device is slower than what the suite has in mind.
@@ -125,6 +126,10 @@ async function main() {
   const runs = scripts.flatMap((file) => runsOf(root, file)).filter((run) =>
     !filters.length || filters.some((text) => `${run.file}${variantOf(run)}`.includes(text)));
   if (!runs.length) usage(`no test matches ${filters.join(' ')}`);
+
+  // Without a bridge every test would fail, for a reason that only the bridge tells.
+  const bridge = await connect({ env: environment('') }).catch((error) => usage(error.message));
+  bridge.end('it was tried out');
 
   const all = new Array(runs.length);
   let next = 0;
