@@ -51,7 +51,7 @@ def arithmetic_type(data_type: str, int64_native: bool = False) -> str:
             return "float"
         case "int32" | "int8":
             return "int"
-        case "uint32" | "uint16" | "uint8":
+        case "uint32" | "uint16" | "bits16" | "uint8":
             return "uint"
         case "int64":
             return "int64_t" if int64_native else "I64"

@@ -23,10 +23,11 @@ from webnn_vk.support.dataclass import dataclass
 #: The size of push constants in bytes that every Vulkan device supports.
 PUSH_CONSTANT_BYTES = 128
 
-#: Data type -> bytes per element. uint16 is not an operand type, but the bits of 16-bit elements.
+#: Data type -> bytes per element. uint16 and bits16 are not operand types, but the bits of 16-bit
+#: elements.
 ELEMENT_BYTES = {
     "float32": 4, "float16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "int8": 1, "uint8": 1, "uint16": 2,
+    "int64": 8, "uint64": 8, "int8": 1, "uint8": 1, "uint16": 2, "bits16": 2,
 }
 
 #: Device features that can change a shader (names of `webnn_vk.driver.device_profile.FEATURES`).
@@ -123,7 +124,7 @@ class Buffer:
                 f"{what}: width 8 is for float16 with access r, not {self.data_type} with access "
                 f"{self.access}"
             )
-        if self.width == 4 and self.data_type in ("int64", "uint64", "uint16"):
+        if self.width == 4 and self.data_type in ("int64", "uint64", "uint16", "bits16"):
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")

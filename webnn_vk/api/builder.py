@@ -26,13 +26,14 @@ from webnn_vk.compiler.passes import remove_dead_code, require_result
 from webnn_vk.compiler.program.shapes import ShapedGraph, shaped_graph
 from webnn_vk.compiler.types.buffers import as_bytes, check_byte_order
 from webnn_vk.compiler.types.data_types import (
-    DATA_TYPES,
+    ALL_TYPES,
     MLOperandDescriptor,
     cast_loss,
     cast_number,
     empty_dimensions,
     entries,
     items,
+    require_data_type,
     require_dimensions,
     shown,
     to_data_type,
@@ -164,6 +165,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
         self._check_can_build("input")
         if not name:
             raise TypeError("input: the name is empty")
+        require_data_type(described.data_type, self._experimental, "input")
         with empty_dimensions(self._has_empty):
             require_dimensions(described, self._max_byte_length, f"input {sanitize(name)!r}")
         value = Value(described, name=name)
@@ -191,12 +193,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
                 if array.dtype == np.bool_:
                     array = np.asarray(array).view(np.uint8)
                 check_byte_order(array, "constant")
-                if array.dtype.name not in DATA_TYPES:
+                try:
+                    described = MLOperandDescriptor(array.dtype, array.shape)
+                except TypeError:
                     raise TypeError(
                         f"constant: no operand has elements of {array.dtype}; array.astype("
-                        f"np.float32), or another of {', '.join(DATA_TYPES)}, converts it"
-                    )
-                described = MLOperandDescriptor(array.dtype.name, array.shape)
+                        f"np.float32), or another of {', '.join(ALL_TYPES)}, converts it"
+                    ) from None
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
@@ -209,6 +212,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
 
     def _constant_buffer(self, descriptor: MLOperandDescriptor, buffer: Any) -> MLOperand:
         self._check_can_build("constant")
+        require_data_type(descriptor.data_type, self._experimental, "constant")
         with empty_dimensions(self._has_empty):
             require_dimensions(descriptor, self._max_byte_length, "constant")
         return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
@@ -217,6 +221,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
         """A scalar. The caller is called by the user's code, for the place of a warning."""
         number = Number.convert(value, "constant")
         self._check_can_build("constant")
+        require_data_type(data_type, self._experimental, "constant")
         loss = cast_loss(number, data_type)
         if loss is not None:
             warnings.warn(
@@ -235,7 +240,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
             if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
                 break
         else:
-            data = own_copy(given).view(descriptor.numpy_dtype).reshape(descriptor.shape)
+            data = descriptor.array(own_copy(given))
             data.setflags(write=False)
             value = Value(descriptor, data=data)
             equal.append(value)
@@ -283,6 +288,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
             node = make_node(record, values, call.arguments, call.label, self._max_byte_length)
         if self._has_empty:
             require_result(node)
+        for value in node.outputs:
+            require_data_type(value.data_type, self._experimental, where)
         self._nodes.append(node)
         if self._trace is not None:
             self._given[node] = call.arguments

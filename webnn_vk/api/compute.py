@@ -94,7 +94,7 @@ def run_once(
         promises[name] = promise = state.new_promise(f"an array {d}")
 
         def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
-            promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+            promise.resolve(d.array(data))
 
         works.append(Read(results[name], done, promise.reject, last=True))
     state.stream.enqueue(*works)

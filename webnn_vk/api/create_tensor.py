@@ -10,6 +10,7 @@ from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     MLTensorDescriptor,
     empty_dimensions,
+    require_data_type,
     require_dimensions,
     to_descriptor,
 )
@@ -34,6 +35,7 @@ def checked_descriptor(
     """The descriptor as ``kind``. Raises TypeError for an invalid one, and for a tensor larger than
     the device supports."""
     wanted = to_descriptor(descriptor, kind, what)
+    require_data_type(wanted.data_type, context.experimental, what)
     with empty_dimensions("dynamic-shapes" in context.experimental):
         require_dimensions(wanted, context.device.max_tensor_byte_length, what)
     return wanted

@@ -13,7 +13,7 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import Constants, Program, with_kernels
-from webnn_vk.compiler.types.data_types import MAX_DIMENSION
+from webnn_vk.compiler.types.data_types import LOW_PRECISION, MAX_DIMENSION
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
 
@@ -44,9 +44,12 @@ class CpuExecutable:
         self.workspace = None
         self.cost = Cost(program.flops)
         self.modules: Mapping[Any, bytes] = {}
+        described = [*program.inputs.values(), *program.outputs.values()]
         #: Whether ``compute`` should bypass the order of work: the engine copies nothing, and a run
         #: may take less time than passing through the timeline's threads.
-        self.at_once = engine is not NUMPY
+        self.at_once = engine is not NUMPY and not any(
+            d.data_type in LOW_PRECISION for d in described
+        )
         self._constants: list[Storage | np.ndarray] = [
             constants.read(number) if (storage := constants.storage(number)) is None else storage
             for number in range(len(constants))

@@ -176,7 +176,7 @@ class TensorState:
                 # destroy() is about to settle it.
                 promise.reject(self._destroyed())
             elif view is None:
-                promise.resolve(data.view(d.numpy_dtype)[: d.size].reshape(d.shape))
+                promise.resolve(d.array(data))
             else:
                 view[...] = data[: d.byte_length]
                 promise.resolve(None)

@@ -22,6 +22,7 @@ _ROUNDED = {
     "float16": "w_half_to_float(w_float_to_half({}))",
     "int8": "w_wrap_int8({})",
     "uint8": "w_wrap_uint8({})",
+    "bits16": "({} & 65535u)",
 }
 
 

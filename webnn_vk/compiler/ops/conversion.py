@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..types.data_types import ALL_TYPES, DATA_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from ..types.data_types import (
+    ALL_TYPES,
+    DATA_TYPES,
+    FLOAT_TYPES,
+    QUANTIZED_TYPES,
+    MLOperandDescriptor,
+)
 from .arguments import DataTypeName, Operand
 from .lowering import Elementwise
 from .record import Check, Like, Limits, operator
 
-_QUANTIZED = ("uint8", "int8", "uint32", "int32")
 _CASTS = {
     "float32": "w_to_float({input})",
     "float16": "w_to_half_float({input})",
@@ -131,7 +136,7 @@ def _dequantize(
 
 @operator(
     "§8.9.16",
-    input=Limits(_QUANTIZED),
+    input=Limits(QUANTIZED_TYPES),
     scale=Limits(FLOAT_TYPES),
     zero_point=Like("input"),
     output=Like("scale"),
@@ -184,7 +189,7 @@ def _quantize(
     "§8.9.17",
     input=Limits(FLOAT_TYPES),
     scale=Like("input"),
-    zero_point=Limits(_QUANTIZED),
+    zero_point=Limits(QUANTIZED_TYPES),
     output=Like("zero_point"),
 )
 def quantize_linear(

@@ -37,6 +37,7 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 from ..types.data_types import (
+    ALL_TYPES,
     DATA_TYPES,
     MAX_DIMENSION,
     MAX_RANK,
@@ -44,6 +45,7 @@ from ..types.data_types import (
     broadcast_shapes,
     broadcastable_to,
     check_dimensions,
+    low_precision_types,
     smallest_dimension,
 )
 from .arguments import Argument, Operand, Operands
@@ -342,7 +344,7 @@ class Operator:
                 continue
             limit = self.limit(p.name)
             for operand in given if p.argument is Operands else (given,):
-                if operand.data_type not in limit.types:
+                if not _accepts(limit.types, operand.data_type):
                     check.fail(
                         f"{p.name} is {operand}; its data type has to be one of "
                         f"{', '.join(limit.types)}"
@@ -381,6 +383,15 @@ class Operator:
                 for r, d in zip(result, outputs, strict=True)
             ]
         return arrays
+
+
+def _accepts(types: tuple[str, ...], data_type: str) -> bool:
+    """Whether a row of a tensor-limit table admits a data type. Whether a context has low-precision
+    types is checked before."""
+    return (
+        data_type in types or data_type in low_precision_types(types)
+        or (data_type == "bits16" and types == ALL_TYPES)
+    )
 
 
 def _promote(array: Any) -> Any:

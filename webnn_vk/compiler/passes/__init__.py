@@ -13,6 +13,7 @@ from .fold_pad import FOLD_PAD
 from .integer_products import INTEGER_PRODUCTS
 from .join_products import JOIN_PRODUCTS
 from .layout import LAYOUT
+from .legalize import LEGALIZE
 from .norms import FUSE_NORMS
 from .pipeline import Compilation, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE
@@ -23,11 +24,11 @@ from .quantized import FUSE_DEQUANTIZE
 DEVICE_PASSES = (
     # Quantized weights first, before folding makes floats of them; again after folding, which may
     # have computed their scales.
-    DEAD_CODE, INTEGER_PRODUCTS, FUSE_DEQUANTIZE, FOLD, INTEGER_PRODUCTS, FUSE_DEQUANTIZE,
+    DEAD_CODE, LEGALIZE, INTEGER_PRODUCTS, FUSE_DEQUANTIZE, FOLD, INTEGER_PRODUCTS, FUSE_DEQUANTIZE,
     DECOMPOSE, FOLD, LAYOUT, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
     FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
-HOST_PASSES = (DEAD_CODE, FOLD, PLACE)
+HOST_PASSES = (DEAD_CODE, LEGALIZE, FOLD, PLACE)
 
 __all__ = [
     "DEVICE_PASSES",

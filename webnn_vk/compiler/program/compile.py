@@ -67,13 +67,13 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
     else:
         lowered = lower_graph(graph, compilation)
     program, constants = assemble(lowered, target.profile, graph)
-    if given.inputs.keys() != graph.inputs.keys() or given.outputs.keys() != graph.outputs.keys():
-        # Tensors without elements are no part of the steps.
-        program = replace(
-            program,
-            inputs={name: value.descriptor for name, value in given.inputs.items()},
-            outputs={name: value.descriptor for name, value in given.outputs.items()},
-        )
+    # As the builder described them: with tensors without elements, which are no part of the steps,
+    # and low-precision types.
+    program = replace(
+        program,
+        inputs={name: value.descriptor for name, value in given.inputs.items()},
+        outputs={name: value.descriptor for name, value in given.outputs.items()},
+    )
     seconds = {"compile": time.perf_counter() - start}
     return replace(program, report=replace(program.report, build_seconds=seconds)), constants
 

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.support.errors import reason
 from webnn_vk.support.promise import MLPromise
 
-from .data_types import MLOperandDescriptor, shown
+from .data_types import LOW_PRECISION, MLOperandDescriptor, bits_of, integer_range, shown
 
 
 def as_bytes(
@@ -36,12 +36,22 @@ def as_bytes(
             f"{what}: {_described(array)} where {descriptor} is expected"
             f"{_other_order(array.shape, descriptor.shape)}"
         )
+    array = _packed(array, descriptor)
     if array.nbytes != descriptor.byte_length:
         raise TypeError(
             f"{what}: {_described(array)}, {array.nbytes} bytes, where {descriptor} has "
             f"{descriptor.byte_length}"
         )
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _packed(array: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
+    """Elements of 4 bits, two to a byte, the first in the low bits; other arrays as they are."""
+    if bits_of(descriptor.data_type) != 4 or array.dtype != descriptor.numpy_dtype:
+        return array
+    flat = np.zeros(-(-array.size // 2) * 2, np.uint8)
+    flat[: array.size] = array.reshape(-1).view(np.uint8) & 15
+    return flat[::2] | (flat[1::2] << 4)
 
 
 def is_exactly(data: Any, descriptor: MLOperandDescriptor) -> bool:
@@ -63,7 +73,8 @@ def _is_numbers(data: Any) -> bool:
 def _converted(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndarray:
     """Numbers as an array of the descriptor's type. TypeError for numbers that an integer type
     can't hold: only the numbers of scalar constants are cast."""
-    expected = descriptor.numpy_dtype
+    low = LOW_PRECISION.get(descriptor.data_type)
+    expected = descriptor.numpy_dtype if low is None else np.dtype(_WIDER[low.kind])
     try:
         # The type of an empty or mixed list is undefined; integers beyond 64 bits become objects.
         array = np.asarray(data, expected if expected.kind == "f" else None)
@@ -75,24 +86,28 @@ def _converted(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.ndar
     if expected.kind == "f":
         if exact.dtype.kind not in "biuf":
             raise TypeError(f"{what}: numbers are expected for {descriptor}")
-        return array
+        return array.astype(descriptor.numpy_dtype, copy=False)
     if array.dtype.kind == "b" and expected == np.uint8:
         return array.view(np.uint8)
-    limits = np.iinfo(expected)
+    limits = integer_range(descriptor.data_type)
     for number in exact.flat:
-        if not _fits(number, limits):
+        if not _fits(number, *limits):
             raise TypeError(
                 f"{what}: {shown(number)} is no {descriptor.data_type} "
-                f"({limits.min} … {limits.max})"
+                f"({limits[0]} … {limits[1]})"
             )
-    return exact.astype(expected)
+    return exact.astype(expected).astype(descriptor.numpy_dtype)
 
 
-def _fits(number: Any, limits: Any) -> bool:
+#: Types that NumPy converts numbers to, by the kind of low-precision type.
+_WIDER = {"f": "float32", "i": "int8", "u": "uint8"}
+
+
+def _fits(number: Any, low: int, high: int) -> bool:
     return (
         isinstance(number, (int, float, np.integer, np.floating))
         and not isinstance(number, bool)
-        and limits.min <= number <= limits.max
+        and low <= number <= high
         and number == int(number)
     )
 
@@ -142,7 +157,7 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
     fits = (
         array.dtype == expected
         or (array.dtype == np.uint8 and array.ndim <= 1)
-        or (descriptor.data_type == "float16" and array.dtype == np.uint16)
+        or (descriptor.data_type in ("float16", "bfloat16") and array.dtype == np.uint16)
         # The web-platform-tests write a Uint32Array to an int32 tensor.
         or (array.dtype.kind in "iu" and expected.kind in "iu"
             and array.itemsize == expected.itemsize)
@@ -150,7 +165,8 @@ def _checked_type(data: Any, descriptor: MLOperandDescriptor, what: str) -> np.n
     if not fits:
         raise TypeError(
             f"{what}: elements are {array.dtype}, {expected} (or bytes) are expected "
-            f"for {descriptor}; given is {_described(array)}, which array.astype(np.{expected}) "
+            f"for {descriptor}; given is {_described(array)}, which array.astype("
+            f"{'ml_dtypes' if descriptor.data_type in LOW_PRECISION else 'np'}.{expected}) "
             "converts"
         )
     return array
@@ -175,6 +191,8 @@ def writable_bytes(output: Any, descriptor: MLOperandDescriptor, what: str) -> n
     as the web-platform-tests expect it.
     """
     array = _checked_type(output, descriptor, what)
+    if bits_of(descriptor.data_type) == 4 and array.dtype != np.uint8:
+        raise TypeError(f"{what}: {descriptor} has two elements a byte; a uint8 array is expected")
     if not array.flags.writeable:
         raise TypeError(f"{what}: the buffer is read-only")
     if not array.flags.c_contiguous:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
@@ -16,6 +16,7 @@ import numpy as np
 
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import reason, sanitize
+from webnn_vk.support.experimental import require_experimental
 
 from .dimensions import MLDynamicDimension
 from .sizes import Size
@@ -30,7 +31,7 @@ DataTypeLike = MLOperandDataType | np.dtype[Any] | type[np.generic]
 
 @dataclass(frozen=True)
 class DataType:
-    """One of the draft's eight operand data types: ``kind`` is "f", "i" or "u", ``size`` bytes."""
+    """A data type of operands: ``kind`` is "f", "i" or "u", ``size`` bytes."""
 
     name: str
     kind: str
@@ -38,16 +39,81 @@ class DataType:
     numpy: np.dtype
 
 
+ALL_TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
+FLOAT_TYPES = ("float32", "float16")
+#: What ``quantize_linear`` makes.
+QUANTIZED_TYPES = ("uint8", "int8", "uint32", "int32")
+#: The draft's eight types, and bits16, which holds elements of other 16-bit types inside the
+#: compiler.
 DATA_TYPES: dict[str, DataType] = {
     name: DataType(name, np.dtype(name).kind, np.dtype(name).itemsize, np.dtype(name))
-    for name in ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
+    for name in ALL_TYPES
+} | {"bits16": DataType("bits16", "u", 2, np.dtype("uint16"))}
+
+
+@dataclass(frozen=True)
+class LowPrecisionType:
+    """A data type of the experimental "low-precision" (webnn#956): ``bits`` of an element,
+    the ``carrier``, which holds elements inside the compiler, and the name in ml_dtypes."""
+
+    name: str
+    kind: str
+    bits: int
+    carrier: str
+    ml_dtype: str
+
+    @property
+    def numpy(self) -> np.dtype:
+        """NumPy's type, an element in a byte for types of 4 bits. TypeError without ml_dtypes."""
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TypeError(
+                f"{self.name}: arrays of it need ml_dtypes (pip install ml_dtypes)"
+            ) from None
+        return np.dtype(getattr(ml_dtypes, self.ml_dtype))
+
+
+LOW_PRECISION = {
+    t.name: t
+    for t in (
+        LowPrecisionType("bfloat16", "f", 16, "bits16", "bfloat16"),
+        LowPrecisionType("float8e4m3", "f", 8, "uint8", "float8_e4m3fn"),
+        LowPrecisionType("float8e5m2", "f", 8, "uint8", "float8_e5m2"),
+        LowPrecisionType("int4", "i", 4, "int8", "int4"),
+        LowPrecisionType("uint4", "u", 4, "uint8", "uint4"),
+    )
 }
-ALL_TYPES = tuple(DATA_TYPES)
-FLOAT_TYPES = ("float32", "float16")
+_KNOWN = DATA_TYPES.keys() | LOW_PRECISION.keys()
+_OF_ML_DTYPES = {t.ml_dtype: t.name for t in LOW_PRECISION.values()}
 MAX_RANK = 8
 MAX_DIMENSION = 2**31 - 1
 #: The most items of a sequence for an argument; infinite sequences are refused.
 MAX_ITEMS = 2**16
+
+
+def low_precision_types(types: Sequence[str]) -> tuple[str, ...]:
+    """The low-precision types that join a row of a tensor-limit table (webnn#956): bfloat16 where
+    it has float16; for quantisation 8-bit floats and 4-bit integers; all where it has all types."""
+    if types == ALL_TYPES:
+        return tuple(LOW_PRECISION)
+    if types == QUANTIZED_TYPES:
+        return tuple(name for name, t in LOW_PRECISION.items() if t.bits < 16)
+    return ("bfloat16",) if "float16" in types else ()
+
+
+def bits_of(data_type: str) -> int:
+    """The bits of an element."""
+    low = LOW_PRECISION.get(data_type)
+    return DATA_TYPES[data_type].size * 8 if low is None else low.bits
+
+
+def require_data_type(data_type: str, experimental: Collection[str], what: str) -> None:
+    """TypeError unless operands of a context with these drafts may have the data type."""
+    if data_type in LOW_PRECISION:
+        require_experimental(experimental, "low-precision", f"{what}: {data_type}")
+    elif data_type not in ALL_TYPES:
+        raise TypeError(f"{what}: {data_type!r} is not a data type; one of {', '.join(ALL_TYPES)}")
 
 
 def to_u32(value: Any, what: str) -> int:
@@ -83,8 +149,8 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
 def to_data_type(value: Any, what: str) -> str:
     """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or NumPy's form of
     one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
-    name = value if isinstance(value, str) and value in DATA_TYPES else _numpy_name(value)
-    if name not in DATA_TYPES:
+    name = value if isinstance(value, str) and value in _KNOWN else _numpy_name(value)
+    if name not in _KNOWN:
         known = ", ".join(ALL_TYPES)
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {known}")
     return name
@@ -105,7 +171,7 @@ def _numpy_name(value: Any) -> str | None:
         dtype = np.dtype(value)
     except TypeError:  # an abstract type, such as np.generic
         return None
-    return dtype.name if dtype.isnative else None
+    return _OF_ML_DTYPES.get(dtype.name, dtype.name) if dtype.isnative else None
 
 
 def to_shape(value: Any, what: str) -> tuple[int, ...]:
@@ -204,12 +270,25 @@ class MLOperandDescriptor:
     @property
     def byte_length(self) -> int:
         """Packed length in bytes (§7.6, "byte length")."""
+        low = LOW_PRECISION.get(self.data_type)
+        if low is not None:
+            return (self.size * low.bits + 7) // 8
         return self.size * DATA_TYPES[self.data_type].size
 
     @property
     def numpy_dtype(self) -> np.dtype:
         """The data type as NumPy's dtype."""
-        return DATA_TYPES[self.data_type].numpy
+        return (LOW_PRECISION.get(self.data_type) or DATA_TYPES[self.data_type]).numpy
+
+    def array(self, data: np.ndarray) -> np.ndarray:
+        """The elements in the bytes of a tensor (``data``, flat): a view, or for types of 4 bits a
+        new array."""
+        data = data.view(np.uint8)[: self.byte_length]
+        if bits_of(self.data_type) == 4:
+            data = np.stack([data & 15, data >> 4], -1).reshape(-1)[: self.size]
+            data = (data.view(np.int8) ^ 8) - 8 if self.data_type == "int4" else data
+            return data.astype(self.numpy_dtype).reshape(self.shape)
+        return data.view(self.numpy_dtype).reshape(self.shape)
 
     def keys(self) -> list[str]:
         """The members' names, for ``{**descriptor, "readable": True}`` and
@@ -357,17 +436,24 @@ def cast_number(value: int | float, data_type: str) -> int | float:
     Integers are clamped to the type's range. A fraction is truncated, as in the specification's
     tests (its text rounds to even); NaN becomes 0.
     """
-    dtype = DATA_TYPES[data_type]
+    dtype = LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return float(dtype.numpy.type(_to_float(value)))
-    limits = np.iinfo(dtype.numpy)
+    low, high = integer_range(data_type)
     if isinstance(value, float):
         if math.isnan(value):
             return 0
         if math.isinf(value):
-            return int(limits.max if value > 0 else limits.min)
-    return min(max(int(value), int(limits.min)), int(limits.max))
+            return high if value > 0 else low
+    return min(max(int(value), low), high)
+
+
+def integer_range(data_type: str) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    bits = bits_of(data_type)
+    kind = (LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]).kind
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "i" else (0, (1 << bits) - 1)
 
 
 def cast_loss(value: int | float, data_type: str) -> str | None:
@@ -375,7 +461,7 @@ def cast_loss(value: int | float, data_type: str) -> str | None:
     integer type can't hold, or a finite number that becomes infinite. Rounding of floats is no
     loss."""
     cast = cast_number(value, data_type)
-    if DATA_TYPES[data_type].kind == "f":
+    if (LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]).kind == "f":
         finite = isinstance(value, int) or math.isfinite(value)
         return f"overflows to {cast}" if finite and math.isinf(cast) else None
     if value == cast:
