@@ -116,7 +116,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """Data types and ranks of every operand of every operator on this device, with
         ``max_tensor_byte_length`` in bytes and ``preferred_input_layout`` (§8.3.7). Returns at
         once and never raises."""
-        return op_support_limits(self._state.device)
+        return op_support_limits(
+            self._state.device, "low-precision" in self._state.experimental
+        )
 
     # -- tensors -------------------------------------------------------------------------------
     def create_tensor(

@@ -32,7 +32,7 @@ from webnn_vk.runtime.engines import find_engine
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error
-from webnn_vk.support.experimental import NOT_IMPLEMENTED, require_experimental
+from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import DRIVERS, MLDriver, Settings
 from webnn_vk.support.warnings import call_site
@@ -78,10 +78,9 @@ class ML:
 
         Rejects with TypeError for invalid options, ValueError for invalid settings (an unknown
         operator to force, pass to skip or feature to mask, or an environment variable that can't be
-        read), NotSupportedError when the requested device can't be used or an experimental draft is
-        not implemented ("low-precision" in this version), OperationError when threads, memory or
-        files run out. After a failure nothing of the context remains, and the call may be
-        repeated.
+        read), NotSupportedError when the requested device can't be used, OperationError when
+        threads, memory or files run out. After a failure nothing of the context remains, and the
+        call may be repeated.
         """
         for name, given, known in (
             ("power_preference", power_preference, POWER_PREFERENCES),
@@ -101,12 +100,6 @@ class ML:
             call_site.set(place)
             chosen = Settings.given(settings, driver=driver, experimental=experimental)
             _check(chosen)
-            missing = sorted(NOT_IMPLEMENTED.intersection(chosen.experimental))
-            if missing:
-                raise NotSupportedError(
-                    f"{chosen.called('experimental')}: {', '.join(missing)} is not implemented by "
-                    "this version"
-                )
             if compute_policy is not None:
                 what = "create_context: compute_policy"
                 require_experimental(chosen.experimental, "compute-policy", what)

@@ -7,8 +7,6 @@ from typing import Any
 
 #: Names for ``create_context(experimental=[…])``; docs/experimental.md describes them.
 EXPERIMENTAL = ("dynamic-shapes", "subgraph", "low-precision", "compute-policy")
-#: Names whose drafts this version does not implement: no context can be created with them.
-NOT_IMPLEMENTED: frozenset[str] = frozenset()
 
 
 def experimental_names(given: Any, what: str = "experimental") -> frozenset[str]:

@@ -166,10 +166,10 @@ class _Legalizer:
         low = LOW_PRECISION.get(to)
         number = self._number(value)
         if low is None:
-            return self.emit.cast(number, to)
+            return self._as(number, to)
         if low.kind == "f":
-            return self.emit.encode(self.emit.cast(number, "float32"), data_type=to)
-        return self.emit.low_bits(self.emit.cast(number, low.carrier), data_type=to)
+            return self.emit.encode(self._as(number, "float32"), data_type=to)
+        return self.emit.low_bits(self._as(number, low.carrier), data_type=to)
 
     def _quantize(self, node: Node) -> Value:
         emit, low = self.emit, LOW_PRECISION[node.output.data_type]
@@ -195,10 +195,13 @@ class _Legalizer:
             shifted = emit.sub(self._float(x), self._blocks(self._float(zero), x.shape))
             made = emit.mul(shifted, self._blocks(self._float(scale), x.shape))
         to = node.output.data_type
-        return made if to in LOW_PRECISION else emit.cast(made, to)
+        return made if to in LOW_PRECISION else self._as(made, to)
+
+    def _as(self, value: Value, data_type: str) -> Value:
+        return value if value.data_type == data_type else self.emit.cast(value, data_type)
 
     def _float(self, value: Value) -> Value:
-        return self.emit.cast(self._number(value), "float32")
+        return self._as(self._number(value), "float32")
 
     def _blocks(self, value: Value, shape: Sequence[int]) -> Value:
         """Each element repeated over its block."""
