@@ -30,6 +30,7 @@ from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     cast_loss,
     cast_number,
+    elements,
     empty_dimensions,
     entries,
     items,
@@ -240,7 +241,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Subgraphs):
             if _equal_bytes(value.data.reshape(-1).view(np.uint8), given):
                 break
         else:
-            data = descriptor.array(own_copy(given))
+            data = elements(own_copy(given), descriptor)
             data.setflags(write=False)
             value = Value(descriptor, data=data)
             equal.append(value)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
-from webnn_vk.compiler.types.data_types import entries
+from webnn_vk.compiler.types.data_types import elements, entries
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.cpu import CpuExecutable
 from webnn_vk.runtime.mapping import fill
@@ -94,7 +94,7 @@ def run_once(
         promises[name] = promise = state.new_promise(f"an array {d}")
 
         def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
-            promise.resolve(d.array(data))
+            promise.resolve(elements(data, d))
 
         works.append(Read(results[name], done, promise.reject, last=True))
     state.stream.enqueue(*works)

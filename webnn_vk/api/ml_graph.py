@@ -70,10 +70,10 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
     def compute_shapes(
         self, shapes: Mapping[str, Sequence[int]]
     ) -> dict[str, tuple[int, ...]]:
-        """The outputs' shapes by name for the inputs' ``shapes`` by name (experimental
-        "dynamic-shapes"). Checks them as ``dispatch`` does, and compiles nothing. Raises TypeError
-        for shapes that the graph doesn't accept, InvalidStateError when the graph was
-        destroyed."""
+        """The outputs' shapes by name for the inputs' ``shapes`` by name (extension,
+        experimental "dynamic-shapes"). Checks them as ``dispatch`` does, compiles nothing and
+        returns at once. Raises TypeError for shapes that the graph doesn't accept,
+        InvalidStateError when the graph was destroyed."""
         what = "compute_shapes"
         require_experimental(self._context.experimental, "dynamic-shapes", what)
         given = entries(shapes, f"{what}: shapes is a mapping of names to shapes")

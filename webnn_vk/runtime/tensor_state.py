@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.compiler.types.data_types import MLTensorDescriptor
+from webnn_vk.compiler.types.data_types import MLTensorDescriptor, elements
 from webnn_vk.support import background
 from webnn_vk.support.errors import DestroyedTensorError, InvalidStateError
 from webnn_vk.support.promise import MLPromise, kind_of
@@ -176,7 +176,7 @@ class TensorState:
                 # destroy() is about to settle it.
                 promise.reject(self._destroyed())
             elif view is None:
-                promise.resolve(d.array(data))
+                promise.resolve(elements(data, d))
             else:
                 view[...] = data[: d.byte_length]
                 promise.resolve(None)

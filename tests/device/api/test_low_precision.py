@@ -8,7 +8,7 @@ import pytest
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.compiler.types.data_types import ALL_TYPES, LOW_PRECISION
+from webnn_vk.compiler.types.data_types import ALL_TYPES, LOW_PRECISION, elements
 
 FLOATS = {
     "bfloat16": ml_dtypes.bfloat16, "float8e4m3": ml_dtypes.float8_e4m3fn,
@@ -148,7 +148,7 @@ def test_tensors(context, name):
         same(context.read_tensor(target).result(), expected)
     raw = np.zeros(MLOperandDescriptor(name, x.shape).byte_length, np.uint8)
     context.read_tensor(target, raw).result()
-    same(MLOperandDescriptor(name, x.shape).array(raw), x[::-1])
+    same(elements(raw, MLOperandDescriptor(name, x.shape)), x[::-1])
 
 
 def test_bfloat16_is_computed_in_float32_and_rounded_once(context):

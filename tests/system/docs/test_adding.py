@@ -96,6 +96,7 @@ def test_runs_on_both_devices(package):
 def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk
+from bench.isa.catalogue import catalogue
 from tests.support import operator_table
 from webnn_vk.tools.operators import table
 print(inspect.signature(webnn_vk.MLGraphBuilder.mish))

@@ -280,16 +280,6 @@ class MLOperandDescriptor:
         """The data type as NumPy's dtype."""
         return (LOW_PRECISION.get(self.data_type) or DATA_TYPES[self.data_type]).numpy
 
-    def array(self, data: np.ndarray) -> np.ndarray:
-        """The elements in the bytes of a tensor (``data``, flat): a view, or for types of 4 bits a
-        new array."""
-        data = data.view(np.uint8)[: self.byte_length]
-        if bits_of(self.data_type) == 4:
-            data = np.stack([data & 15, data >> 4], -1).reshape(-1)[: self.size]
-            data = (data.view(np.int8) ^ 8) - 8 if self.data_type == "int4" else data
-            return data.astype(self.numpy_dtype).reshape(self.shape)
-        return data.view(self.numpy_dtype).reshape(self.shape)
-
     def keys(self) -> list[str]:
         """The members' names, for ``{**descriptor, "readable": True}`` and
         ``MLTensorDescriptor(**descriptor, readable=True)`` (extension). At once; raises nothing."""
@@ -305,6 +295,17 @@ class MLOperandDescriptor:
 
     def __str__(self) -> str:
         return f"{self.data_type}[{', '.join(map(str, self.shape))}]"
+
+
+def elements(data: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
+    """The elements in the bytes of a tensor (``data``, flat): a view, or for types of 4 bits a new
+    array."""
+    data = data.view(np.uint8)[: descriptor.byte_length]
+    if bits_of(descriptor.data_type) == 4:
+        data = np.stack([data & 15, data >> 4], -1).reshape(-1)[: descriptor.size]
+        data = (data.view(np.int8) ^ 8) - 8 if descriptor.data_type == "int4" else data
+        return data.astype(descriptor.numpy_dtype).reshape(descriptor.shape)
+    return data.view(descriptor.numpy_dtype).reshape(descriptor.shape)
 
 
 @dataclass(frozen=True)

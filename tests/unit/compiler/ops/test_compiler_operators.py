@@ -45,9 +45,9 @@ def test_users_do_not_meet_it(record):
             Target(stored_profile(), force_cpu=[NAME]),
         )
     own = {
-        "attention", "block_matmul", "gelu_tanh", "gru_recurrence", "integer_matmul",
-        "lstm_recurrence", "quantized_conv2d", "quantized_matmul", "repeat", "rms_normalization",
-        "swish",
+        "attention", "block_matmul", "decode", "encode", "gelu_tanh", "gru_recurrence",
+        "integer_matmul", "join_bits", "low_bits", "lstm_recurrence", "quantized_conv2d",
+        "quantized_matmul", "repeat", "rms_normalization", "swish",
     }
     assert set(ALL_OPERATORS) == set(OPERATORS) | own | {NAME}
 
