@@ -30,7 +30,7 @@ from webnn_vk.runtime.device_selection import (
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.engines import find_engine
 from webnn_vk.runtime.timeline import Timeline
-from webnn_vk.support import background
+from webnn_vk.support import background, environment
 from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.promise import MLPromise, settle_in_background
@@ -133,7 +133,7 @@ def _devices(place: tuple[str, int]) -> list[DeviceInfo]:
     call_site.set(place)
     found: Sequence[FoundDevice] = ()
     try:
-        found = find_devices()
+        found = find_devices(driver=environment.text("WEBNN_VK_DRIVER") or "vulkan")
     except DriverUnavailable:
         pass  # no Vulkan on this machine: the CPU device is what there is
     except (DriverError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any
+from uuid import UUID
 
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.mixins import html_table
@@ -15,7 +16,9 @@ from .device_profile import DeviceProfile
 @dataclass(frozen=True, repr=False)
 class DeviceInfo:
     """One device. ``type`` is "discrete", "integrated", "virtual", "cpu" (a software Vulkan
-    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used."""
+    device), "other", or "numpy" for the CPU device; ``unusable`` says why it can't be used.
+    ``uuid`` and ``pci`` (the PCI address) tell devices of one name apart, also in
+    ``Settings(device="uuid:…")`` and ``"pci:…"``; "" where there is none."""
 
     name: str
     type: str
@@ -25,6 +28,8 @@ class DeviceInfo:
     features: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
     unusable: str | None = None
+    uuid: str = ""
+    pci: str = ""
     # A function if the answer has to query Vulkan's drivers, which other contexts don't load.
     chosen: bool | Callable[[], bool] = field(default=False, compare=False)
 
@@ -63,6 +68,8 @@ class DeviceInfo:
             tuple(sorted(profile.features)),
             limits,
             unusable,
+            str(UUID(profile.uuid)) if profile.uuid else "",
+            profile.pci,
             chosen,
         )
 
@@ -72,7 +79,8 @@ class DeviceInfo:
     def _repr_html_(self) -> str:
         rows = [
             ("type", self.type), ("driver", self.driver), ("Vulkan", self.api_version),
-            ("index", self.index), ("unusable", self.unusable),
+            ("index", self.index), ("UUID", self.uuid), ("PCI address", self.pci),
+            ("unusable", self.unusable),
             ("default", "yes" if self.default else None),
             ("features", ", ".join(self.features)), *self.limits.items(),
         ]

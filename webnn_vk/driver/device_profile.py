@@ -9,8 +9,9 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import json
+import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from webnn_vk.support import environment
@@ -172,6 +173,8 @@ class DeviceProfile:
     #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
     #: peculiarity: `vulkan.quirks`), so that memory is allocated in other sizes
     compiles_by_size: bool = False
+    #: PCI address, "0000:65:00.0"; "" where the driver doesn't say it
+    pci: str = ""
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
     note: str = dataclasses.field(default="", compare=False)
 
@@ -258,6 +261,40 @@ class DeviceProfile:
             return cls(**{name: _convert(kinds[name], value) for name, value in data.items()})
         except (TypeError, ValueError) as error:
             raise ValueError(f"device profile: {error}") from error
+
+
+def devices_named(wanted: str, profiles: Sequence[DeviceProfile]) -> list[int]:
+    """The indices of the devices that a user's words name: "uuid:" with a UUID, "pci:" with an
+    address (its domain may be left out), a number, or part of a name; case is ignored.
+
+    Raises ValueError for what is neither a UUID nor a PCI address after these prefixes.
+    """
+    kind, colon, text = wanted.strip().lower().partition(":")
+    if colon and kind in ("uuid", "pci"):
+        named = plain_uuid(text) if kind == "uuid" else plain_pci(text)
+        return [i for i, profile in enumerate(profiles) if getattr(profile, kind) == named]
+    if wanted.isdecimal():
+        return [int(wanted)] if int(wanted) < len(profiles) else []
+    return [i for i, profile in enumerate(profiles) if wanted.lower() in profile.name.lower()]
+
+
+def plain_uuid(text: str) -> str:
+    """A UUID as a profile has it: 32 hexadecimal digits. ValueError for anything else."""
+    digits = text.strip().lower().replace("-", "")
+    if not re.fullmatch("[0-9a-f]{32}", digits):
+        raise ValueError(f"{text!r} is no UUID: 32 hexadecimal digits are expected")
+    return digits
+
+
+def plain_pci(text: str) -> str:
+    """A PCI address as a profile has it, "0000:65:00.0": the domain has at least four digits and is
+    0 where it is left out. ValueError for anything else."""
+    match = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])",
+                         text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is no PCI address: one like 0000:65:00.0 is expected")
+    domain, bus, device, function = match.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}"
 
 
 def features_of(kind: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver import Driver
-from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile, devices_named
 from webnn_vk.driver.errors import DriverError, DriverUnavailable
 from webnn_vk.support import forks
 from webnn_vk.support.dataclass import dataclass
@@ -41,17 +41,20 @@ class FoundDevice(Protocol):
     def unusable(self) -> str | None: ...
 
 
-def find_devices(*, validate: bool = False) -> Sequence[FoundDevice]:
+def find_devices(*, validate: bool = False, driver: str = "vulkan") -> Sequence[FoundDevice]:
     """The Vulkan devices, in Vulkan's order, and entries for drivers that can't be queried.
-    ``validate``: with the validation layer.
+    ``validate``: with the validation layer. ``driver``: for "null" the devices that it pretends to
+    have (``WEBNN_VK_NULL_DEVICES``), instead of the machine's.
 
     Raises DriverUnavailable without a loader, driver or binding, another DriverError if the
     validation layer is missing or this is a forked child.
     """
+    if driver == "null" and (devices := _null_devices()):
+        return devices
     # Loaded when needed: `import webnn_vk` must not need a Vulkan loader. Forks of other threads
     # wait: in the child a half-loaded module would stay so.
     with forks.undisturbed():
-        from webnn_vk.driver.vulkan import driver  # noqa: F401 - for `open_device`
+        from webnn_vk.driver.vulkan import driver
         from webnn_vk.driver.vulkan.devices import list_devices
         from webnn_vk.driver.vulkan.errors import DriversBroken
         from webnn_vk.driver.vulkan.instance import instance
@@ -117,7 +120,7 @@ def select_device(
     if not wanted and not accelerated and power_preference == "default":
         return Choice(None, "accelerated=False asks for the CPU device")
     if settings.driver == "null":
-        return Choice(NullDevice(), "the null driver was asked for")
+        return Choice(_null_device(settings), "the null driver was asked for")
     try:
         found = find_devices(validate=settings.validate)
         reasons = [d.unusable or failed.get(d.index) for d in found]
@@ -151,17 +154,43 @@ def select_device(
 
 @dataclass(frozen=True)
 class NullDevice:
-    """The device of the null driver; it is none of the machine's devices."""
+    """A device of the null driver; it is none of the machine's devices. ``pretended``: one of
+    several, with this profile."""
 
     index: int = -1
     unusable: str | None = None
+    pretended: DeviceProfile | None = None
 
     @property
     def profile(self) -> DeviceProfile:
         """The profile of the null driver."""
         from webnn_vk.driver.null.profile import NULL_PROFILE
 
-        return NULL_PROFILE
+        return self.pretended or NULL_PROFILE
+
+
+def _null_devices() -> list[NullDevice]:
+    from webnn_vk.driver.null.profile import pretended
+
+    return [NullDevice(index, None, profile) for index, profile in enumerate(pretended())]
+
+
+def _null_device(settings: Settings) -> NullDevice:
+    """The device of the null driver: of several that it pretends to have, the one that is named."""
+    found = _null_devices()
+    wanted = str(settings.device or "")
+    if not found or wanted.lower() in ("", "vulkan"):
+        return found[0] if found else NullDevice()
+    try:
+        matches = devices_named(wanted, [device.profile for device in found])
+    except ValueError as error:
+        raise NotSupportedError(f"{settings.asked_device}: {error}") from None
+    if not matches:
+        raise NotSupportedError(
+            f"{settings.asked_device} matches none of the {len(found)} devices that the null "
+            "driver pretends to have"
+        )
+    return found[matches[0]]
 
 
 @dataclass(frozen=True)
@@ -215,14 +244,14 @@ def last_failure(found: FoundDevice) -> str | None:
     return found.unusable or _not_opened.get(found.index)
 
 
-def why_not_opened(found: Sequence[FoundDevice]) -> list[str | None]:
-    """Opens each device and closes it again: why that failed, or None."""
+def why_not_opened(found: Sequence[FoundDevice], driver: str = "vulkan") -> list[str | None]:
+    """Opens each device with the driver and closes it again: why that failed, or None."""
     reasons = []
     for device in found:
         reason = device.unusable
         if reason is None:
             try:
-                open_device(device, Settings()).close()
+                open_device(device, Settings(driver=driver)).close()
             except DeviceNotOpened as error:
                 reason = error.reason
         reasons.append(reason)

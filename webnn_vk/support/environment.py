@@ -14,8 +14,9 @@ from . import forks
 
 #: Every variable and what it says.
 VARIABLES = {
-    "WEBNN_VK_DEVICE": "the device of contexts: index, part of a name, cpu or vulkan",
+    "WEBNN_VK_DEVICE": "the device of contexts: index, part of a name, uuid:…, pci:…, vulkan, cpu",
     "WEBNN_VK_DRIVER": "what opens the device: vulkan, kompute or null",
+    "WEBNN_VK_NULL_DEVICES": "the number of GPUs that the null driver pretends to have",
     "WEBNN_VK_VALIDATE": "1: with the Khronos validation layer",
     "WEBNN_VK_GLSLANG": "the GLSL compiler: auto, process or none",
     "WEBNN_VK_MASK": "device features to pretend absent, separated by commas",

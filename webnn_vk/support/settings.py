@@ -26,7 +26,8 @@ _CHOICES = {
 class Settings:
     """How contexts are made and graphs compiled.
 
-    ``device``: index, part of a name, or "cpu" (``WEBNN_VK_DEVICE``). ``driver``: what opens the
+    ``device``: index, part of a name, "uuid:…", "pci:…" (a PCI address), "vulkan" or "cpu"
+    (``WEBNN_VK_DEVICE``). ``driver``: what opens the
     device: "vulkan"; "kompute", Kompute's Python module kp; "null", which computes nothing and
     needs no device (``WEBNN_VK_DRIVER``). ``validate``: load the
     Khronos validation layer (``WEBNN_VK_VALIDATE``). ``glslang``: "auto", "process" or "none"

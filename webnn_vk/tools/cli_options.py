@@ -56,7 +56,7 @@ Model = Annotated[str, typer.Argument(
     help="A .onnx or .webnn file, or cache:KEY, a saved graph.")]
 Device = Annotated[str | None, option(
     "--device", metavar="NAME", autocompletion=complete_devices,
-    help="Index or part of its name, vulkan (any) or cpu.")]
+    help="Index, name, uuid:…, pci:…, vulkan or cpu.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON alone on stdout.")]
 Shape = Annotated[list[str] | None, option(
     "--shape", metavar="NAME=1,3,48,192", callback=_shape_list,

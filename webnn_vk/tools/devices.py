@@ -7,6 +7,7 @@ from typing import Any
 
 import webnn_vk
 from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.support import environment
 from webnn_vk.support.settings import Settings
 
 from . import ToolError
@@ -83,7 +84,8 @@ def listing() -> list[dict[str, Any]]:
 
 def described(info: DeviceInfo) -> dict[str, Any]:
     """A device as plain data, without its features and limits."""
-    names = ("index", "name", "type", "driver", "api_version", "unusable", "default")
+    names = ("index", "name", "type", "driver", "api_version", "uuid", "pci", "unusable",
+             "default")
     return {name: getattr(info, name) for name in names}
 
 
@@ -92,10 +94,11 @@ def _why_not_opened() -> dict[int | None, str | None]:
     from webnn_vk.runtime.device_selection import find_devices, why_not_opened
 
     try:
-        found = find_devices()
+        driver = environment.text("WEBNN_VK_DRIVER") or "vulkan"
+        found = find_devices(driver=driver)
     except (DriverError, ValueError):
         return {}  # devices() says why
-    reasons = why_not_opened(found)
+    reasons = why_not_opened(found, driver)
     return {device.index: why for device, why in zip(found, reasons, strict=True)}
 
 

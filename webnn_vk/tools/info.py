@@ -61,6 +61,8 @@ def _print(one: dict[str, Any]) -> None:
         *([("Type", one["type"])] if one["index"] is not None else []),
         *([("Driver", one["driver"])] if one["driver"] else []),
         *([("Vulkan", one["api_version"])] if one["api_version"] else []),
+        *([("UUID", one["uuid"])] if one["uuid"] else []),
+        *([("PCI", one["pci"])] if one["pci"] else []),
         *([("Unusable", one["unusable"])] if one["unusable"] else []),
         *([("Features", ", ".join(one["features"]))] if one["features"] else []),
     ])

@@ -31,7 +31,7 @@ _MAX_KEY = 65536
 #: Folders without an entry that are older than this, in seconds, are left from interrupted saving.
 _ABANDONED = 3600.0
 # Properties that may differ between two runs on one device.
-_IDLE = ("note", "memory_heaps", "memory_types")
+_IDLE = ("note", "memory_heaps", "memory_types", "pci")
 
 
 @dataclass(frozen=True)

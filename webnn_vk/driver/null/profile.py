@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support import environment
 
 NULL_PROFILE = DeviceProfile(
     name="null device",
@@ -43,3 +44,19 @@ NULL_PROFILE = DeviceProfile(
     memory_types=((0, ("device_local", "host_visible", "host_coherent")),),
     note="WebGPU's default limits",
 )
+
+
+def pretended() -> list[DeviceProfile]:
+    """As many profiles as ``WEBNN_VK_NULL_DEVICES`` says, of one name, each with a UUID and a PCI
+    address of its own; none where it isn't set. ValueError if it is no number."""
+    number = environment.text("WEBNN_VK_NULL_DEVICES")
+    if number is None:
+        return []
+    if not number.isdecimal() or not 0 < int(number) < 256:
+        raise ValueError(f"WEBNN_VK_NULL_DEVICES: {number!r} is not a number from 1 to 255")
+    uuid = b"webnn_vk null 00".hex()[:-2]
+    return [
+        NULL_PROFILE.replace(uuid=f"{uuid}{i:02x}", pci=f"0000:{i:02x}:00.0",
+                             device_type="discrete")
+        for i in range(int(number))
+    ]

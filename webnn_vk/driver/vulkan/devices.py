@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.device_profile import DeviceProfile, devices_named
 from webnn_vk.driver.vulkan.errors import DeviceNotFound, DriversBroken
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def choose_device(
     """The index of the device to use, or None for the NumPy CPU device.
 
     override (``Settings.device``) decides when given: an index, part of a name (case ignored),
-    ``vulkan`` for the best Vulkan device with software ones included, or ``cpu``. Otherwise the
-    best GPU: a discrete before an integrated before a virtual one (``low-power``: an integrated one
-    first), the larger memory first. A software device is only chosen by name, because the CPU
-    device is faster. A power preference outranks `accelerated`; without one, accelerated=False
-    gives None.
+    ``uuid:…``, ``pci:…``, ``vulkan`` for the best Vulkan device with software ones included, or
+    ``cpu``. Otherwise the best GPU: a discrete before an integrated before a virtual one
+    (``low-power``: an integrated one first), the larger memory first. A software device is only
+    chosen by name, because the CPU device is faster. A power preference outranks `accelerated`;
+    without one, accelerated=False gives None.
 
     asked: how the override was given, for messages ("WEBNN_VK_DEVICE='9'").
     unusable: per device why it can't be used, or None. Raises DeviceNotFound when the override
@@ -75,18 +75,21 @@ def _overridden(wanted: str, asked: str, profiles: Sequence[DeviceProfile],
                 reasons: Sequence[str | None], ranked: Sequence[int]) -> int | None:
     if wanted.lower() == "cpu":
         return None
-    listing = ", ".join(f"{index}: {profile.name}" for index, profile in enumerate(profiles))
+    # A device that is asked for by its UUID or address is to be found in the list.
+    exact = next((kind for kind in ("uuid", "pci") if wanted.lower().startswith(f"{kind}:")), "")
+    listing = ", ".join(
+        f"{index}: {profile.name}" + (f" ({exact} {getattr(profile, exact)})" if exact else "")
+        for index, profile in enumerate(profiles))
     if wanted.lower() == "vulkan":
         if ranked:
             return ranked[0]
         reason = "; ".join(reason for reason in reasons if reason)
         raise DeviceNotFound(f"{asked}: no usable Vulkan device"
                                 + (f" ({listing}: {reason})" if reason else ""))
-    if wanted.isdecimal():
-        matches = [int(wanted)] if int(wanted) < len(profiles) else []
-    else:
-        matches = [index for index, profile in enumerate(profiles)
-                   if wanted.lower() in profile.name.lower()]
+    try:
+        matches = devices_named(wanted, profiles)
+    except ValueError as error:
+        raise DeviceNotFound(f"{asked}: {error}") from None
     if not matches:
         raise DeviceNotFound(f"{asked} matches no device; found: "
                                 f"{listing or 'none'}; 'vulkan' and 'cpu' are accepted too")

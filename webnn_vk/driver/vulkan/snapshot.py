@@ -152,6 +152,9 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
                      "PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT")
     matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR")
+    pci = vk.struct("VkPhysicalDevicePCIBusInfoPropertiesEXT",
+                    "PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT")
+    has_pci = "VK_EXT_pci_bus_info" in extensions
     has_host = EXTENSIONS["external_memory_host"] in extensions
     has_matrix = EXTENSIONS["cooperative_matrix"] in extensions and is_12
     matrix2, matrix2_limits = matrices2.features(), matrices2.properties()
@@ -163,6 +166,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     if api >= (1, 1):
         vk.chain(every_property, *properties.values(), *[maintenance3] * (not is_12),
                  *[maintenance4] * (has_maintenance4 and not is_13), *[host] * has_host,
+                 *[pci] * has_pci,
                  *[matrix2_limits.base] * has_matrix2)
         vk.chain(every_feature, *features.values(), *[matrix] * has_matrix,
                  *[matrix2.base] * has_matrix2)
@@ -222,6 +226,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         driver_name=driver_name, driver_version=driver_version,
         api_version=api, device_type=_DEVICE_TYPES.get(basic.deviceType, "other"),
         uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
+        pci=f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction}"
+        if has_pci and api >= (1, 1) else "",
         features=frozenset(found),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_uniform_buffer_range=limits.maxUniformBufferRange,

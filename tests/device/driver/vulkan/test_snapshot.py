@@ -1,3 +1,8 @@
+from uuid import UUID
+
+import pytest
+
+import webnn_vk
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice, choose_queue_family, enumerate_devices
 
 GRAPHICS, COMPUTE, TRANSFER = 1, 2, 4
@@ -33,3 +38,15 @@ def test_queue_family() -> None:
     assert choose_queue_family([(GRAPHICS, 1), (COMPUTE, 8)]) == 1
     assert choose_queue_family([(COMPUTE, 0), (TRANSFER, 1)]) == -1
     assert choose_queue_family([]) == -1
+
+
+def test_a_device_is_named_by_its_uuid(physical: PhysicalDevice) -> None:
+    info = next(d for d in webnn_vk.devices() if d.index == physical.index)
+    assert UUID(info.uuid).hex == physical.profile.uuid
+    assert info.pci == physical.profile.pci
+    settings = webnn_vk.Settings(device=f"uuid:{info.uuid}")
+    with webnn_vk.ml.create_context(settings=settings).result() as context:
+        assert context.device_info == info
+    absent = webnn_vk.Settings(device="pci:0fff:1f:1f.7")
+    with pytest.raises(webnn_vk.NotSupportedError, match="matches no device"):
+        webnn_vk.ml.create_context(settings=absent).result()

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from webnn_vk import MLGraphBuilder, Settings, ml
+from webnn_vk import MLGraphBuilder, NotSupportedError, Settings, devices, ml
 from webnn_vk.driver import (
     BarrierCommand,
     CopyCommand,
@@ -63,6 +63,29 @@ def test_a_context_without_vulkan_says_what_a_graph_would_run(tmp_path):
     dispatches = [line for line in path.read_text().splitlines() if "dispatch" in line]
     assert [line.split()[1].split(".")[0] for line in dispatches][-1].startswith("matmul")
     assert len(dispatches) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*the null driver computes nothing")
+def test_two_pretended_devices_of_one_name(monkeypatch):
+    monkeypatch.setenv("WEBNN_VK_NULL_DEVICES", "2")
+    monkeypatch.setenv("WEBNN_VK_DRIVER", "null")
+    first, second, cpu = devices()
+    assert (first.name, first.index, second.index) == (second.name, 0, 1) and not cpu.is_vulkan
+    assert first.uuid != second.uuid and first.pci != second.pci
+    assert first.default and not second.default
+    for wanted, info in (
+        (f"uuid:{second.uuid}", second), (f"pci:{first.pci}", first), ("1", second), ("", first),
+        ("vulkan", first), ("null device", first),
+    ):
+        with ml.create_context(settings=Settings(driver="null", device=wanted)).result() as context:
+            assert context.device_info.uuid == info.uuid
+            assert context.device_info.pci == info.pci
+    for wanted in ("pci:0000:02:00.0", "2", "radeon", "uuid:0"):
+        with pytest.raises(NotSupportedError, match="none of the 2 devices|is no UUID"):
+            ml.create_context(settings=Settings(driver="null", device=wanted)).result()
+    monkeypatch.setenv("WEBNN_VK_NULL_DEVICES", "many")
+    with pytest.raises(ValueError, match="WEBNN_VK_NULL_DEVICES: 'many' is not a number"):
+        ml.create_context().result()
 
 
 def test_no_vulkan_is_loaded_for_it():
