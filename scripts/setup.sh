@@ -21,6 +21,7 @@ have_mesa() { have_lavapipe && have_radv; }
 have_layer() { have_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' || have_file '/etc/vulkan/explicit_layer.d/VkLayer_khronos_validation.json'; }
 have_venv() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 have_compiler() { command -v glslangValidator >/dev/null || command -v glslc >/dev/null; }
+have_java() { command -v java >/dev/null; }
 have_spirv_val() { command -v spirv-val >/dev/null; }
 # What Kompute is built with (scripts/install-kompute).
 have_headers() { [[ -f /usr/include/vulkan/vulkan.hpp ]]; }

@@ -20,10 +20,11 @@ LAYERS = (
     "compiler.types", "compiler.ops", "compiler.ir", "compiler.passes", "compiler.kernels",
     "compiler.program",
     "runtime", "gpu", "profiler", "api", "onnx", "webnn_file", "generate", "bridge",
+    "runtime", "gpu", "profiler", "api", "onnx", "webnn_file", "generate", "distributed",
     "onnx_backend", "typing", "examples", "tools", "__init__", "__main__",
 )
 #: Modules that users import by name besides `webnn_vk` itself.
-PUBLIC_PACKAGES = ("generate", "gpu", "onnx", "typing")
+PUBLIC_PACKAGES = ("distributed", "generate", "gpu", "onnx", "typing")
 #: Implementations of the driver interface. Only the module that opens devices imports them.
 DRIVERS = ("driver.vulkan", "driver.kompute", "driver.null")
 OPENS_DRIVERS = "runtime.device_selection"

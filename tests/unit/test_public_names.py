@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import webnn_vk
-from webnn_vk import gpu, onnx, onnx_backend
+from webnn_vk import distributed, gpu, onnx, onnx_backend
 
 PUBLIC = [
     *(getattr(webnn_vk, name) for name in webnn_vk.__all__ if name not in ("ml", "__version__")),
-    *(getattr(module, name) for module in (gpu, onnx, onnx_backend) for name in module.__all__),
+    *(getattr(module, name) for module in (distributed, gpu, onnx, onnx_backend)
+      for name in module.__all__),
 ]
 
 
@@ -68,7 +69,8 @@ def members(cls: type) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", [
-    "webnn_vk", "webnn_vk.codegen", "webnn_vk.generate", "webnn_vk.gpu", "webnn_vk.onnx",
+    "webnn_vk", "webnn_vk.codegen", "webnn_vk.distributed", "webnn_vk.generate", "webnn_vk.gpu",
+    "webnn_vk.onnx",
     "webnn_vk.onnx_backend",
     "webnn_vk.typing", "webnn_vk.webnn_file",
 ])

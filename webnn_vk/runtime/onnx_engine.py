@@ -470,9 +470,11 @@ def _bytes(part: CpuRegion) -> int:
 
 
 def threads() -> int:
-    """The number of processors that the process may use; 0 (ONNX Runtime's own choice) if it may
-    use all."""
-    if not hasattr(os, "sched_getaffinity"):
-        return 0
-    allowed = len(os.sched_getaffinity(0))
-    return 0 if allowed == os.cpu_count() else allowed
+    """The number of processors that the process may use, or OMP_NUM_THREADS where that is less, as
+    Ray and Spark set it for their workers; 0 (ONNX Runtime's own choice) if it may use all."""
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if asked.isdecimal() and int(asked):
+        allowed = min(allowed, int(asked))
+    return 0 if allowed == cores else allowed

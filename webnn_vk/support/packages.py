@@ -19,6 +19,8 @@ FEATURES = {
     "search": ("demo", ("safetensors", "tokenizers")),
     "reading": ("demo", ("onnx", "ml_dtypes", "PIL")),
     "bridge": ("bridge", ("cbor2",)),
+    "ray": ("ray", ("ray", "pyarrow")),
+    "spark": ("spark", ("pyspark", "pyarrow", "pandas")),
     "charts": ("bench", ("matplotlib",)),
     "site": ("docs", ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python",
                       "onnx", "ml_dtypes", "safetensors", "tokenizers")),

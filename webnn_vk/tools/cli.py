@@ -319,6 +319,51 @@ def generate(
        })
 
 
+@app.command(epilog="Example: webnn-vk batch model.onnx photos/ results/ --workers 4")
+def batch(
+    model: Annotated[str, typer.Argument(
+        metavar="MODEL", show_default=False, help="A .onnx file, on every node.")],
+    source: Annotated[Path, typer.Argument(
+        metavar="IN", exists=True, show_default=False,
+        help="A .parquet or .csv file, or a folder of these or of images.")],
+    out: Annotated[Path, typer.Argument(
+        metavar="OUT", file_okay=False, show_default=False,
+        help="Folder of the results; what it has is not computed again.")],
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Actors of Ray.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows at a time.")] = 64,
+    column: Annotated[list[str] | None, option(
+        "--column", metavar="INPUT=COLUMN,…", help="An input's column, or the parts of its vector.",
+    )] = None,
+    outputs: Outputs = None,
+    on_error: Annotated[Literal["raise", "skip"], typer.Option(
+        "--on-error", help="At a row that can't be taken.")] = "raise",
+    gpus: Annotated[float | None, option(
+        "--gpus", min=0, help="GPUs of each worker; else 1 if there are enough.")] = None,
+    mean: Annotated[str, typer.Option("--mean", metavar="R,G,B", help="As for run.")] = "0",
+    std: Annotated[str, typer.Option("--std", metavar="R,G,B", help="As for run.")] = "1",
+    device: Device = None, json: Json = False,
+) -> None:
+    """Run a model over many rows or images, by workers of Ray."""
+    from .batch import Job
+    from .batch import batch as do
+    from .inputs import ImageScale
+    from .models import kind_of
+
+    if kind_of(model) != "onnx":
+        raise typer.BadParameter("batch is for ONNX models")
+    columns = {}
+    for text in column or ():
+        name, equals, names = text.partition("=")
+        if not (name and equals and all(names.split(","))):
+            raise typer.BadParameter(f"--column: {text!r} is not INPUT=COLUMN")
+        columns[name] = tuple(names.split(","))
+    wanted = tuple(name for text in outputs or () for name in text.split(",") if name)
+    scale = ImageScale(_numbers(mean, "--mean"), _numbers(std, "--std"))
+    job = Job(str(Path(model).absolute()), out.absolute(), columns, wanted or None, batch_size,
+              scale, device, on_error == "skip")
+    do(job, source.absolute(), workers, gpus, json)
+
+
 # -- about this machine ---------------------------------------------------------------------------
 @app.command(epilog="Example: webnn-vk info --device 0")
 def info(device: Device = None, json: Json = False) -> None:

@@ -86,6 +86,10 @@ ELSEWHERE = {
     'webnn-vk generate SmolLM2-135M-Instruct-Q8_0.gguf "Why is the sky blue?" --max-new-tokens 100',
     # tests/system/examples/test_chat_service.py
     "python examples/chat_service.py SmolLM2-135M-Instruct --port 8000",
+    # tests/system/distributed/test_engines.py and tests/unit/tools/test_batch.py
+    "webnn-vk batch model.onnx rows/ results/ --workers 2 --device cpu",
+    "webnn-vk batch model.onnx table.csv results-csv/ --column x=a,b,c,d --on-error skip --device "
+    "cpu",
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
     "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
     # tests/system/isa/test_chips.py, where the chips' drivers are

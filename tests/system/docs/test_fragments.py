@@ -33,6 +33,7 @@ ELSEWHERE = {
         for name in test_guides.FOLLOWED
     },
     "adding-an-operator": (len(test_adding.SNIPPETS), "tests/system/docs/test_adding.py"),
+    "distributed": (4, "tests/system/distributed/test_engines.py"),
     "generation": (4, "tests/unit/docs/test_generation.py"),
     "gpu": (2, "tests/system/docs/test_gpu.py"),
     "profiling": (1, "tests/unit/docs/test_profiling.py"),

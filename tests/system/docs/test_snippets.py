@@ -20,8 +20,8 @@ from tests.support.paths import ROOT
 #: test does.
 ELSEWHERE = {
     "adding-a-data-type", "adding-a-driver", "adding-a-kernel", "adding-a-pass",
-    "adding-an-operator", "drivers", "generation", "gpu", "interop", "onnx", "profiling",
-    "webnn-file",
+    "adding-an-operator", "distributed", "drivers", "generation", "gpu", "interop", "onnx",
+    "profiling", "webnn-file",
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 PAGES = {

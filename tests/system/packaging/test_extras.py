@@ -72,6 +72,15 @@ from webnn_vk.bridge.session import Session
 (hello,) = Session(print).handle(Frame(Kind.HELLO, 1, {"protocol": PROTOCOL}))
 assert hello.header["protocol"] == PROTOCOL
 """
+RAY = """
+from ray import data
+from webnn_vk.distributed.ray import Predictor
+from webnn_vk.distributed.serve import Deployment
+ones = np.ones((2, 600), np.float32)
+assert Predictor("model.onnx", device="cpu")({"x": ones})["y"].sum() == 360600
+"""
+#: Those that `all` leaves out, and that are tried with --long only: they take minutes to install.
+LARGE = {"ray", "spark"}
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
 #: tests.
@@ -83,6 +92,9 @@ DOES = {
     "compiler": ("", ("-c", COMPILERS)),
     "bridge": ("", ("-c", BRIDGE)),
     "generate": ("", ("-c", GENERATION)),
+    "ray": ("", ("-c", ONNX + RUNS + RAY)),
+    "spark": ("", ("-c", ONNX + RUNS + "from webnn_vk.distributed.spark import make_predict_fn\n"
+                   "from pyspark.ml.functions import predict_batch_udf\n")),
     "wgpu": ("", ("-c", "import wgpu; assert wgpu.gpu.enumerate_adapters_sync")),
     "bench": ("clone", ("-c", CHARTS)),
     "docs": ("clone", ("-m", "mkdocs", "build", "-q", "-d", "site")),
@@ -96,7 +108,8 @@ def test_every_extra_is_tried():
 
 
 @pytest.mark.sample(0.25)
-@pytest.mark.parametrize("extra", DOES)
+@pytest.mark.parametrize("extra", [
+    pytest.param(extra, marks=[pytest.mark.long] * (extra in LARGE)) for extra in DOES])
 def test_extra(extra, environment, clone, tmp_path):
     if extra == "wgpu":
         require_vulkan()
@@ -112,7 +125,8 @@ def test_extra(extra, environment, clone, tmp_path):
         env={**variables, "PATH": "", "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    features = [f for f, (its, _) in packages.FEATURES.items() if extra in (its, "all")]
+    features = [f for f, (its, _) in packages.FEATURES.items()
+                if extra == its or extra == "all" and its not in LARGE]
     lacking = f"from webnn_vk.support import packages\nprint(packages.missing({features!r}))"
     done = subprocess.run([python, "-c", lacking], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stderr

@@ -21,6 +21,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: Which features' packages the files of a folder, or a file, may import besides the dependencies.
 USES = {
     "webnn_vk/bridge": ("bridge",),
+    "webnn_vk/distributed": ("onnx", "ray", "spark"),
     "webnn_vk/generate": ("generation",),
     "webnn_vk/generate/gguf": ("generation", "gguf"),
     "webnn_vk/onnx": ("onnx",),
@@ -29,8 +30,8 @@ USES = {
     "webnn_vk/runtime": ("cpu",),
     "webnn_vk/webnn_file": ("weights",),
     "webnn_vk/profiler/pictures": ("pictures",),
-    "webnn_vk/tools": ("onnx", "cpu", "reading"),
-    "bench": ("charts", "cpu", "onnx", "wgpu"),
+    "webnn_vk/tools": ("onnx", "cpu", "ray", "reading"),
+    "bench": ("charts", "cpu", "onnx", "ray", "reading", "wgpu"),
     "docs/hooks": ("site",),
     "examples/sentence_encoder.py": ("search",),
     "examples": ("reading",),
