@@ -127,7 +127,7 @@ def _cluster() -> Iterator[Any]:
     os.environ.update(
         RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled",
         RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # off: the loopback interface
-        RAY_worker_niceness="0",  # as the loop
+        RAY_worker_niceness="0", RAY_raylet_start_wait_time_s="120",  # as the loop
         PYTHONPATH=os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
     )
     import ray

@@ -2,6 +2,7 @@
 ``.serve``, extra ``ray``) and Spark (``.spark``, extra ``spark``).
 
 ``assigned_device`` says which device the engine assigned to a worker (docs/distributed.md).
+Imports `onnx/` and the folders below it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ So what the engine says is followed to a UUID or a PCI address, and from there t
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,13 +54,14 @@ def assigned_device() -> str | None:
     if asked:
         _say(f"WEBNN_VK_DEVICE asks for {sanitize(asked)}")
         return asked
-    found = _from_ray() or _from_spark() or from_masks(os.environ)
+    variables = environment.of_engines()
+    found = _from_ray(variables) or _from_spark() or from_masks(variables)
     if found is None:
         return None
     if not found.names:
         _say(f"{found.source} assigns no GPU: the CPU device is used")
         return CPU
-    profile, device = resolve(found, os.environ, _vulkan_devices())
+    profile, device = resolve(found, variables, _vulkan_devices())
     others = f", the first of {len(found.names)}" if len(found.names) > 1 else ""
     _say(f"{found.source} assigns GPU {sanitize(found.names[0])}{others}: {profile.name}, {device}")
     return device
@@ -89,12 +89,12 @@ def _ray_worker() -> Any:
     return context if context.worker.mode == ray.WORKER_MODE else None
 
 
-def _from_ray() -> Assigned | None:
+def _from_ray(variables: Mapping[str, str]) -> Assigned | None:
     worker = _ray_worker()
     if worker is None:
         return None
     ids = worker.get_accelerator_ids().get("GPU", [])
-    amd = "HIP_VISIBLE_DEVICES" in os.environ and "CUDA_VISIBLE_DEVICES" not in os.environ
+    amd = "HIP_VISIBLE_DEVICES" in variables and "CUDA_VISIBLE_DEVICES" not in variables
     return Assigned("Ray", tuple(map(str, ids)), "hip" if amd else "cuda")
 
 

@@ -18,6 +18,7 @@ from webnn_vk.api.navigator import ml
 from webnn_vk.onnx import Session, load
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.types import numpy_type, to_carrier
+from webnn_vk.support import environment
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, sanitize
 from webnn_vk.support.settings import Settings
 
@@ -45,7 +46,7 @@ class RowModel:
         cores = assigned_cores()
         if cores is not None:
             # Software Vulkan; for the CPU device engines set OMP_NUM_THREADS.
-            os.environ.setdefault("LP_NUM_THREADS", str(cores))
+            environment.set_default("LP_NUM_THREADS", str(cores))
         self._lock = threading.Lock()
         self._digest = ""
         self._open()

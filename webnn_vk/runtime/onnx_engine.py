@@ -24,7 +24,7 @@ from webnn_vk.compiler.ir.onnx import OLDEST_OPSET, model_of, serialized
 from webnn_vk.compiler.ir.to_onnx import Fragment, write
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from webnn_vk.support import forks
+from webnn_vk.support import environment, forks
 from webnn_vk.support.errors import NotSupportedError, OperationError
 
 from . import reclaim
@@ -474,7 +474,7 @@ def threads() -> int:
     Ray and Spark set it for their workers; 0 (ONNX Runtime's own choice) if it may use all."""
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    asked = environment.of_engines().get("OMP_NUM_THREADS", "").partition(",")[0]
     if asked.isdecimal() and int(asked):
         allowed = min(allowed, int(asked))
     return 0 if allowed == cores else allowed

@@ -42,6 +42,9 @@ _OF_DRIVERS = (
     "VK_", "MESA_VK_", "MESA_LOADER", "RADV_FORCE", "NVIDIA_", "CUDA_VISIBLE", "__NV_", "DRI_PRIME",
     "XDG_DATA", "XDG_CONFIG",
 )
+#: The GPUs and the processors of a worker, and the cluster of a program.
+_OF_ENGINES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES",
+               "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS", "RAY_ADDRESS")
 
 
 def text(name: str, environment: Mapping[str, str] | None = None) -> str | None:
@@ -111,6 +114,16 @@ def user_cache_folder() -> Path | None:
 def of_drivers() -> dict[str, str]:
     """The variables that decide which Vulkan drivers are found and how they come up."""
     return {name: value for name, value in os.environ.items() if name.startswith(_OF_DRIVERS)}
+
+
+def of_engines() -> dict[str, str]:
+    """The variables by which Ray, Spark and others say what a process may use."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_OF_ENGINES)}
+
+
+def set_default(name: str, value: str) -> None:
+    """Set a variable of a library that is loaded later, unless it is set."""
+    os.environ.setdefault(name, value)
 
 
 def changed(values: Mapping[str, str]) -> dict[str, str]:

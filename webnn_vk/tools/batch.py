@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.support import environment
 from webnn_vk.support.errors import sanitize
 
 from . import ToolError, need
@@ -73,15 +74,13 @@ def batch(job: Job, source: Path, workers: int, gpus: float | None, as_json: boo
     """Compute the outputs of all rows of ``source`` that ``job.out`` doesn't have yet. ``gpus``: of
     each worker. ``ToolError`` for the first row, or file, that the model can't take."""
     need("batch needs", "onnx", "ray")
-    import ray
-
     parts = [*_parts(source, _BATCHES * job.rows)]
     if not parts:
         raise ToolError(f"{source}: there are no .parquet, .csv or image files")
     _keep_plan(job, parts)
     left = [i for i in range(len(parts)) if not job.file(i).exists()]
     told = 0
-    for row in _run(ray, job, parts, left, workers, gpus) if left else ():
+    for row in _run(job, parts, left, workers, gpus) if left else ():
         if row["error"] and (row["fatal"] or not job.skip):
             raise ToolError(
                 row["error"] + "; --on-error skip leaves such rows out" * (not row["fatal"])
@@ -94,12 +93,15 @@ def batch(job: Job, source: Path, workers: int, gpus: float | None, as_json: boo
 
 
 def _run(
-    ray: Any, job: Job, parts: list[Part], left: list[int], workers: int, gpus: float | None
+    job: Job, parts: list[Part], left: list[int], workers: int, gpus: float | None
 ) -> Iterator[dict[str, Any]]:
+    cluster = environment.of_engines().get("RAY_ADDRESS")
+    if not cluster:  # Ray of this machine alone keeps to the loopback interface
+        environment.set_default("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
     if not ray.is_initialized():
-        # A cluster that RAY_ADDRESS names, or one of this machine, on the loopback interface.
-        local = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        ray.init(**({} if os.environ.get("RAY_ADDRESS") else local))
+        ray.init(**({} if cluster else {"address": "local", "include_dashboard": False}))
     there = ray.cluster_resources()
     largest = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
     if gpus is None:
