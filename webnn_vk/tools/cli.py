@@ -325,20 +325,20 @@ def batch(
         metavar="MODEL", show_default=False, help="A .onnx file, on every node.")],
     source: Annotated[Path, typer.Argument(
         metavar="IN", exists=True, show_default=False,
-        help="A .parquet or .csv file, or a folder of these or of images.")],
+        help="A .parquet or .csv file, or a folder.")],
     out: Annotated[Path, typer.Argument(
         metavar="OUT", file_okay=False, show_default=False,
-        help="Folder of the results; what it has is not computed again.")],
+        help="Folder of results; keeps what it has.")],
     workers: Annotated[int, typer.Option("--workers", min=1, help="Actors of Ray.")] = 1,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows at a time.")] = 64,
     column: Annotated[list[str] | None, option(
-        "--column", metavar="INPUT=COLUMN,…", help="An input's column, or the parts of its vector.",
+        "--column", metavar="INPUT=COLUMN,…", help="An input's column or columns.",
     )] = None,
     outputs: Outputs = None,
     on_error: Annotated[Literal["raise", "skip"], typer.Option(
         "--on-error", help="At a row that can't be taken.")] = "raise",
     gpus: Annotated[float | None, option(
-        "--gpus", min=0, help="GPUs of each worker; else 1 if there are enough.")] = None,
+        "--gpus", min=0, help="Of each worker; else 1 if enough.")] = None,
     mean: Annotated[str, typer.Option("--mean", metavar="R,G,B", help="As for run.")] = "0",
     std: Annotated[str, typer.Option("--std", metavar="R,G,B", help="As for run.")] = "1",
     device: Device = None, json: Json = False,
