@@ -64,6 +64,7 @@ def test_sequences_in_threads_share_runs(model):
     given = prompts(8, 5)
     alone = [model.generate_tokens(ids, 24) for ids in given]
     sizes = group_sizes(model)
+    hold_until_all_ask(model, 8)
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda ids: model.generate_tokens(ids, 24), given))
     assert together == alone
