@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from webnn_vk.codegen.spec import KernelSpec, push_bytes
+from webnn_vk.compiler.kernels.heuristics import DEVICE_CLASSES, device_class
 from webnn_vk.compiler.program import DeviceSegment, DeviceStep, DispatchStep, Program
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import PipelineRequest
@@ -19,6 +20,8 @@ from .catalogue import catalogue
 
 # Enough for the three tiles of matrix products.
 _BORROWED = 3
+# Registers with which every kernel has a schedule that fits.
+_ENOUGH = DEVICE_CLASSES["gpu"].max_registers
 
 Constants = tuple[tuple[int, bytes], ...]
 
@@ -97,7 +100,7 @@ def of_pack(profile: DeviceProfile, planned: Iterable[Kernel]) -> list[Kernel]:
     A module without a plan (of another data type, for example) gets at most `_BORROWED` sets of
     constants of the most similar planned modules: with the same template, the same names of
     constants, and the most options and buffers in common. `NoPlan` names modules without similar
-    ones.
+    ones. A device with few registers leaves those out: no schedule that uses them fits it.
     """
     exact: dict[KernelSpec, list[Kernel]] = {}
     relatives: dict[tuple[str, tuple[str, ...]], list[Kernel]] = {}
@@ -117,7 +120,7 @@ def of_pack(profile: DeviceProfile, planned: Iterable[Kernel]) -> list[Kernel]:
             made += [Kernel(spec, k.constants, f"as {k.use}") for k in nearest]
         else:
             orphans.append(f"{Kernel(spec, ()).name} {spec.constant_ids_names}")
-    if orphans:
+    if orphans and device_class(profile).max_registers >= _ENOUGH:
         raise NoPlan("no plan of bench/isa/spread.py shows constants for " + "; ".join(orphans))
     return made
 

@@ -16,6 +16,7 @@ import webnn_vk
 from webnn_vk.api.builder import apply_operator
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.kernels import KernelNode
+from webnn_vk.compiler.kernels.choose import fitting
 from webnn_vk.compiler.kernels.families import solver_of
 from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.compiler.program import Target, compile_program
@@ -25,7 +26,7 @@ from .kernels import Kernel, of_program, of_setup
 
 #: The largest binding that every device supports. Larger products and copies are divided.
 SMALLEST_BINDING = 1 << 27
-#: Kernels that are planned with each of their schedules: those of constant filters, which the
+#: Kernels that are planned with each of their schedules that fit the device's registers: those of constant filters, which the
 #: problems don't have, and products by cooperative matrices, which rules don't choose for every
 #: device that has them.
 UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide", "matmul_coopmat", "matmul_coopmat2")
@@ -67,7 +68,7 @@ def _schedules(graph: Graph, profile: DeviceProfile) -> Iterator[Tuned]:
     chosen."""
     (node,) = map(KernelNode.of, graph.nodes)
     solver, problem = solver_of(node)
-    for schedule in solver.candidates(problem, profile):
+    for schedule in fitting(solver.candidates(problem, profile), problem, profile):
         if schedule.kernel in UNCHOSEN:
             yield {(solver.name, problem_class(problem)): schedule}
 

@@ -38,36 +38,45 @@ def _chosen(
         return measured
     if len(candidates) == 1:
         return candidates[0]
-    needed = [_registers(c, problem, profile) for c in candidates]
-    most = max(device_class(profile).max_registers, min(needed))
-    fitting = [c for c, count in zip(candidates, needed, strict=True) if count <= most]
-    chosen: Schedule = getattr(rules_for(profile), family)(fitting, problem)
+    fit = fitting(candidates, problem, profile)
+    chosen: Schedule = getattr(rules_for(profile), family)(fit, problem)
     return chosen
+
+
+def fitting(
+    candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+) -> list[Schedule]:
+    """The candidates whose values fit the registers of this class of devices, in their order; those
+    that need fewest where none do."""
+    needed = [_registers(c, problem, profile) for c in candidates]
+    most = max(device_class(profile).max_registers, min(needed, default=0))
+    return [c for c, count in zip(candidates, needed, strict=True) if count <= most]
 
 
 def _registers(schedule: Schedule, problem: Any, profile: DeviceProfile) -> int:
     """The registers that an invocation's values take. Compilers spill what doesn't fit to memory,
-    and some take a minute for it (`bench chips`); many registers leave room for few subgroups. A
-    subgroup wider than the device's narrowest leaves each invocation fewer registers."""
-    wide = 1
+    and some take a minute for it (`bench chips`); many registers leave room for few subgroups."""
+    lanes = dict(schedule.numbers).get("SUBGROUP", 0)
     if schedule.kernel == "subgroups" and schedule["lanes"] <= profile.max_subgroup_size:
-        wide = max(1, schedule["lanes"] // profile.min_subgroup_size)
-    return wide * registers(problem, schedule)
+        lanes = schedule["lanes"]
+    return device_class(profile).share(lanes, profile) * registers(problem, schedule)
 
 
 def ranked(
     family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile,
     tuned: Tuned = NOTHING_TUNED,
 ) -> Iterator[Schedule]:
-    """All candidates, the best first: the one that ``choose`` returns, then by the cost model, the
-    cheapest first, then those that the model doesn't know. Unsupported without candidates. The
-    order is the same for equal arguments."""
+    """All candidates, the best first: the one that ``choose`` returns, then those that fit the
+    registers before the others, each by the cost model, the cheapest first, then those that the
+    model doesn't know. Unsupported without candidates. The order is the same for equal arguments.
+    """
     first = choose(family, candidates, problem, profile, tuned)
     yield first
+    fit = frozenset(fitting(candidates, problem, profile))
 
-    def key(schedule: Schedule) -> tuple[bool, float]:
+    def key(schedule: Schedule) -> tuple[bool, bool, float]:
         cost = modelled(problem, schedule, profile)
-        return cost is None, cost or 0.0
+        return schedule not in fit, cost is None, cost or 0.0
 
     with preferring():
         others = sorted((s for s in candidates if s != first), key=key)

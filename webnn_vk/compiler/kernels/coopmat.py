@@ -30,8 +30,10 @@ FEATURES = frozenset({
 })
 #: Data types that cooperative matrices may multiply here.
 OPERANDS = ("float16", "float32")
-#: Rows, and columns, of the output that a workgroup computes, and its subgroups along each side.
+#: Rows, and columns, of the output that a workgroup computes, and its subgroups below each other.
 _SIDES, _SUBGROUPS = (32, 64, 128), 2
+#: Sums that an invocation keeps, at most; of more, NVK's compiler spills for Ampere.
+_MOST_SUMS = 64
 #: Bytes of a tile along the inner dimension.
 _STEP_BYTES = 64
 CONSTANTS = (
@@ -85,14 +87,18 @@ def schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
         return []
     tilings = []
     for side in _SIDES:
-        part = side // _SUBGROUPS
-        if part % shape.m or part % shape.n:
+        beside = _SUBGROUPS
+        while side * side > _MOST_SUMS * subgroup * _SUBGROUPS * beside:
+            beside *= 2
+        rows, columns = side // _SUBGROUPS, side // beside
+        if rows % shape.m or columns % shape.n:
             continue
         tiling = Schedule(KERNEL, (
-            ("LX", subgroup * _SUBGROUPS**2), ("SUBGROUP", subgroup), ("BM", side), ("BN", side),
+            ("LX", subgroup * _SUBGROUPS * beside), ("SUBGROUP", subgroup),
+            ("BM", side), ("BN", side),
             ("BK", round_up(_STEP_BYTES // DATA_TYPES[p.data_type].size, shape.k)),
             ("FM", shape.m), ("FN", shape.n), ("FK", shape.k),
-            ("WM", part // shape.m), ("WN", part // shape.n),
+            ("WM", rows // shape.m), ("WN", columns // shape.n),
         ))
         if (
             tiling["LX"] <= min(profile.max_workgroup_invocations, profile.max_workgroup_size[0])

@@ -77,6 +77,8 @@ def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float 
 def registers(problem: Any, schedule: Schedule) -> int:
     """The values that an invocation keeps, in the dispatch that keeps most; 0 where the model
     doesn't know the kernel."""
+    if schedule.kernel == "matmul_coopmat":
+        return _of_fragments(problem, schedule)
     describe = _DESCRIBE.get(schedule.kernel)
     return max(work.registers for work in describe(problem, schedule)) if describe else 0
 
@@ -133,6 +135,17 @@ def _matmul_tiled(p: Any, s: Schedule) -> list[Workload]:
         count = ceil_divide(p.batches * p.m * p.n, 4)
         works.append(Workload(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
     return works
+
+
+def _of_fragments(p: Any, s: Schedule) -> int:
+    """The values that an invocation keeps of a product by cooperative matrices, whose time is not
+    modelled: its share of a subgroup's sums, of the fragments of a, and of one of b; vectors of the
+    next tile, with two addresses each."""
+    halves = 2 if p.data_type == "float16" else 1
+    lanes, rows, columns = s["SUBGROUP"], s["WM"] * s["FM"], s["WN"] * s["FN"]
+    fragments = ceil_divide((rows + s["FN"]) * s["FK"], halves * lanes)
+    vectors = sum(ceil_divide(s[side] * s["BK"], 4 * halves * s["LX"]) for side in ("BM", "BN"))
+    return ceil_divide(rows * columns, lanes) + fragments + 6 * vectors
 
 
 def _matvec(p: Any, s: Schedule) -> list[Workload]:

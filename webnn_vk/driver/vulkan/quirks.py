@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
@@ -10,6 +11,7 @@ from webnn_vk.support.dataclass import dataclass
 COMPILES_BY_SIZE = "compiles_by_size"
 COMPILES_AT_FIRST_SUBMIT = "compiles_at_first_submit"
 ENDS_LONG_LOOPS = "ends_long_loops"
+NO_64_BIT_INTEGERS = "no_64_bit_integers"
 OVERCOMMITS_MEMORY = "overcommits_memory"
 SIGNAL_DEADLOCKS_WAIT = "signal_deadlocks_wait"
 LAYER = "VK_LAYER_KHRONOS_validation"
@@ -19,7 +21,8 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 class Quirk:
     """One entry. It holds for `driver` (VkPhysicalDeviceDriverProperties::driverName, or a layer)
     from version `first` up to, excluding, `fixed`; an empty version is no bound. `limit` is the
-    number that it is about, where it has one."""
+    number that it is about, where it has one. `lacking`: it concerns devices without this feature.
+    """
 
     name: str
     driver: str
@@ -27,12 +30,14 @@ class Quirk:
     first: str = ""
     fixed: str = ""
     limit: int | None = None
+    lacking: str = ""
 
-    def holds(self, driver: str, version: str) -> bool:
-        """Whether a driver of this name and version is affected."""
+    def holds(self, driver: str, version: str, features: Container[str] = ()) -> bool:
+        """Whether a driver of this name and version is affected, on a device with these features."""
         numbers = _parts(version)
         return (driver == self.driver and numbers >= _parts(self.first)
-                and (not self.fixed or numbers < _parts(self.fixed)))
+                and (not self.fixed or numbers < _parts(self.fixed))
+                and (not self.lacking or self.lacking not in features))
 
 
 QUIRKS = (
@@ -50,6 +55,11 @@ QUIRKS = (
           "once the loops of an invocation have made 65,535 iterations in all, each of them ends, "
           "silently (Mesa's LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts "
           "too; tests/kernels/test_iterations.py)", limit=65_535),
+    Quirk(NO_64_BIT_INTEGERS, "NVK",
+          "before Volta, whose arithmetic in half precision tells them apart, the compiler finds no "
+          "registers for some steps on 64-bit integers and makes no pipeline (Mesa 26.1.6: 24 "
+          "modules of dequantize_linear for a GTX 1080); these integers are emulated",
+          lacking="float16_arithmetic"),
     Quirk(OVERCOMMITS_MEMORY, "llvmpipe",
           "40 allocations of 512 MiB succeed on a heap that reports 2 GiB (measured with Mesa "
           "22.3); memory.py counts and refuses"),
@@ -64,7 +74,7 @@ QUIRKS = (
 def quirks_of(profile: DeviceProfile, layer_version: str = "") -> frozenset[str]:
     """The names of the quirks of a device, and of the validation layer in use ("": none)."""
     return frozenset(quirk.name for quirk in QUIRKS if (
-        quirk.holds(profile.driver_name, profile.driver_version)
+        quirk.holds(profile.driver_name, profile.driver_version, profile.features)
         or (layer_version and quirk.holds(LAYER, layer_version))))
 
 
@@ -77,6 +87,13 @@ def max_loop_iterations(driver: str, version: str) -> int | None:
 def compiles_by_size(driver: str, version: str) -> bool:
     """Whether a driver compiles a pipeline again for some sizes of texel views."""
     return any(quirk.holds(driver, version) for quirk in QUIRKS if quirk.name == COMPILES_BY_SIZE)
+
+
+def unusable_features(driver: str, version: str, features: Container[str]) -> frozenset[str]:
+    """Features that a device lists and that are not used, since the driver fails with them."""
+    broken = any(quirk.holds(driver, version, features) for quirk in QUIRKS
+                 if quirk.name == NO_64_BIT_INTEGERS)
+    return frozenset({"int64"} if broken else ())
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -15,7 +15,11 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import matrices2
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.instance import Instance, instance
-from webnn_vk.driver.vulkan.quirks import compiles_by_size, max_loop_iterations
+from webnn_vk.driver.vulkan.quirks import (
+    compiles_by_size,
+    max_loop_iterations,
+    unusable_features,
+)
 from webnn_vk.driver.vulkan.requirements import why_unusable
 from webnn_vk.support.dataclass import dataclass
 
@@ -228,7 +232,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
         pci=f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction}"
         if has_pci and api >= (1, 1) else "",
-        features=frozenset(found),
+        features=frozenset(found) - unusable_features(driver_name, driver_version, found),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_uniform_buffer_range=limits.maxUniformBufferRange,
         max_texel_buffer_elements=limits.maxTexelBufferElements,

@@ -21,7 +21,7 @@ from webnn_vk.compiler.kernels import (
     forms,
     solver_of,
 )
-from webnn_vk.compiler.kernels.choose import modelled, ranked
+from webnn_vk.compiler.kernels.choose import fitting, modelled, ranked
 from webnn_vk.compiler.kernels.node import view
 from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -140,7 +140,8 @@ class Tuner:
             if key in found:
                 found[key].kernels += 1
                 continue
-            candidates = solver.candidates(problem, self.device.profile)
+            profile = self.device.profile
+            candidates = fitting(solver.candidates(problem, profile), problem, profile)
             if len(candidates) > 1:
                 found[key] = _Problem(*key, problem, node, candidates)
         return list(found.values())

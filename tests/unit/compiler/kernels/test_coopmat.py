@@ -14,6 +14,7 @@ from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan, schedules_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat, lower_graph
+from webnn_vk.compiler.kernels.choose import fitting, ranked
 from webnn_vk.compiler.kernels.dispatch import Dispatch
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
@@ -21,6 +22,7 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 
 NVIDIA, AMD = stored_profile("nvidia_ampere"), stored_profile("amd_navi31")
+INTEL = stored_profile("intel_dg2")
 CHOOSE = {"nvidia_ampere", "amd_navi31"}
 
 
@@ -60,8 +62,8 @@ def test_software_never_chooses_them() -> None:
 def test_the_plan_of_a_largeproduct_node() -> None:
     dispatch = _planned(NVIDIA, 4096, 2048, 1024)
     assert dispatch.constants == {
-        "LX": 128, "SUBGROUP": 32, "BM": 128, "BN": 128, "BK": 32, "FM": 16, "FN": 16, "FK": 16,
-        "WM": 4, "WN": 4,
+        "LX": 256, "SUBGROUP": 32, "BM": 128, "BN": 128, "BK": 32, "FM": 16, "FN": 16, "FK": 16,
+        "WM": 4, "WN": 2,
     }
     assert dispatch.groups == (32 * 16, 1, 1) and dispatch.variant == "nn vv 128x128"
     assert [(b.data_type, b.width) for b in dispatch.spec.buffers] == [
@@ -74,6 +76,32 @@ def test_the_plan_of_a_largeproduct_node() -> None:
     assert _planned(AMD, 4096, 2048, 1024).constants["SUBGROUP"] == 64
     plain = _planned(NVIDIA, 512, 512, 512, data_type="float32")
     assert plain.spec.subgroup_size(()) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_invocation_keeps_few_sums(name: str) -> None:
+    """More than 64 of them, with the fragments, spill on Ampere and leave a third of its warps."""
+    profile = stored_profile(name)
+    for tiling in _tilings(profile):
+        sums = tiling["BM"] * tiling["BN"] // tiling["LX"]
+        assert sums <= 64
+        assert sums == (
+            tiling["WM"] * tiling["FM"] * tiling["WN"] * tiling["FN"] // tiling["SUBGROUP"]
+        )
+
+
+def test_tiles_that_fit_the_registers() -> None:
+    """On Intel each spills, since a subgroup shares the same registers however wide it is."""
+    for profile, sides in ((NVIDIA, [32, 64, 128]), (AMD, [32, 64, 128]), (INTEL, [])):
+        problem = MATMUL.problem(KernelNode.of(product_node(512, 512, 512)))
+        candidates = MATMUL.candidates(problem, profile)
+        fit = fitting(candidates, problem, profile)
+        assert [s["BM"] for s in fit if s.kernel == coopmat.KERNEL and s.parts == 1] == sides
+        assert [s["BM"] for s in candidates if s.kernel == coopmat.KERNEL and s.parts == 1] == [
+            32, 64, 128
+        ]
+        last = [s for s in ranked("matmul", candidates, problem, profile) if s not in fit]
+        assert [*ranked("matmul", candidates, problem, profile)][len(fit):] == last
 
 
 def test_what_does_not_divide_by_vectors_goes_element_by_element() -> None:

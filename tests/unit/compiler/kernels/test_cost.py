@@ -13,7 +13,7 @@ from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of
 from tests.unit.compiler.kernels.test_choose import CASES
 from webnn_vk.compiler.kernels import KernelNode, Schedule, Unsupported, solver_of
-from webnn_vk.compiler.kernels.choose import choose, modelled, ranked
+from webnn_vk.compiler.kernels.choose import choose, fitting, modelled, ranked
 from webnn_vk.compiler.kernels.cost import KERNELS, CostParameters, estimate
 from webnn_vk.compiler.kernels.heuristics.device_classes import DEVICE_CLASSES
 from webnn_vk.compiler.kernels.product import Product
@@ -180,8 +180,8 @@ def test_every_kernel_that_can_be_chosen_among_has_a_model(name: str) -> None:
 @settings(max_examples=30)
 @given(profiles(), st.sampled_from(CASES))
 def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
-    """All of them and nothing else, the chosen one first, then by cost; each within the limits of
-    the device."""
+    """All of them and nothing else, the chosen one first, then those that fit the registers, then
+    the others, by cost; each within the limits of the device."""
     solver, problem = solver_of(case.node)
     name = solver.name
     try:
@@ -192,9 +192,12 @@ def test_candidates_in_order(profile: DeviceProfile, case: Any) -> None:
     assert sorted(map(str, order)) == sorted(map(str, candidates))
     assert order[0] == choose(name, candidates, problem, profile)
     assert order == [*ranked(name, list(candidates), problem, profile)]
-    costs = [modelled(problem, schedule, profile) for schedule in order[1:]]
-    known = [cost for cost in costs if cost is not None]
-    assert known == sorted(known) and costs[: len(known)] == known
+    fit = fitting(candidates, problem, profile)
+    assert set(order[: len(fit)]) == set(fit)
+    for part in (order[1 : len(fit)], order[len(fit) :]):
+        costs = [modelled(problem, schedule, profile) for schedule in part]
+        known = [cost for cost in costs if cost is not None]
+        assert known == sorted(known) and costs[: len(known)] == known
     for schedule in order:
         for dispatch in solver.lower(case.node, problem, schedule, profile):
             size = [dispatch.constants.get(axis, 1) for axis in ("LX", "LY", "LZ")]

@@ -10,6 +10,7 @@ from webnn_vk.driver.vulkan.quirks import (
     compiles_by_size,
     max_loop_iterations,
     quirks_of,
+    unusable_features,
 )
 
 LLVMPIPE = stored_profile("llvmpipe")
@@ -37,6 +38,13 @@ def test_long_loops() -> None:
 def test_sizes_that_are_compiled_for() -> None:
     assert compiles_by_size("llvmpipe", "22.3.6") is True is LLVMPIPE.compiles_by_size
     assert compiles_by_size("radv", "22.3.6") is False is AMD.compiles_by_size
+
+
+def test_64_bit_integers_before_volta() -> None:
+    older, newer = {"int64", "int16"}, {"int64", "int16", "float16_arithmetic"}
+    assert unusable_features("NVK", "26.1.6", older) == {"int64"}
+    assert unusable_features("NVK", "26.1.6", newer) == frozenset()
+    assert unusable_features("NVIDIA", "575.64", older) == frozenset()
 
 
 @pytest.mark.parametrize(("first", "fixed", "version", "holds"), [

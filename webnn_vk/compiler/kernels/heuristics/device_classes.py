@@ -58,6 +58,11 @@ class DeviceClass:
         """Invocations in a workgroup where ``count`` of them work independently."""
         return 64
 
+    def share(self, lanes: int, profile: DeviceProfile) -> int:
+        """How many times as many registers a value takes in subgroups of ``lanes`` invocations (0:
+        as the driver chooses) as in the narrowest that the device has."""
+        return 1
+
     def shared_memory(self, profile: DeviceProfile) -> int:
         """Bytes of shared memory that tiles of attention may take."""
         return profile.max_shared_memory
@@ -87,6 +92,7 @@ class GpuClass(DeviceClass):
     `docs/shaders.md`). occupied_registers: the most registers of 4 bytes at that occupancy, on the
     chip of `codegen.isa.chips` with the fewest; addresses take some of them.
     strided_rows: as depthwise_rows, of strided convolutions.
+    divides_registers: a subgroup has so many registers, however wide it is.
     """
 
     product_tiles: int
@@ -104,6 +110,7 @@ class GpuClass(DeviceClass):
     occupancy: int = 1
     occupied_registers: int = 128
     strided_rows: tuple[int, ...] = (4, 1)
+    divides_registers: bool = True
 
     cuts_products = True
 
@@ -111,6 +118,11 @@ class GpuClass(DeviceClass):
     def max_registers(self) -> int:
         """As many as nothing is spilled with and the occupancy holds with."""
         return min(self.cost.registers, self.occupied_registers)
+
+    def share(self, lanes: int, profile: DeviceProfile) -> int:
+        if not self.divides_registers:
+            return 1
+        return max(1, lanes // profile.min_subgroup_size)
 
     def shared_memory(self, profile: DeviceProfile) -> int:
         return min(profile.max_shared_memory, self.shared_bytes)
@@ -228,11 +240,12 @@ _VENDOR_CLASSES = [
     _vendor(
         "nvidia", 128, (12, 168), "Cooperative matrices: llama.cpp on an RTX 3090 (its issue "
         "12767), 3 times its kernels without them.", fast_matrices=True),
-    # Vega has 256 registers for 2 waves; RDNA has more.
+    # Vega has 256 registers for 2 waves; RDNA has more, of either width.
     _vendor(
         "amd", 128, (2, 128), "Cooperative matrices: llama.cpp on an RX 9070 XT (its pull request "
         "22620), twice its kernels without them. Where a driver emulates them, as ncnn's issue "
-        "6504 saw on RDNA2, tuning has to say otherwise.", fast_matrices=True),
+        "6504 saw on RDNA2, tuning has to say otherwise.", fast_matrices=True,
+        divides_registers=False),
     # 128 registers of 32 bytes for 8 invocations.
     _vendor(
         "intel", 42, (8, 128), "Cooperative matrices are left to tuning: on an Arc A770 others saw "
