@@ -85,7 +85,7 @@ class Module:
 class Compiled:
     """A compiled module: the driver's statistics by name, and the assembly. Both are empty where
     compiling failed; then ``error`` gives the reason, and ``state`` is not "ok" but "refused",
-    "crash" or "timeout". ``seconds``: the time to compile."""
+    "crash" or "timeout". ``seconds``: of the processor, to compile."""
 
     statistics: dict[str, int | float]
     assembly: str = ""
@@ -119,7 +119,7 @@ def chip_profile(chip: str) -> str:
     `chips.CHIPS`, or a name that the installed RADV knows, such as "NAVI21". Raises `IsaError` for
     an unknown chip, `NoDriver` where its driver is not installed."""
     with _Process(chip, [], False) as process:
-        return json.dumps(process.answer(START)["profile"])
+        return json.dumps(process.started()["profile"])
 
 
 def compile_for(
@@ -133,7 +133,7 @@ def compile_for(
         done = len(results)
         rest = modules[done:]
         with _Process(chip, rest, assembly) as process:
-            process.answer(START)
+            process.started()
             try:
                 for _ in rest:
                     results.append(Compiled(**process.answer(limit)))
@@ -180,8 +180,13 @@ class _Process:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def answer(self, limit: float) -> dict[str, Any]:
-        """The next answer. `_Ended` where there is none within ``limit`` seconds."""
+    def started(self) -> dict[str, Any]:
+        """The first answer, which has the chip's profile. `_Ended` where there is none."""
+        return self.answer(START, f"starting the driver of {self._chip}")
+
+    def answer(self, limit: float, what: str = "") -> dict[str, Any]:
+        """The next answer. `_Ended` where there is none within ``limit`` seconds: ``what`` took
+        longer, by default compiling."""
         late = threading.Event()
 
         def end() -> None:
@@ -199,7 +204,8 @@ class _Process:
         self._told.seek(0)
         lines = [line for line in self._told.read().splitlines() if line.strip()]
         if late.is_set():
-            raise _Ended(f"compiling for {self._chip} took longer than {limit:g} s", "timeout")
+            what = what or f"compiling for {self._chip}"
+            raise _Ended(f"{what} took longer than {limit:g} s", "timeout")
         if status == NO_CHIP:
             raise IsaError(f"{self._chip} can't be compiled for: {lines[-1]} (chips are "
                            f"{', '.join(CHIPS)}, or RADV's names such as {', '.join(FAMILIES)})")

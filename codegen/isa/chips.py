@@ -28,7 +28,8 @@ class Driver:
 
     manifest: the name of its file for the Vulkan loader. shim: the name of the shim's library.
     spills, fills: instructions that store registers in memory and load them again (RADV: registers,
-    and no fills). occupancy: as the driver counts it, see `docs/devices.md`. cycles: an estimate.
+    and no fills). scratch: bytes of memory for these and for arrays that are not in registers.
+    occupancy: as the driver counts it, see `docs/devices.md`. cycles: an estimate.
     """
 
     name: str
@@ -39,28 +40,29 @@ class Driver:
     fills: tuple[str, ...] = ("Fills",)
     occupancy: str = "Threads"
     cycles: tuple[str, ...] = ()
+    scratch: str = ""
     architecture: str = "amd64"
     release: str = _NEWER
 
 
 RADV = Driver(
     "RADV", "radeon", "amdgpu", "VGPRs", ("Spilled VGPRs", "Spilled SGPRs"), (),
-    "Subgroups per SIMD", ("Inverse Throughput",),
+    "Subgroups per SIMD", ("Inverse Throughput",), "Scratch size",
 )
 NVK = Driver(
     "NVK", "nouveau", "nouveau", "Number of GPRs", ("Spills to memory",), ("Fills from memory",),
-    "Max warps/SM", ("Static cycle count",),
+    "Max warps/SM", ("Static cycle count",), "SLM size",
 )
 # Its shim is not packaged, and is built from the sources of the older release.
 ANV = Driver(
     "ANV", "intel", "intel", "Max live registers", ("Spill Count",), ("Fill Count",),
-    "Max dispatch width", ("Cycle Count",), release=_OLDER,
+    "Max dispatch width", ("Cycle Count",), "Scratch Memory Size", release=_OLDER,
 )
 TURNIP = Driver(
     "Turnip", "freedreno", "freedreno", "Registers used", ("STP Count",), ("LDP Count",),
     "Max Waves Per Core", (
         "Instruction Count", "Estimated cycles stalled on SS", "Estimated cycles stalled on SY",
-    ), "arm64",
+    ), architecture="arm64",
 )
 PANVK = Driver(
     "PanVK", "panfrost", "panfrost", "Registers used", cycles=("Cycles",), architecture="arm64",
@@ -78,8 +80,8 @@ class Chip:
     variables: dict[str, str] = field(default_factory=dict, hash=False)
 
     def figures(self, statistics: dict[str, int | float]) -> dict[str, int | float | None]:
-        """"spills", "fills", "registers", "occupancy" and "cycles" from the driver's statistics;
-        None where it doesn't report the figure."""
+        """"spills", "fills", "scratch", "registers", "occupancy" and "cycles" from the driver's
+        statistics; None where it doesn't report the figure."""
         driver = self.driver
 
         def total(*names: str) -> int | float | None:
@@ -88,8 +90,8 @@ class Chip:
 
         return {
             "spills": total(*driver.spills), "fills": total(*driver.fills),
-            "registers": total(driver.registers), "occupancy": total(driver.occupancy),
-            "cycles": total(*driver.cycles),
+            "scratch": total(driver.scratch), "registers": total(driver.registers),
+            "occupancy": total(driver.occupancy), "cycles": total(*driver.cycles),
         }
 
 

@@ -23,7 +23,7 @@ from .kernels import Kernel, Source, of_program
 from .output import emit, table, working
 
 #: The figures of `Chip.figures`.
-FIGURES = ("spills", "fills", "registers", "occupancy", "cycles")
+FIGURES = ("spills", "fills", "scratch", "registers", "occupancy", "cycles")
 #: Columns of the list of kernels on AMD's chips, and the driver's names of these statistics.
 COLUMNS = {
     "VGPR": "VGPRs", "SGPR": "SGPRs", "LDS": "LDS size", "waves": "Subgroups per SIMD",

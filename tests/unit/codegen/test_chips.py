@@ -22,23 +22,24 @@ def test_every_maker_is_there() -> None:
     ("name", "statistics", "expected"),
     [
         ("navi31", {"VGPRs": 48, "Spilled VGPRs": 2, "Spilled SGPRs": 3, "Subgroups per SIMD": 16,
-                    "Inverse Throughput": 90}, (5, None, 48, 16, 90)),
+                    "Inverse Throughput": 90, "Scratch size": 20}, (5, None, 20, 48, 16, 90)),
         ("adreno750", {
             "STP Count": 1, "LDP Count": 4, "Registers used": 12, "Instruction Count": 50,
             "Max Waves Per Core": 8, "Estimated cycles stalled on SS": 20,
             "Estimated cycles stalled on SY": 7,
-        }, (1, 4, 12, 8, 77)),
+        }, (1, 4, None, 12, 8, 77)),
         ("mali-g610", {"Spills": 0, "Fills": 0, "Registers used": 10, "Threads": 2, "Cycles": 6.5},
-         (0, 0, 10, 2, 6.5)),
-        ("m1", {"Spills": 0, "Fills": 0, "GPRs": 11, "Threads": 1024}, (0, 0, 11, 1024, None)),
+         (0, 0, None, 10, 2, 6.5)),
+        ("m1", {"Spills": 0, "Fills": 0, "GPRs": 11, "Threads": 1024},
+         (0, 0, None, 11, 1024, None)),
         # By the installed RADV.
-        ("NAVI21", {"VGPRs": 8, "Spilled VGPRs": 0}, (0, None, 8, None, None)),
+        ("NAVI21", {"VGPRs": 8, "Spilled VGPRs": 0}, (0, None, None, 8, None, None)),
     ],
 )
 def test_figures(
     name: str, statistics: dict[str, int | float], expected: tuple[int | float | None, ...]
 ) -> None:
-    names = "spills", "fills", "registers", "occupancy", "cycles"
+    names = "spills", "fills", "scratch", "registers", "occupancy", "cycles"
     assert chip_of(name).figures(statistics) == dict(zip(names, expected, strict=True))
 
 

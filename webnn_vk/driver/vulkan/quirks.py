@@ -56,7 +56,7 @@ QUIRKS = (
           "silently (Mesa's LP_MAX_TGSI_LOOP_ITERATIONS; the test of a condition that fails counts "
           "too; tests/kernels/test_iterations.py)", limit=65_535),
     Quirk(NO_64_BIT_INTEGERS, "NVK",
-          "before Volta, whose arithmetic in half precision tells them apart, the compiler finds no "
+          "before Volta (the first with arithmetic in half precision) the compiler finds no "
           "registers for some steps on 64-bit integers and makes no pipeline (Mesa 26.1.6: 24 "
           "modules of dequantize_linear for a GTX 1080); these integers are emulated",
           lacking="float16_arithmetic"),
