@@ -33,7 +33,7 @@ class Quirk:
     lacking: str = ""
 
     def holds(self, driver: str, version: str, features: Container[str] = ()) -> bool:
-        """Whether a driver of this name and version is affected, on a device with these features."""
+        """Whether a driver of this name and version is affected, with these features."""
         numbers = _parts(version)
         return (driver == self.driver and numbers >= _parts(self.first)
                 and (not self.fixed or numbers < _parts(self.fixed))
