@@ -25,7 +25,7 @@ def capture(context: Any, build: Callable[[], Any]) -> Graph:
     """The graph that ``build`` passes to ``context``, not compiled."""
     captured: list[Graph] = []
     with mock.patch(
-        "webnn_vk.api.builder.build_graph", lambda state, take, give_up: captured.append(take())
+        "webnn_vk.api.builder.build_graph", lambda state, take, *_: captured.append(take())
     ):
         build()
     (graph,) = captured
