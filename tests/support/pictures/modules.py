@@ -27,6 +27,7 @@ CAPTIONS = {
     "profiler": "profiles, pictures of graphs",
     "api": "navigator, context, builder, tensor, graph; interop/",
     "onnx": "ONNX models in and out",
+    "distributed": "Ray, Spark",
     "generate": "decoder models that write text",
     "bridge": "the process behind the npm package",
     "webnn_file": "graphs as text files",
