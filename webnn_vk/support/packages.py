@@ -11,6 +11,7 @@ from importlib.util import find_spec
 FEATURES = {
     "onnx": ("onnx", ("onnx", "ml_dtypes")),
     "cpu": ("cpu", ("onnx", "onnxruntime")),
+    "low-precision": ("onnx", ("ml_dtypes",)),
     "weights": ("webnn", ("safetensors",)),
     "pictures": ("pictures", ("fast_sugiyama",)),
     "wgpu": ("wgpu", ("wgpu",)),

@@ -27,6 +27,7 @@ USES = {
     "webnn_vk/onnx": ("onnx",),
     "webnn_vk/onnx_backend.py": ("onnx",),
     "webnn_vk/compiler/ir": ("onnx",),
+    "webnn_vk/compiler/types/data_types.py": ("low-precision",),
     "webnn_vk/runtime": ("cpu",),
     "webnn_vk/webnn_file": ("weights",),
     "webnn_vk/profiler/pictures": ("pictures",),
@@ -38,8 +39,10 @@ USES = {
 }
 #: Imports that no extra has: the file's first lines say so, or it works without them.
 BESIDE = {
+    "bench/llama_cpp.py": {"gguf", "safetensors"},  # an extra: generate
     "bench/serving.py": {"tokenizers"},  # an extra: generate
     "examples/chat_service.py": {"fastapi", "pydantic", "uvicorn"},
+    "examples/docs_decoder/train.py": {"safetensors", "tokenizers", "torch"},
     "examples/service.py": {"fastapi", "pydantic"},
     "webnn_vk/distributed/gpus.py": {"pynvml"},  # in both extras, and asked for when it is needed
     "webnn_vk/distributed/serve.py": {"starlette"},  # of Ray Serve

@@ -16,8 +16,8 @@ from .record import Check, Limits, compiler_operator
 _FLOATS = Enum(*(t.name for t in LOW_PRECISION.values() if t.kind == "f"))
 _INTEGERS = Enum(*(t.name for t in LOW_PRECISION.values() if t.kind != "f"))
 _CARRIERS = ("bits16", "uint8")
-#: Bits of the mantissa and the bias of the exponent of 8-bit floats.
-_FLOAT8 = {"float8e4m3": (3, 7), "float8e5m2": (2, 15)}
+#: Bits of the mantissa, the bias of the exponent, and the largest number of 8-bit floats.
+_FLOAT8 = {"float8e4m3": (3, 7, 448.0), "float8e5m2": (2, 15, 57344.0)}
 
 
 def _decode(
@@ -27,7 +27,7 @@ def _decode(
 ) -> str:
     if arguments["data_type"] == "bfloat16":
         return "uintBitsToFloat({input} << 16)"
-    mantissa, bias = _FLOAT8[arguments["data_type"]]
+    mantissa, bias, _ = _FLOAT8[arguments["data_type"]]
     # float16 has e5m2's exponents, and e4m3's shifted by 8: its numbers and denormals are exact.
     if mantissa == 2:
         return "w_half_to_float({input} << 8)"
@@ -74,9 +74,7 @@ encode.lowers_to(Elementwise(variants=_encode, flops=8))
 def _(out: MLOperandDescriptor, input: np.ndarray, data_type: str) -> np.ndarray:
     to = LOW_PRECISION[data_type].numpy
     if data_type in _FLOAT8:
-        import ml_dtypes
-
-        largest = float(ml_dtypes.finfo(to).max)
+        *_, largest = _FLOAT8[data_type]
         input = np.clip(input, -largest, largest)
     return np.asarray(input).astype(to).view(out.numpy_dtype)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from webnn_vk.support import packages
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import reason, sanitize
 from webnn_vk.support.experimental import require_experimental
@@ -69,7 +70,7 @@ class LowPrecisionType:
             import ml_dtypes
         except ImportError:
             raise TypeError(
-                f"{self.name}: arrays of it need ml_dtypes (pip install ml_dtypes)"
+                packages.problem(f"arrays of {self.name} need", "low-precision")
             ) from None
         return np.dtype(getattr(ml_dtypes, self.ml_dtype))
 
