@@ -18,9 +18,22 @@ INTEGERS = {"int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4}
 TYPES = FLOATS | INTEGERS
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("vulkan", marks=pytest.mark.device)])
+DEVICES = {
+    "cpu": ("cpu", {}),
+    "vulkan": ("vulkan", {}),
+    # Without 8-bit and 16-bit types, and with bindings so small that tensors need several.
+    "masked": ("vulkan", {"mask": ("float16", "int8", "int16", "int64")}),
+    "small_bindings": ("vulkan", {"limits": {"max_storage_buffer_range": 4096}}),
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=["cpu", *(pytest.param(d, marks=pytest.mark.device) for d in DEVICES if d != "cpu")],
+)
 def context(request):
-    with open_context(request.param, experimental=("low-precision",)) as opened:
+    device, options = DEVICES[request.param]
+    with open_context(device, experimental=("low-precision",), **options) as opened:
         yield opened
 
 
