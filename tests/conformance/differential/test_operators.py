@@ -36,8 +36,8 @@ SHARES = {
     "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "block_matmul": 0.8,
     "quantized_conv2d": 0.2,
 }
-#: Their operands' types have no builder inputs; tests/device/api/test_low_precision.py has all their
-#: values, on masked devices and with small bindings too.
+#: No builder's input has the types of their operands. tests/device/api/test_low_precision.py has
+#: all their values, on masked devices and with small bindings too.
 APART = {"decode", "encode", "join_bits", "low_bits"}
 MASK = ("float16", "int8", "int16", "int64")
 
