@@ -25,7 +25,12 @@ from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import DataTypeName
 from webnn_vk.compiler.ops.lowering import Elementwise
 from webnn_vk.compiler.types.access import Access
-from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES, MLOperandDescriptor
+from webnn_vk.compiler.types.data_types import (
+    ALL_TYPES,
+    FLOAT_TYPES,
+    LOW_PRECISION,
+    MLOperandDescriptor,
+)
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
 from webnn_vk.runtime.device_selection import NullDevice
 
@@ -100,8 +105,14 @@ _ALONG = [_case((2, length), axis=1) for length in _LENGTHS]
 _WINDOWS = [_case((1, 1, 8, 8), window_dimensions=[2, 2])]
 _BLOCKS = [_case((), (), ()), _case((4,) * 5, (2,) * 5, (2,) * 5)]
 
+_LOW_FLOATS = [t.name for t in LOW_PRECISION.values() if t.kind == "f"]
+_LOW_INTEGERS = [t.name for t in LOW_PRECISION.values() if t.kind != "f"]
+
 #: Cases by an operator's or a family's name.
 _CASES: dict[str, Sequence[Case]] = {
+    "decode": [_case((), data_type=t) for t in _LOW_FLOATS],
+    "encode": [_case((), data_type=t) for t in _LOW_FLOATS],
+    "low_bits": [_case((), data_type=t, shift=s) for t in _LOW_INTEGERS for s in ("0", "4")],
     "dequantize_linear": _BLOCKS,
     "quantize_linear": _BLOCKS,
     "transpose": [

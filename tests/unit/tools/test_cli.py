@@ -80,6 +80,7 @@ def test_commands_that_print_take_json(path):
 WRONG_USE = [
     ("voodoo", "No such command 'voodoo'"),
     ("run", "Missing argument 'MODEL'"),
+    ("batch MODEL nowhere.csv out", "path 'nowhere.csv' does not exist"),
     ("run MODEL --seed -1", "'--seed'"),
     ("run MODEL --shape x", "'x' is not NAME=1,3,48,192"),
     ("run MODEL --shape x=1,0", "'x=1,0' is not NAME=1,3,48,192"),

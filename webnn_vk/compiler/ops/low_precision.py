@@ -39,6 +39,11 @@ def _decode(
 @compiler_operator(input=Limits(_CARRIERS), output=Limits(("float32",)))
 def decode(check: Check, input: Operand, *, data_type: _FLOATS) -> MLOperandDescriptor:
     """The float32 value of elements of ``data_type`` in their carrier, exactly."""
+    carrier = LOW_PRECISION[data_type].carrier
+    check.that(
+        input.data_type == carrier,
+        f"input is {input}; {carrier} is expected for {data_type}",
+    )
     return MLOperandDescriptor("float32", input.shape)
 
 
@@ -115,8 +120,7 @@ def _(
 )
 def join_bits(check: Check, low: Operand, high: Operand) -> MLOperandDescriptor:
     """Bytes of the low four bits of both operands."""
-    check.shape("high", high, low.shape)
-    return MLOperandDescriptor("uint8", low.shape)
+    return MLOperandDescriptor("uint8", check.broadcast(low=low, high=high))
 
 
 join_bits.lowers_to(
