@@ -25,6 +25,8 @@ from .inputs import IMAGES, ImageScale, image_array
 from .models import IMAGE
 from .output import emit
 
+#: Ray of one machine listens to this machine alone.
+_LOCAL = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
 #: Readers of Parquet folders leave out what begins so.
 _PLAN = "_batch.json"
 _SKIPPED = b"webnn_vk.skipped"
@@ -101,7 +103,7 @@ def _run(
     import ray
 
     if not ray.is_initialized():
-        ray.init(**({} if cluster else {"address": "local", "include_dashboard": False}))
+        ray.init(**({} if cluster else _LOCAL))
     there = ray.cluster_resources()
     largest = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
     if gpus is None:

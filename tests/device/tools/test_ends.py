@@ -79,7 +79,8 @@ def ready(tmp_path, monkeypatch):
 
 def test_every_command_is_tried():
     leaves = {" ".join(path) for path, c in COMMANDS.items() if not getattr(c, "commands", None)}
-    assert leaves == LINES.keys()
+    # Ray, which batch starts, is tested in tests/system/distributed.
+    assert leaves - {"batch"} == LINES.keys()
 
 
 def broken_pipe():

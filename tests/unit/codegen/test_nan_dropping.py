@@ -66,6 +66,7 @@ EXPLAINED = {
         "min(a, b)": "of integers", "max(a, b)": "of integers",
         "max(x, {{ t }}(0))": "of integers",
     },
+    "lib/low_precision.glsl.j2": {"min(r, largest)": _BITS},
     "lib/positions.glsl.j2": {"min(P.items, P.outer - s.outer)": _SIZES},
     "matmul.comp.j2": {"min(TM, P.M - m0)": _SIZES},
     "matmul_coopmat.comp.j2": {"min(e %% (%s / V) * V, rows_left - V)": _SIZES},

@@ -440,8 +440,12 @@ def cast_number(value: int | float, data_type: str) -> int | float:
     """
     dtype = LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]
     if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return float(dtype.numpy.type(_to_float(value)))
+        number = _to_float(value)
+        # Without np.errstate: a signal handler may end this anywhere, and would leave it set.
+        if abs(number) >= _OVERFLOWS[data_type]:
+            largest = _LARGEST.get(data_type, math.inf)
+            return math.copysign(largest, number)
+        return float(dtype.numpy.type(number))
     low, high = integer_range(data_type)
     if isinstance(value, float):
         if math.isnan(value):
@@ -449,6 +453,15 @@ def cast_number(value: int | float, data_type: str) -> int | float:
         if math.isinf(value):
             return high if value > 0 else low
     return min(max(int(value), low), high)
+
+
+#: The least magnitude that rounds to infinity.
+_OVERFLOWS = {
+    "float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119,
+    "float8e4m3": 448.0, "float8e5m2": 57344.0,
+}
+#: Numbers of types that saturate.
+_LARGEST = {"float8e4m3": 448.0, "float8e5m2": 57344.0}
 
 
 def integer_range(data_type: str) -> tuple[int, int]:

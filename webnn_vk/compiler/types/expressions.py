@@ -88,8 +88,9 @@ class Expressions:
 
 def scaled(size: Any, scale: float) -> Any:
     """``size * scale`` as single floats, rounded down."""
-    with np.errstate(over="ignore"):
-        return int(min(np.float32(size) * np.float32(scale), np.float32(2.0**32)))
+    # The product of two single floats is exact in double.
+    product = float(np.float32(size)) * float(np.float32(scale))
+    return int(np.float32(min(product, 2.0**32)))
 
 
 #: Operations that are called by name.
