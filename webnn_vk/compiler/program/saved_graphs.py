@@ -74,7 +74,8 @@ class SavedGraphs:
         with the reason, if there is none that can be used here."""
         what = f"load_graph: {_shown(key)}"
         root = self._root("load_graph")
-        for attempt in (1, 2):
+        gone = None
+        while True:
             entry = _read_entry(root / _entry_name(key))
             if entry is None:
                 raise NotSupportedError(f"{what}: no graph is saved under this key in {root}")
@@ -90,14 +91,14 @@ class SavedGraphs:
                 _check_modules(loaded)
                 return loaded, frozenset(map(str, entry["unused"]))
             except FileNotFoundError as error:
-                # Another process replaced the graph after the entry was read: try again.
-                if attempt == 2:
+                # If the graph was replaced after the entry was read, the entry names other files.
+                if entry["folder"] == gone:
                     raise NotSupportedError(f"{what}: its files are gone: {error}") from error
+                gone = entry["folder"]
             except (ValueError, KeyError, TypeError, OSError) as error:
                 raise NotSupportedError(
                     f"{what}: its files can't be used: {error}; delete it or save it again"
                 ) from error
-        raise AssertionError("one of the attempts returns or raises")
 
     def keys(self) -> list[str]:
         """The keys of all graphs in the folder, sorted."""
