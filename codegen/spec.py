@@ -95,8 +95,9 @@ class Buffer:
     """A storage buffer of the kernel.
 
     access: "r", "w" or "rw". width 4: elements are stored as 4-component vectors, and
-    `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, int8, uint8). A scalar
-    store into packed words (8 and 16 bits without native storage, or width 4) takes two atomics.
+    `load4_<name>`/`store4_<name>` count vectors (32-bit types, float16, bits16, int8, uint8). A
+    scalar store into packed words (8 and 16 bits without native storage, or width 4) takes two
+    atomics.
     width 8, for float16 with access r: `read_<name>` counts 8 elements and returns them as uvec4.
     portions > 1: the tensor is bound as this many portions, in successive descriptors, of
     `PORTION_<name>` elements each (the last may be shorter). This specialisation constant is a
@@ -124,7 +125,7 @@ class Buffer:
                 f"{what}: width 8 is for float16 with access r, not {self.data_type} with access "
                 f"{self.access}"
             )
-        if self.width == 4 and self.data_type in ("int64", "uint64", "uint16", "bits16"):
+        if self.width == 4 and self.data_type in ("int64", "uint64", "uint16"):
             raise SpecError(f"{what}: width 4 does not exist for {self.data_type}")
         if not isinstance(self.portions, int) or not 1 <= self.portions <= 64:
             raise SpecError(f"{what}: portions {self.portions!r}; accepted: 1 to 64")

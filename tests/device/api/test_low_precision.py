@@ -164,9 +164,10 @@ def test_tensors(context, name):
     same(elements(raw, MLOperandDescriptor(name, x.shape)), x[::-1])
 
 
-def test_bfloat16_is_computed_in_float32_and_rounded_once(context):
+@pytest.mark.parametrize("shapes", [((5, 7), (7, 6)), ((4, 8), (8, 4)), ((64, 64), (64, 128))])
+def test_bfloat16_is_computed_in_float32_and_rounded_once(context, shapes):
     rng = np.random.default_rng(5)
-    a, b = (rng.normal(size=s).astype(ml_dtypes.bfloat16) for s in ((5, 7), (7, 6)))
+    a, b = (rng.normal(size=s).astype(ml_dtypes.bfloat16) for s in shapes)
     found = built(
         context, lambda g, a, b: {"y": g.matmul(a, b), "z": g.softmax(g.tanh(a), 1)}, a=a, b=b
     )

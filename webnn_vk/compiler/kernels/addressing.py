@@ -47,7 +47,7 @@ class Operand:
 
 def width(data_type: str) -> int:
     """Elements that are loaded and stored at once."""
-    return 4 if DATA_TYPES[data_type].size < 8 and data_type != "bits16" else 1
+    return 4 if DATA_TYPES[data_type].size < 8 else 1
 
 
 def laid_out(

@@ -71,7 +71,9 @@ def attended(shape=None, change=lambda emit, scores: scores, **more: Value) -> G
 def test_plain():
     done = fused(attended())
     (node,) = [n for n in done.nodes if n.operator.name == "attention"]
-    assert node.arguments == {"scale": 1.0, "unseen": -math.inf, "causal": False}
+    assert node.arguments == {
+        "scale": 1.0, "unseen": -math.inf, "causal": False, "softcap": 0.0,
+    }
     assert node.label == "layer" and "softmax [layer]" in node.origins
     # Only the splitting and joining of heads is left.
     assert sorted(names(done)) == sorted(["attention", *["reshape", "transpose"] * 4])

@@ -161,7 +161,7 @@ def test_a_context_dumps_what_it_builds(tmp_path: Path):
             a = builder.input("a", {"data_type": "float32", "shape": [4]})
             builder.build({"y": builder.abs(a, label=label)}).result(60)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["graph-0000", "graph-0001"]
-    names = ["00-input.txt", "01-dead_code.txt", "02-fold.txt", "03-place.txt"]
+    names = ["00-input.txt", "01-dead_code.txt", "02-legalize.txt", "03-fold.txt", "04-place.txt"]
     for folder, label in (("graph-0000", "first"), ("graph-0001", "../second")):
         files = sorted((tmp_path / folder).iterdir())
         assert [f.name for f in files] == names
