@@ -100,10 +100,11 @@ def test_every_snippet_is_run():
 
 def test_no_snippet_is_of_an_unknown_language():
     """A snippet that isn't run is output, a shell command (test_commands), part of a guide
-    (test_guides) or not a program."""
+    (test_guides), JavaScript (tests/system/javascript) or not a program."""
+    others = {**dict.fromkeys(GUIDES, {"diff", "glsl"}), "javascript": {"js"}}
     for path in DOCS.rglob("*.md"):
         opened = re.findall(r"^```(.*)\n(?:.*\n)*?```$", path.read_text("utf-8"), re.MULTILINE)
-        known = {"python", "sh", "text", ""} | ({"diff", "glsl"} if path.stem in GUIDES else set())
+        known = {"python", "sh", "text", ""} | others.get(path.stem, set())
         assert set(opened) <= known, path
 
 
