@@ -19,8 +19,7 @@ LAYERS = (
     "support", "driver",
     "compiler.types", "compiler.ops", "compiler.ir", "compiler.passes", "compiler.kernels",
     "compiler.program",
-    "runtime", "gpu", "profiler", "api", "onnx", "webnn_file", "generate", "bridge",
-    "runtime", "gpu", "profiler", "api", "onnx", "webnn_file", "generate", "distributed",
+    "runtime", "gpu", "profiler", "api", "onnx", "webnn_file", "generate", "distributed", "bridge",
     "onnx_backend", "typing", "examples", "tools", "__init__", "__main__",
 )
 #: Modules that users import by name besides `webnn_vk` itself.

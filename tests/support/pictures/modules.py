@@ -29,7 +29,7 @@ CAPTIONS = {
     "onnx": "ONNX models in and out",
     "distributed": "Ray, Spark",
     "generate": "decoder models that write text",
-    "bridge": "the process behind the npm package",
+    "bridge": "process of the npm package",
     "webnn_file": "graphs as text files",
     "examples": "programs that use public names only",
     "tools": "command line, doctor, demo, shader archive of the wheel",
