@@ -52,6 +52,8 @@ from webnn_vk.driver import DriverUnavailable
 for module in pkgutil.walk_packages(webnn_vk.__path__, "webnn_vk."):
     if module.name == "webnn_vk.__main__" or module.name.endswith("codegen.__main__"):
         continue
+    if module.name == "webnn_vk.distributed.serve":  # Ray looks at the system when it is imported
+        continue
     try:
         __import__(module.name)
         imported += 1
