@@ -12,7 +12,7 @@ from tests.support.running import node_of
 from webnn_vk.compiler.ir import Node, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.lowering import Elementwise
-from webnn_vk.compiler.types.data_types import DATA_TYPES
+from webnn_vk.compiler.types.data_types import ALL_TYPES, DATA_TYPES
 
 MASKED = pytest.mark.parametrize("masked", [False, True], ids=["native", "emulated"])
 OPERATOR_NAMES = sorted(
@@ -92,7 +92,7 @@ def nodes(draw: st.DrawFn, name: str) -> tuple[Node, dict[Value, np.ndarray]]:
     arguments: dict[str, object] = {}
     for p in operator.arguments:
         if p.name == "data_type":
-            arguments["data_type"] = draw(st.sampled_from(list(DATA_TYPES)))
+            arguments["data_type"] = draw(st.sampled_from(ALL_TYPES))
         elif p.name == "min_value":
             arguments["min_value"] = draw(st.integers(0, 3) | st.just(float("-inf")))
         elif p.name == "max_value":

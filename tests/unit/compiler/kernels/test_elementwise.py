@@ -74,7 +74,7 @@ def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
 def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_ampere").features
     both = {*catalogue(frozenset(), "elementwise"), *catalogue(features, "elementwise")}
-    assert len(both) < 460
+    assert len(both) < 480  # 14 of them convert low-precision types
 
 
 def test_masked_features_are_not_used() -> None:
