@@ -75,7 +75,9 @@ def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_ampere").features
     both = {*catalogue(frozenset(), "elementwise"), *catalogue(features, "elementwise")}
     # The conversions of low-precision types, by the expressions that only they have.
-    marks = ("w_to_bfloat16", "w_to_float8", "uintBitsToFloat", "w_half_to_float", "& 15u", ", 0, 4)")
+    marks = (
+        "w_to_bfloat16", "w_to_float8", "uintBitsToFloat", "w_half_to_float", "& 15u", ", 0, 4)",
+    )
     low = {spec for spec in both if any(m in str(spec.option("statements")) for m in marks)}
     assert 0 < len(low) <= 21
     assert len(both - low) < 460
