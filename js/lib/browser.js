@@ -44,7 +44,7 @@ class Channel {
     this.#service.terminate();
   }
 
-  /** So many received bytes from an offset; waits until they are there. */
+  /** `length` received bytes from an offset. Waits until they have arrived. */
   #bytes(count, from) {
     while (this.#received.length < from + count) {
       Atomics.wait(this.#state, 0, 0);

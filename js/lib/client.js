@@ -13,7 +13,7 @@ function toError([name, message]) {
   return name === 'TypeError' ? new TypeError(message) : domException(message, name);
 }
 
-/** So many bytes of device memory are created, or as many as are alive, between collections. */
+/** A collection is due after this many bytes of device memory, or as many as are alive if that is more. */
 const BUDGET = 2 ** 29;
 
 export class Client {
@@ -83,7 +83,7 @@ export class Client {
     return object;
   }
 
-  /** The object, which took so many bytes, is not used any more. */
+  /** Releases an object and subtracts the bytes it took. */
   release(number, bytes) {
     this.#live -= bytes;
     this.#events.delete(number);

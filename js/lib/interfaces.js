@@ -55,7 +55,7 @@ const toContextOptions = dictionary({
 
 const finished = new FinalizationRegistry(({ client, number, bytes }) => client.release(number, bytes));
 
-/** The state of an object that the bridge has, with so many bytes, until it is collected. */
+/** The state of an object of the bridge, and its size in bytes, until it is collected. */
 function owned(client, number, state, bytes = 0) {
   Object.assign(state, { client, number });
   finished.register(state, { client, number, bytes });

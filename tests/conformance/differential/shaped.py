@@ -20,7 +20,7 @@ Extent = Callable[[Sizes], Any]
 #: Sizes at which expressions are compared.
 _SAMPLES = ({"n": 7, "m": 11}, {"n": 5, "m": 3}, {"n": 2, "m": 13})
 MAX = {"n": 12, "m": 20}
-#: A graph stops growing at tensors of so many elements, for the largest sizes.
+#: A graph stops growing at tensors of this many elements, at the largest sizes.
 _MOST = 20_000
 
 

@@ -234,7 +234,7 @@ def frames_in(data: bytes) -> list[Frame] | None:
 
 
 def damaged_frames(client: Client, count: int) -> tuple[int, int, int]:
-    """Sends so many damaged frames; how many were found damaged, refused, and carried out."""
+    """Sends damaged frames. Returns how many were found damaged, refused and carried out."""
     rng = random.Random(count)
     context, graph, (x, y) = graph_of(client)
     sample = requests_of(context, graph, x, y)

@@ -1,4 +1,4 @@
-"""Logits beside those of transformers, where it is installed (with torch): `--long`."""
+"""Logits equal the package transformers' logits, if it and torch are installed (`--long`)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.support import commands, judges, node
 from tests.support.paths import ROOT
 from webnn_vk import __version__
 
-#: So many tests are in each file.
+#: The number of tests in each file.
 FILES = {"browser": 2, "interfaces": 11, "lifetimes": 9}
 
 
