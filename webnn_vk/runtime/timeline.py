@@ -252,8 +252,10 @@ class Timeline:
 
     # -- the two threads, and the threads of work on the host --------------------------------------
     def _start_batches(self) -> None:
-        while not (self._scheduler.closing or self.forked):
+        while True:
             try:
+                if self._scheduler.closing or self.forked:
+                    return
                 self._start_next()
             except BaseException as error:
                 self._break(error)
@@ -325,12 +327,17 @@ class Timeline:
         self._scheduler.process()
 
     def _finish_batches(self) -> None:
-        # A callback may have forked: in the child this thread has nothing more to do.
-        while not self.forked:
-            item = self._in_flight.get()
-            if item is None:
-                return
+        item: tuple[Batch, PlannedBatch, Span] | Event | None
+        batch: Batch | None
+        planned: PlannedBatch | None
+        while True:
             try:
+                # A callback may have forked: in the child this thread has nothing more to do.
+                if self.forked:
+                    return
+                item = self._in_flight.get()
+                if item is None:
+                    return
                 if isinstance(item, Event):
                     item.set()
                 else:

@@ -171,6 +171,7 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
 
 # Tiles of 16 × 16 sums per invocation need more registers than exist.
 GREEDY = """
+from bench.isa.catalogue import catalogue
 from bench.isa.kernels import Kernel
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver.vulkan.compile_only.device import CompileOnlyDevice

@@ -51,6 +51,7 @@ def assemble(
     def room(size: int) -> int:
         return size if profile is None else room_for(size, profile)
 
+    viewed = room if profile is not None and profile.compiles_by_size else int
     # Slots whose sizes are known at dispatch have room for the largest.
     largest = [replace(slot, size=upper_bound(slot.size)) for slot in lowered.slots]
     plan = plan_memory(largest, uses, limit, whole=whole, room=room)
@@ -60,7 +61,7 @@ def assemble(
         {name: value.descriptor for name, value in graph.inputs.items()},
         {name: value.descriptor for name, value in graph.outputs.items()},
         slots,
-        tuple(_finished(segment, slots) for segment in lowered.segments if segment.steps),
+        tuple(_finished(segment, slots, viewed) for segment in lowered.segments if segment.steps),
         setup,
         tuple(value.descriptor for value in lowered.constants),
         plan.arenas,
@@ -102,10 +103,12 @@ def _touched(step: DispatchStep | CopyStep | CpuStep | RepeatStep) -> list[int]:
     return [place.slot for place, _, _ in step.accesses()]
 
 
-def _finished(segment: OpenSegment, slots: Sequence[Slot]) -> Segment:
+def _finished(
+    segment: OpenSegment, slots: Sequence[Slot], viewed: Callable[[int], int]
+) -> Segment:
     if segment.on_host:
         return HostSegment(tuple(segment.steps))
-    return DeviceSegment(with_barriers(slots, segment.steps))
+    return DeviceSegment(with_barriers(slots, segment.steps, viewed))
 
 
 def _set_up(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -58,18 +58,38 @@ def location(slots: Sequence[Slot], place: Range) -> Location:
     return Location(slot.kind, key, offset, end - offset)
 
 
+def read_location(
+    slots: Sequence[Slot], place: Range, viewed: Callable[[int], int]
+) -> Location:
+    """The location that a step reads. ``viewed``: the bytes that a texel view of a slot of so many
+    bytes covers. If the range ends its slot, its view may reach beyond, where later values lie."""
+    found = location(slots, place)
+    slot = slots[place.slot]
+    size = upper_bound(slot.size)
+    if found.offset + found.size < slot.offset + size:
+        return found
+    return found._replace(size=slot.offset + viewed(size) - found.offset)
+
+
 def with_barriers(
-    slots: Sequence[Slot], steps: Iterable[DispatchStep | CopyStep | RepeatStep]
+    slots: Sequence[Slot],
+    steps: Iterable[DispatchStep | CopyStep | RepeatStep],
+    viewed: Callable[[int], int] = int,
 ) -> tuple[DeviceStep, ...]:
     """The steps of one command buffer with the barriers they need between them. Repeated steps end
-    with one, before they begin again."""
+    with one, before they begin again. ``viewed`` as in ``read_location``."""
     tracker = HazardTracker()
     ordered: list[DeviceStep] = []
     for step in steps:
-        if tracker.step([(location(slots, p), write) for p, _, write in step.accesses()]):
+        accesses = [
+            (location(slots, place) if write else read_location(slots, place, viewed), write)
+            for place, _, write in step.accesses()
+        ]
+        if tracker.step(accesses):
             ordered.append(BarrierStep())
         if isinstance(step, RepeatStep):
-            repeated = (*with_barriers(slots, step.steps), BarrierStep())  # type: ignore[arg-type]
+            inner = with_barriers(slots, step.steps, viewed)  # type: ignore[arg-type]
+            repeated = (*inner, BarrierStep())
             step = replace(step, steps=repeated)  # type: ignore[arg-type]
         ordered.append(step)
     return tuple(ordered)
