@@ -29,7 +29,7 @@ def checked_arrays(
     elements, or None, with the inputs as bytes, if the run must go through the context's order of
     work. Under a profile all runs do."""
     inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
-    executable = executable_of(graph, state, what, lambda: _shapes(graph, inputs, what))
+    executable = executable_of(graph, state, what, _shapes, inputs)
     profiled = state.timeline.observer is not None
     at_once = None
     if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:

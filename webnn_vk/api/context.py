@@ -37,7 +37,7 @@ from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .compute_policy import effective_policy
 from .create_tensor import checked_descriptor, create_tensor, import_constant
-from .donation import check_distinct
+from .donation import check_repeated
 from .limits import op_support_limits
 from .ml_graph import MLGraph, executable_of, input_shapes, storages
 from .tensor import MLTensor
@@ -297,15 +297,15 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         error."""
         context = self._state
         inputs, outputs = entries(inputs, _MAPPINGS), entries(outputs, _MAPPINGS)
-        executable = executable_of(
-            graph, context, "dispatch", lambda: input_shapes(graph, inputs)
-        )
-        tensors = [*inputs.values(), *outputs.values()]
-        states = [owned(tensor, context, "dispatch") for tensor in tensors]
-        check_distinct(inputs, outputs, executable.program.donated)
-        for state in states:
-            state.use("dispatch")
+        executable = executable_of(graph, context, "dispatch", input_shapes, inputs)
         program = executable.program
+        tensors = [*inputs.values(), *outputs.values()]
+        for tensor in tensors:
+            owned(tensor, context, "dispatch")
+        if len({*map(id, tensors)}) < len(tensors):
+            check_repeated(inputs, outputs, program.donated)
+        for tensor in tensors:
+            tensor._state.use("dispatch")
         sources = storages(inputs, program.inputs, "input", graph._unused)
         results = storages(outputs, program.outputs, "output")
         context.stream.enqueue(RunGraph(executable, sources, results))

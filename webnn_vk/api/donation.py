@@ -50,21 +50,16 @@ def check_in_place(program: Program) -> None:
         )
 
 
-def check_distinct(
+def check_repeated(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], donated: Mapping[str, str]
 ) -> None:
     """TypeError if a tensor is given twice, unless it is for a donated input and its output."""
     seen = {id(tensor): name for name, tensor in inputs.items()}
-    if len(seen) == len(inputs):
-        others: set[int] = set()
-        for name, tensor in outputs.items():
-            past = seen.get(id(tensor))
-            if id(tensor) in others or (past is not None and donated.get(past) != name):
-                break
-            others.add(id(tensor))
-        else:
-            return
-    raise TypeError(
-        "dispatch: a tensor is given more than once, which only a donated input and its output may "
-        "be (build(…, donate={input: output}))"
-    )
+    others = {id(tensor): name for name, tensor in outputs.items()}
+    if len(seen) < len(inputs) or len(others) < len(outputs) or any(
+        donated.get(seen[tensor]) != name for tensor, name in others.items() if tensor in seen
+    ):
+        raise TypeError(
+            "dispatch: a tensor is given more than once, which only a donated input and its output "
+            "may be (build(…, donate={input: output}))"
+        )

@@ -17,7 +17,8 @@ from webnn_vk.support.errors import NotSupportedError, OperationError
 from webnn_vk.support.promise import kind_of
 
 from .build import read_storage
-from .builder import MLOperand, elements_of, graph_of
+from .builder import MLOperand, graph_of
+from .constants import elements_of
 from .ml_graph import MLGraph, executable_of
 
 

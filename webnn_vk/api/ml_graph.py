@@ -153,11 +153,13 @@ def _named(name: Any) -> str:
 
 def executable_of(
     graph: Any, context: ContextState | None = None, what: str = "compute",
-    shapes: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+    shapes: Callable[[MLGraph, Any, str], Mapping[str, Sequence[int]]] | None = None,
+    inputs: Any = None,
 ) -> Executable:
     """The graph's executable. Raises TypeError unless it is a graph of the context (None: of any),
-    InvalidStateError when it was destroyed. ``what`` names the call. ``shapes``: the inputs' shapes
-    by name, for a graph with named dimensions, which is a NotSupportedError otherwise."""
+    InvalidStateError when it was destroyed. ``what`` names the call. A graph with named
+    dimensions needs ``shapes``, a function of the graph, ``inputs`` and ``what`` that gives the
+    inputs' shapes by name; NotSupportedError without it."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if context is not None and graph._context is not context:
@@ -167,7 +169,7 @@ def executable_of(
         return executable
     if shapes is None:
         raise NotSupportedError(f"{what}: graphs with named dimensions are not supported here")
-    return made.at(made.sizes_of(shapes(), what))
+    return made.at(made.sizes_of(shapes(graph, inputs, what), what))
 
 
 def check_alive(graph: MLGraph, what: str) -> Executable:
@@ -178,13 +180,15 @@ def check_alive(graph: MLGraph, what: str) -> Executable:
     return executable
 
 
-def input_shapes(graph: MLGraph, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def input_shapes(
+    graph: MLGraph, tensors: Mapping[str, Any], what: str
+) -> dict[str, tuple[int, ...]]:
     """The shapes of the tensors given for a graph's inputs. Raises TypeError for other names and
     objects."""
-    check_names(tensors, graph._inputs, "dispatch: inputs", graph._unused)
+    check_names(tensors, graph._inputs, f"{what}: inputs", graph._unused)
     for tensor in tensors.values():
         if not isinstance(tensor, MLTensor):
-            raise TypeError(f"dispatch: an MLTensor is expected, not {kind_of(tensor)}")
+            raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
@@ -196,16 +200,17 @@ def storages(
 ) -> dict[str, Storage]:
     """The storages of a graph's inputs or outputs (``kind``) by name. Raises TypeError for tensors
     that don't match ``descriptors`` (§8.3, "validate tensors with descriptors")."""
-    check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
+    if tensors.keys() != descriptors.keys():
+        check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
     bound = {}
     for name, tensor in tensors.items():
         state, wanted = tensor._state, descriptors[name]
         given = state.descriptor
         if state.constant:
             raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
-        if (given.data_type, given.shape) != (wanted.data_type, wanted.shape):
+        if given.shape != wanted.shape or given.data_type != wanted.data_type:
             raise TypeError(
                 f"dispatch: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
             )
-        bound[name] = state.storage_of("dispatch")
+        bound[name] = state.storage or state.storage_of("dispatch")
     return bound

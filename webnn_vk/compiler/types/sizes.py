@@ -22,17 +22,13 @@ from .expressions import (
     Expressions,
     FunctionSource,
     Guards,
-    Interval,
     Number,
     Terms,
     even_part,
-    floor_divide,
     normal,
-    scaled,
     split_constant,
-    times,
-    without,
 )
+from .intervals import Intervals
 
 _preferring: ContextVar[bool] = ContextVar("preferring", default=False)
 
@@ -59,8 +55,9 @@ class Trace:
         self.examples = dict(examples)
         self._guards, self._preferences = Guards(), Guards()
         self._values: dict[int, Number] = {}
-        # Intervals of sums by interval arithmetic, valid until a guard is added.
-        self._cache: dict[Terms, Interval] = {}
+        self._intervals = Intervals(expressions, self._guards)
+        #: Bounds of a sum of integers.
+        self.interval = self._intervals.of
         # With and without elements are different programs.
         for name, (low, _) in expressions.bounds.items():
             if low == 0 and name in self.examples:
@@ -100,82 +97,6 @@ class Trace:
                 value = OPERATIONS[operation](self.value(a), self.value(b))
             self._values[number] = value
         return value
-
-    # -- what is known ---------------------------------------------------------------------------
-    def interval(self, terms: Terms) -> Interval:
-        """Bounds of a sum of integers, by interval arithmetic and the guards so far."""
-        found = self._cache.get(terms)
-        if found is None:
-            low = high = 0
-            for product, factor in terms:
-                part = self._product_interval(product)
-                low += min(times(part[0], factor), times(part[1], factor))
-                high += max(times(part[0], factor), times(part[1], factor))
-            low, high = self._by_factors(terms, low, high)
-            found = (low, high)
-            rest, constant = split_constant(terms)
-            if rest:
-                key, factor = normal(rest)
-                known = self._guards.intervals.get(key)
-                if known is not None:
-                    ends = sorted(times(end, factor) + constant for end in known)
-                    found = max(low, ends[0]), min(high, ends[1])
-            self._cache[terms] = found
-        return found
-
-    def _by_factors(self, terms: Terms, low: float, high: float) -> Interval:
-        """Tighter bounds of ``a*b - a`` as ``a * (b - 1)``."""
-        if len(terms) < 2:
-            return low, high
-        common = list(terms[0][0])
-        for product, _ in terms[1:]:
-            rest = list(product)
-            common = [n for n in common if n in rest and not rest.remove(n)]  # type: ignore[func-returns-value]
-        if not common:
-            return low, high
-        divided = [(without(product, common) or (), c) for product, c in terms]
-        ends = self.interval(tuple(sorted(divided)))
-        corners = [times(a, b) for a in self._product_interval(tuple(common)) for b in ends]
-        return max(low, min(corners)), min(high, max(corners))
-
-    def _product_interval(self, product: tuple[int, ...]) -> Interval:
-        low = high = 1
-        for number in product:
-            ends = self._atom_interval(number)
-            corners = [times(a, b) for a in (low, high) for b in ends]
-            low, high = min(corners), max(corners)
-        if low < 0 or len(product) < 2:
-            return low, high
-        # What is known of a part of the product bounds all of it.
-        for key, (_, most) in self._guards.intervals.items():
-            part = key[0][0]
-            if len(key) == 1 and 1 < len(part) < len(product) and most != math.inf:
-                rest = without(product, part)
-                if rest is not None:
-                    high = min(high, times(most, self._product_interval(rest)[1]))
-        return low, high
-
-    def _atom_interval(self, number: int) -> Interval:
-        low, high = self._operation_interval(*self.expressions.atoms[number])
-        known = self._guards.intervals.get((((number,), 1),), EVERYTHING)
-        return max(low, known[0]), min(high, known[1])
-
-    def _operation_interval(self, operation: str, a: Any, b: Any) -> Interval:
-        if operation == "dimension":
-            return self.expressions.bounds[a]
-        if operation == "scaled":
-            low, high = self.interval(a)
-            return scaled(low, b), math.inf if high == math.inf else scaled(high, b)
-        if operation not in ("//", "%"):
-            return EVERYTHING
-        divisor = self.interval(b) if isinstance(b, tuple) else (b, b)
-        if divisor[0] < 1:
-            return EVERYTHING
-        if operation == "%":
-            return 0, divisor[1] - 1
-        divided = self.interval(a) if isinstance(a, tuple) else (a, a)
-        corners = [floor_divide(x, y) for x in divided for y in divisor]
-        return min(corners), max(corners)
 
     # -- guards ----------------------------------------------------------------------------------
     def at_most(self, terms: Terms, limit: int) -> bool:
@@ -239,7 +160,7 @@ class Trace:
         known = store.intervals.get(key, EVERYTHING)
         store.intervals[key] = max(known[0], low), min(known[1], high)
         if store is self._guards:
-            self._cache.clear()
+            self._intervals.forget()
 
     def function(self, results: Sequence[Any]) -> Callable[..., tuple[Number, ...] | None]:
         """A function of the named dimensions, in the order of ``Expressions.bounds``: the values
