@@ -1,4 +1,4 @@
-"""The choice of a schedule among candidates: tuned schedules outrank the rules for a class of
+"""The order of the candidates for a problem: tuned schedules outrank the rules for a class of
 devices, and the cost model puts the other candidates in order."""
 
 from __future__ import annotations
@@ -13,34 +13,6 @@ from .cost import estimate, registers
 from .dispatch import Unsupported
 from .heuristics import device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
-
-
-def choose(
-    family: str,
-    candidates: Sequence[Schedule],
-    problem: Any,
-    profile: DeviceProfile,
-    tuned: Tuned = NOTHING_TUNED,
-) -> Schedule:
-    """The schedule for a problem: the tuned one if it is still a candidate, else the one that the
-    rules for this class of devices prefer. Unsupported without candidates."""
-    if not candidates:
-        raise Unsupported(f"no {family} kernel of this device computes {problem}")
-    with preferring():
-        return _chosen(family, candidates, problem, profile, tuned)
-
-
-def _chosen(
-    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile, tuned: Tuned
-) -> Schedule:
-    measured = tuned.get((family, problem_class(problem))) if tuned else None
-    if measured in candidates:
-        return measured
-    if len(candidates) == 1:
-        return candidates[0]
-    fit = fitting(candidates, problem, profile)
-    chosen: Schedule = getattr(rules_for(profile), family)(fit, problem)
-    return chosen
 
 
 def fitting(
@@ -66,13 +38,19 @@ def ranked(
     family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile,
     tuned: Tuned = NOTHING_TUNED,
 ) -> Iterator[Schedule]:
-    """All candidates, the best first: the one that ``choose`` returns, then those that fit the
-    registers before the others, each by the cost model, the cheapest first, then those that the
-    model doesn't know. Unsupported without candidates. The order is the same for equal arguments.
-    """
-    first = choose(family, candidates, problem, profile, tuned)
+    """All candidates, the best first: the tuned one if it is still a candidate, else the one that
+    the rules for this class of devices prefer; then those that fit the registers before the others,
+    each by the cost model, the cheapest first, then those that the model doesn't know. Unsupported
+    without candidates. The order is the same for equal arguments."""
+    if not candidates:
+        raise Unsupported(f"no {family} kernel of this device computes {problem}")
+    with preferring():
+        first = tuned.get((family, problem_class(problem))) if tuned else None
+        fit = fitting(candidates, problem, profile)
+        if first not in candidates:
+            only = len(candidates) == 1
+            first = candidates[0] if only else getattr(rules_for(profile), family)(fit, problem)
     yield first
-    fit = frozenset(fitting(candidates, problem, profile))
 
     def key(schedule: Schedule) -> tuple[bool, bool, float]:
         cost = modelled(problem, schedule, profile)

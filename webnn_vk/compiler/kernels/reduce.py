@@ -97,7 +97,7 @@ class ReduceFamily(Family):
         partial = Scratch(p.split.rows * chunks * DATA_TYPES[inner].size, inner)
         of_chunks = replace(p, finish="reversed" if p.finish == "reversed" else "")
         again = Reduction(_AGAIN[p.accumulate], p.finish, split((p.split.rows, chunks), (1,)))
-        few = rows.lanes(again.rows(), profile)
+        few = rows.combining(again.rows(), profile)
         return [
             _dispatch(
                 node, x, partial, of_chunks, lanes, profile, nothing(inner), chunks=chunks,

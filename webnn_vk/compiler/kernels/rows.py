@@ -15,7 +15,6 @@ from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import strides
 from ..types.sizes import preferring
-from .choose import choose
 from .dispatch import Unsupported, workgroup
 from .heuristics import device_class
 from .loads import texel_bytes
@@ -144,9 +143,15 @@ def schedules(problem: Rows, profile: DeviceProfile, **numbers: int) -> list[Sch
     ]
 
 
-def lanes(problem: Rows, profile: DeviceProfile) -> int:
-    """How many invocations share a row, for a dispatch that is a step of a larger problem."""
-    return choose("rows", schedules(problem, profile), problem, profile)["lanes"]
+def combining(problem: Rows, profile: DeviceProfile) -> int:
+    """How many invocations share a row of the results of chunks: a workgroup where it has work for
+    one. There are few such rows, so this is no choice between schedules."""
+    sizes = [schedule["lanes"] for schedule in schedules(problem, profile)]
+    with preferring():
+        if problem.length < 32:
+            return sizes[0]
+        most = max(32, min(256, 1 << (problem.length // 4 - 1).bit_length()))
+        return max(n for n in sizes if n <= max(most, sizes[0]))
 
 
 def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:

@@ -64,7 +64,7 @@ class Scan(Family):
             "rows": problem.rows, "len": chunks, "inner": 1, "chunks": 1, "reversed": 0,
             "exclusive": 1,
         }
-        few = rows.lanes(Rows(problem.rows, chunks, True), profile)
+        few = rows.combining(Rows(problem.rows, chunks, True), profile)
         return [
             _dispatch(node, x, None, totals, row, max(32, lanes), profile, stage="totals"),
             _dispatch(node, totals, None, carries, of_totals, few, profile),

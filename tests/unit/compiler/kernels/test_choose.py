@@ -21,7 +21,7 @@ from webnn_vk.compiler.kernels import (
     Unsupported,
     solver_of,
 )
-from webnn_vk.compiler.kernels.choose import choose
+from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.heuristics import (
     DEVICE_CLASSES,
     Gpu,
@@ -209,7 +209,7 @@ def test_what_was_tuned_outranks_the_heuristics(name: str) -> None:
             name = solver.name
             tuned = {(name, problem_class(problem)): schedule}
             candidates = solver.candidates(problem, profile)
-            assert choose(name, candidates, problem, profile, tuned) == schedule
+            assert next(ranked(name, candidates, problem, profile, tuned)) == schedule
             assert kernels.plan(case.node, KernelTarget(profile, tuned)).schedule == schedule
             asked += schedule != chosen(case.node, profile)
     assert asked > 50
@@ -244,12 +244,12 @@ def test_what_is_no_candidate_or_for_another_problem_is_ignored() -> None:
         {("matmul", "Product()"): known},
         {("conv", problem_class(problem)): known},
     ):
-        assert choose("matmul", candidates, problem, profile, tuned) == usual
+        assert next(ranked("matmul", candidates, problem, profile, tuned)) == usual
 
 
 def test_without_candidates_the_problem_is_named() -> None:
     with pytest.raises(Unsupported, match="no matmul kernel of this device computes p"):
-        choose("matmul", [], "p", stored_profile())
+        next(ranked("matmul", [], "p", stored_profile()))
 
 
 # -- which rules
@@ -285,10 +285,10 @@ def test_a_schedule_below_the_occupancy_is_left_out(monkeypatch: pytest.MonkeyPa
     solver, problem = solver_of(KernelNode.of(node_of("matmul", *given)[0]))
     profile = stored_profile("nvidia_ampere").replace(cooperative_matrices=())
     candidates = solver.candidates(problem, profile)
-    assert choose("matmul", candidates, problem, profile)["TM"] == 8
+    assert next(ranked("matmul", candidates, problem, profile))["TM"] == 8
     crowded = replace(DEVICE_CLASSES["nvidia"], occupied_registers=60)
     monkeypatch.setitem(DEVICE_CLASSES, "nvidia", crowded)
-    assert choose("matmul", candidates, problem, profile)["TM"] == 4
+    assert next(ranked("matmul", candidates, problem, profile))["TM"] == 4
 
 
 def test_schedules_are_plain_data() -> None:

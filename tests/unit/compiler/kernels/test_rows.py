@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.kernels import Unsupported
+from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.heuristics import device_class
 from webnn_vk.compiler.kernels.rows import (
     Rows,
     chunked_schedules,
-    lanes,
+    combining,
     launch,
     loop_budget,
+    schedules,
     split,
 )
+from webnn_vk.driver.device_profile import DeviceProfile
 
 
 def test_split_merges_dimensions() -> None:
@@ -51,6 +54,11 @@ def test_a_split_addresses_every_element_once(shape: tuple[int, ...], axes: set[
     assert numbers.reshape(-1).tolist() == expected.reshape(-1).tolist()
 
 
+def lanes(problem: Rows, profile: DeviceProfile) -> int:
+    """The invocations that share a row by the best schedule."""
+    return next(ranked("rows", schedules(problem, profile), problem, profile))["lanes"]
+
+
 def test_choices_follow_the_device() -> None:
     gpu, software = stored_profile("nvidia_ampere"), stored_profile("llvmpipe")
     assert lanes(Rows(384, 384, True), gpu) == 128
@@ -61,6 +69,15 @@ def test_choices_follow_the_device() -> None:
     assert lanes(Rows(1, 1 << 20, True), minimum) <= minimum.max_workgroup_invocations
     assert launch(100, 1, software) == (16, 7) and launch(1000, 1, software) == (64, 16)
     assert launch(100, 1, gpu) == (64, 2) and launch(100, 32, gpu) == (32, 100)
+
+
+def test_results_of_chunks_are_combined_by_a_workgroup_where_it_has_work() -> None:
+    for name in ("nvidia_ampere", "llvmpipe"):
+        profile = stored_profile(name)
+        counts = {n: combining(Rows(4, n, True), profile) for n in (2, 31, 32, 128, 512, 5000)}
+        assert counts == {2: 1, 31: 1, 32: 32, 128: 32, 512: 128, 5000: 256}
+    # As many as the loops of the device need.
+    assert combining(Rows(1, 10_000_000, True, 3), stored_profile("llvmpipe")) == 1024
 
 
 def test_long_rows_stay_below_the_iterations_that_llvmpipe_makes() -> None:
