@@ -2,36 +2,30 @@
 
 A module's address is the hash of its GLSL, the compiler's flags and the float controls. The archive
 is searched by address only, so it serves machines without a compiler. The name of a cache file also
-contains the compiler's identity: another compiler compiles again. Cache files are untrusted input:
-a folder that other users own or can write to is not used, and a bad file counts as missing and is
-replaced. The structure of every module that was not just compiled is checked (`spirv_check`).
+contains the compiler's identity: another compiler compiles again (`disk_cache`). The structure of
+every module that was not just compiled is checked (`spirv_check`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import stat
 import threading
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from webnn_vk.support import environment
 
 from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, supporting, supports
-from .files import CacheFiles, belongs_to_user, is_shortage
+from .disk_cache import FORMAT, DiskCache
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import Pack, PackError, PackStats, find_pack, write_pack
 from .render import fingerprint, render
 from .spec import KernelSpec
 
-_FORMAT = 1
-_ENTRIES = CacheFiles(b"WNNVKSPV", _FORMAT, largest=64 << 20)
 _DEFAULT = "default"
 #: The extension for kernels with cooperative matrices: glslang has it from version 14 on.
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
@@ -57,7 +51,7 @@ class ShaderUnavailable(RuntimeError):
 def address(spec: KernelSpec) -> bytes:
     """The key of a spec's module in a shader archive, 32 bytes."""
     controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
-    made_with = f"{_FORMAT}\n{flags(spec.target)}\n{controls}"
+    made_with = f"{FORMAT}\n{flags(spec.target)}\n{controls}"
     return hashlib.sha256(f"{made_with}\n{render(spec)}".encode()).digest()
 
 
@@ -68,20 +62,14 @@ def quick_name(spec: KernelSpec) -> bytes | None:
     made_by = fingerprint()
     if made_by is None:
         return None
-    made_with = f"{_FORMAT}\n{flags(spec.target)}\n{made_by.hex()}"
+    made_with = f"{FORMAT}\n{flags(spec.target)}\n{made_by.hex()}"
     return hashlib.sha256(f"{made_with}\n{spec.key()}".encode()).digest()
-
-
-def default_cache_dir() -> Path | None:
-    """WEBNN_VK_CACHE, or the user's cache folder; None for WEBNN_VK_CACHE=off and for users without
-    a home directory."""
-    return environment.cache_folder()
 
 
 class ShaderStore:
     """SPIR-V for specs. Thread-safe. Keeps recently used modules in memory.
 
-    cache_dir: a folder, None for no cache, by default `default_cache_dir()`.
+    cache_dir: a folder, None for no cache, by default `support.environment.cache_folder()`.
     pack: the path of a shader archive, None for none, by default the result of `pack.find_pack`.
     compiler: a `Compiler`, None for none, by default `find_compiler()`. If that one doesn't support
     cooperative matrices NV2, the first compiler of the machine that does is used for them.
@@ -95,7 +83,7 @@ class ShaderStore:
         compiler: Compiler | str | None = _DEFAULT,
     ) -> None:
         if cache_dir == _DEFAULT:
-            cache_dir = default_cache_dir()
+            cache_dir = environment.cache_folder()
             if cache_dir is None and environment.text("WEBNN_VK_CACHE") is None:
                 from webnn_vk.support.warnings import say_once  # rarely needed
 
@@ -103,7 +91,7 @@ class ShaderStore:
                     "no home directory (HOME is not set, and the user has none): shaders are not "
                     "kept from one process to the next; WEBNN_VK_CACHE can name a folder for them"
                 )
-        self._cache = _Cache(cache_dir)
+        self._cache = DiskCache(cache_dir)
         self._pack = _open_pack(pack)
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
@@ -289,121 +277,6 @@ def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
     except PackError as error:
         warnings.warn(f"the shader archive is not used: {error}", RuntimeWarning, stacklevel=3)
         return None
-
-
-class _Cache:
-    """The user's cache folder. Every failure of the file system counts as a miss."""
-
-    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self._folder = None if folder is None else Path(folder) / "spirv"
-        self._usable: bool | None = None if folder is not None else False
-
-    def _ready(self, create: bool) -> bool:
-        if self._usable is None:
-            assert self._folder is not None
-            try:
-                if create:
-                    self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    self._folder.mkdir(mode=0o700, exist_ok=True)
-                about = self._folder.stat()
-            except FileNotFoundError:
-                return False
-            except OSError:
-                self._usable = False
-                return False
-            # A user who can write here chooses what runs on the GPU.
-            self._usable = belongs_to_user(about)
-            if not self._usable:
-                warnings.warn(
-                    f"the shader cache {self._folder} is not used: it belongs to another user or "
-                    "others may write to it", RuntimeWarning, stacklevel=6,
-                )
-        return self._usable
-
-    def check(self) -> bool | None:
-        """Whether entries can be read; None where there are none yet."""
-        return self._ready(create=False) or self._usable
-
-    def _path(self, place: bytes, identity: str) -> Path:
-        who = hashlib.sha256(identity.encode()).hexdigest()[:8]
-        return self._folder / f"{place.hex()}-{who}.spv"
-
-    def get(self, place: bytes, identity: str | None) -> bytes | None:
-        """The entry made by this compiler, or by any compiler if identity is None."""
-        if not self._ready(create=False):
-            return None
-        if identity is not None:
-            return _read_entry(self._path(place, identity), place)
-        try:
-            paths = sorted(self._folder.glob(f"{place.hex()}-*.spv"))
-        except OSError:
-            return None
-        for path in paths:
-            module = _read_entry(path, place)
-            if module is not None:
-                return module
-        return None
-
-    def put(self, place: bytes, identity: str, module: bytes) -> None:
-        """Writes an entry. On a full or read-only disk the module will be compiled again."""
-        if not self._ready(create=True):
-            return
-        try:
-            _ENTRIES.write(self._path(place, identity), place, module)
-        except OSError as error:
-            # An obstacle to this entry, or a temporary shortage, does not concern the folder.
-            if not isinstance(error, IsADirectoryError) and not is_shortage(error):
-                self._usable = False
-
-
-def _read_entry(path: Path, place: bytes) -> bytes | None:
-    module = _ENTRIES.read(path, place)
-    try:
-        if module is not None:
-            spirv_check.check(module)
-    except spirv.SpirvError:
-        return None
-    return module
-
-
-def cache_state() -> dict[str, Any]:
-    """The state of the user's cache: "folder" (None when off), "entries", "bytes", and "problem"
-    (why it can't be used, or "")."""
-    folder = default_cache_dir()
-    state: dict[str, Any] = {
-        "folder": None if folder is None else str(folder), "entries": 0, "bytes": 0, "problem": "",
-    }
-    cache = _Cache(folder)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        usable = cache.check()
-    if usable:
-        # Only plain files count: any other kind may have such a name.
-        sizes = []
-        for path in Path(folder, "spirv").glob("*.spv"):
-            with contextlib.suppress(FileNotFoundError):  # another process may clear the cache
-                about = path.lstat()
-                sizes += [about.st_size] * stat.S_ISREG(about.st_mode)
-        state["entries"], state["bytes"] = len(sizes), sum(sizes)
-    elif usable is False and folder is not None:
-        state["problem"] = "; ".join(str(warning.message) for warning in caught) or (
-            f"the shader cache {folder} can't be read"
-        )
-    return state
-
-
-def damaged_entries(folder: Path) -> list[Path]:
-    """The unusable entries in a cache folder. `ShaderStore` treats them as missing and replaces
-    them."""
-    bad = []
-    for path in sorted(folder.joinpath("spirv").glob("*.spv")):
-        try:
-            place = bytes.fromhex(path.name.partition("-")[0])
-        except ValueError:
-            place = b""
-        if _read_entry(path, place) is None and os.path.lexists(path):
-            bad.append(path)
-    return bad
 
 
 def build_pack(

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from webnn_vk import __version__
-from webnn_vk.codegen.store import cache_state, damaged_entries
+from webnn_vk.codegen.disk_cache import cache_state, damaged_entries
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
 from webnn_vk.runtime.tuning.store import (
     FOLDER,

@@ -9,9 +9,9 @@ from typing import Any
 
 import webnn_vk
 from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.disk_cache import cache_state
 from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
-from webnn_vk.codegen.store import cache_state
 from webnn_vk.runtime.device_selection import probe_drivers
 from webnn_vk.runtime.engines import find_engine
 from webnn_vk.support import environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import webnn_vk
-from webnn_vk.codegen.store import cache_state
+from webnn_vk.codegen.disk_cache import cache_state
 from webnn_vk.driver import DriverError
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.device_selection import find_devices, known_quirks

@@ -43,7 +43,7 @@ with warnings.catch_warnings(record=True) as caught:
     context = ml.create_context().result(60)
     check(context)
 print(context._state.device.shaders.origins, said(caught))
-from webnn_vk.codegen.store import cache_state
+from webnn_vk.codegen.disk_cache import cache_state
 print(cache_state())
 '''
     folder = Path(environment["WEBNN_VK_CACHE"], "spirv")

@@ -15,7 +15,7 @@ import pytest
 from tests.support.commands import blocks
 from tests.support.paths import ROOT
 from tests.system.packaging.conftest import copy_clone, quiet
-from webnn_vk.codegen.store import default_cache_dir
+from webnn_vk.support.environment import cache_folder
 
 # The first of them waits for the wheel.
 pytestmark = pytest.mark.timeout(900)
@@ -60,7 +60,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Path) -> tuple
 def installed(machine: tuple[Path, Run]) -> Run:
     """As `machine`, after the first command. Shaders that another test has compiled are reused."""
     _, run = machine
-    done = run(INSTALL, "clone", WEBNN_VK_CACHE=str(default_cache_dir()))
+    done = run(INSTALL, "clone", WEBNN_VK_CACHE=str(cache_folder()))
     assert done.returncode == 0, done.stdout + done.stderr
     return run
 

@@ -30,6 +30,7 @@ from webnn_vk.codegen.store import (
     quick_name,
 )
 from webnn_vk.compiler.kernels import MATRIX_FEATURES
+from webnn_vk.support.environment import cache_folder
 
 
 class Counting:
@@ -193,10 +194,10 @@ def test_cache_folder_from_the_environment(
     ShaderStore(pack=None).get(SPECS[:1])
     assert len(_entries(tmp_path / "here")) == 1
     monkeypatch.setenv("WEBNN_VK_CACHE", "off")
-    assert store_module.default_cache_dir() is None
+    assert cache_folder() is None
     monkeypatch.delenv("WEBNN_VK_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store_module.default_cache_dir() == tmp_path / "xdg" / "webnn_vk"
+    assert cache_folder() == tmp_path / "xdg" / "webnn_vk"
 
 
 def test_many_processes_write_the_same_entries(tmp_path: Path) -> None:

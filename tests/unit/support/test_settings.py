@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from webnn_vk import MLGraphBuilder, NotSupportedError, Settings, ml
-from webnn_vk.codegen.store import default_cache_dir
+from webnn_vk.support.environment import cache_folder
 from webnn_vk.support.settings import verify_passes
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.devices import open_context
@@ -127,7 +127,7 @@ def test_words_for_no_cache(word, monkeypatch):
     assert Settings.from_environment({"WEBNN_VK_CACHE": word}).cache == "off"
     assert Settings(dump=word).dump is None
     monkeypatch.setenv("WEBNN_VK_CACHE", word)
-    assert default_cache_dir() is None
+    assert cache_folder() is None
 
 
 def test_folders_of_the_user(monkeypatch, tmp_path):
@@ -136,7 +136,7 @@ def test_folders_of_the_user(monkeypatch, tmp_path):
     assert Settings(dump="~").dump == tmp_path
     assert Settings.from_environment({"WEBNN_VK_CACHE": "~/x"}).cache == tmp_path / "x"
     monkeypatch.setenv("WEBNN_VK_CACHE", "~/x")
-    assert default_cache_dir() == tmp_path / "x"
+    assert cache_folder() == tmp_path / "x"
     assert Settings(cache="./off").cache == Path("off")
     assert Settings(cache=Path("off")).cache == Path("off")
     with pytest.raises(ValueError, match="^cache: '~nobody-of-this-name' is not a folder"):

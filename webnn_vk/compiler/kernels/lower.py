@@ -18,13 +18,13 @@ from ..ops.lowering import Repeat, View
 from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
-from .donation import reads_as_it_writes, update_in_place
 from .fusion import fuse
 from .in_place import lie_in_place
 from .loops import NotALoop, repeat_work
 from .lowered import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
 from .node import KernelGraph, KernelNode
 from .plan import KernelTarget, Plan, plan
+from .scatter_in_place import reads_as_it_writes, update_in_place
 
 
 def _target(compilation: Compilation) -> KernelTarget:

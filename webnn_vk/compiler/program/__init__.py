@@ -4,7 +4,7 @@ saved graphs. Imports `kernels/` and the folders below it, and no runtime."""
 from ..passes.pipeline import Target
 from .compile import check_forced, check_skip, compile_program, kernels_of
 from .constants import Constants, TensorStorage
-from .donation import copies_kept
+from .overwriting import copies_kept
 from .program import (
     BarrierStep,
     CopyStep,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from webnn_vk.support.errors import sanitize
 
-from .donation import donation_notes
+from .overwriting import donation_notes
 from .program import (
     BarrierStep,
     CopyStep,

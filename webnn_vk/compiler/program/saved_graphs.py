@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import time
 import uuid
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.codegen import spirv, spirv_check
-from webnn_vk.codegen.files import write_atomically
+from webnn_vk.codegen.files import belongs_to_user, write_atomically
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, OperationError, sanitize
@@ -157,9 +156,7 @@ class SavedGraphs:
             return self.folder
         except OSError as error:
             raise NotSupportedError(f"{what}: {error}") from error
-        if hasattr(os, "geteuid") and (
-            status.st_uid != os.geteuid() or status.st_mode & 0o022
-        ):
+        if not belongs_to_user(status):
             raise NotSupportedError(
                 f"{what}: {self.folder} belongs to another user or others may write to it"
             )

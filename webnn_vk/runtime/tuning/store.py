@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.codegen.files import read_regular, write_atomically
+from webnn_vk.codegen.files import belongs_to_user, read_regular, write_atomically
 from webnn_vk.codegen.render import source_hash
 from webnn_vk.compiler.kernels import FAMILIES, Schedule
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -208,7 +208,7 @@ def _usable(folder: Path | None) -> bool:
     except OSError as error:
         say_once(f"tuned schedules are not read: {error}")
         return False
-    if hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & 0o022):
+    if not belongs_to_user(about):
         say_once(f"tuned schedules are not read: {folder} belongs to another user or others may "
                  "write to it")
         return False

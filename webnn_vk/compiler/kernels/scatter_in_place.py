@@ -2,7 +2,7 @@
 
 A donated input and its output share one tensor. A scatter into such an input then writes only the
 scattered elements: the others are there already. If steps after it read the input, the program
-copies the input for them first (``program/donation``).
+copies the input for them first (``program/overwriting``).
 """
 
 from __future__ import annotations
