@@ -25,7 +25,6 @@ from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     empty_dimensions,
     entries,
-    items,
     require_data_type,
     require_dimensions,
     to_descriptor,
@@ -33,7 +32,6 @@ from webnn_vk.compiler.types.data_types import (
 from webnn_vk.compiler.types.dimensions import (
     described_in,
     has_named_dimensions,
-    shown_dimension,
     sized_in,
 )
 from webnn_vk.compiler.types.expressions import Expressions
@@ -49,45 +47,9 @@ from .constants import Constants, TensorValue
 from .context import MLContext
 from .donation import checked_pairs
 from .ml_graph import MLGraph
-from .operand_arithmetic import Arithmetic
+from .operand import MLOperand as MLOperand
+from .operand import to_operands
 from .subgraph import Subgraphs
-
-
-class MLOperand(PublicDir, OneOfAKind, Arithmetic):
-    """A tensor in the graph being built (§8.6).
-
-    Python's operators call the builder's methods (extension): ``+ - * / ** @``, unary minus,
-    ``< <= > >=``. A number on either side becomes a constant of the operand's data type. ``==`` and
-    ``!=`` compare identity, and an operand has no truth value (TypeError)."""
-
-    # The builder owns the value and drops it when the graph is built, so that an operand that
-    # outlives the build keeps neither constants nor nodes alive.
-    __slots__ = ("_builder", "_descriptor", "_number", "_title")
-
-    def __init__(
-        self, builder: MLGraphBuilder, descriptor: MLOperandDescriptor, number: int, title: str
-    ) -> None:
-        self._title = title
-        self._builder = builder
-        self._descriptor = descriptor
-        self._number = number
-
-    @property
-    def _value(self) -> Value:
-        return self._builder._values[self._number]
-
-    @property
-    def data_type(self) -> str:
-        """The data type's name."""
-        return self._descriptor.data_type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dimensions in elements; those that are known at dispatch as MLDynamicDimension."""
-        return tuple(map(shown_dimension, self._descriptor.shape))
-
-    def __repr__(self) -> str:
-        return f"<MLOperand {self._title}: {self._descriptor}>"
 
 
 class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
@@ -162,7 +124,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
 
     def _check_own(self, operand: Any, what: str) -> MLOperand:
         """The operand, if it is one of this builder's; TypeError otherwise."""
-        if _to_operands(operand, False, what)._builder is not self:
+        if to_operands(operand, False, what)._builder is not self:
             raise TypeError(f"{what} {operand!r} belongs to another builder")
         return operand
 
@@ -177,7 +139,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
             args = tuple(sized_in(self._trace, value) for value in args)
             options = {name: sized_in(self._trace, value) for name, value in options.items()}
         # As in WebIDL, arguments are converted before the method's own steps begin.
-        call = bind_call(record, args, options, _to_operands)
+        call = bind_call(record, args, options, to_operands)
         where = call.where(record)
         self._check_can_build(where)
         values: dict[str, Any] = {}
@@ -380,16 +342,6 @@ def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
 def is_computed(operand: MLOperand) -> bool:
     """Whether an operator computes the operand; inputs and constants can't be outputs."""
     return operand._value.name is None and not operand._value.is_constant
-
-
-def _to_operands(value: Any, many: bool, what: str) -> Any:
-    if many:
-        if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
-            raise TypeError(f"{what}: a sequence of operands is expected")
-        return [_to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(items(value, what))]
-    if not isinstance(value, MLOperand):
-        raise TypeError(f"{what}: an MLOperand is expected, not {kind_of(value)}")
-    return value
 
 
 def _method(record: Operator) -> Any:

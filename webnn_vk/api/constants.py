@@ -30,10 +30,8 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.mmap_array import own_copy
 from webnn_vk.support.promise import kind_of
 
+from .operand import MLOperand
 from .tensor import MLTensor
-
-if TYPE_CHECKING:
-    from .builder import MLOperand
 
 
 @dataclass(frozen=True, eq=False)
