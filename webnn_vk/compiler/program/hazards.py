@@ -68,7 +68,8 @@ def read_location(
     size = upper_bound(slot.size)
     if found.offset + found.size < slot.offset + size:
         return found
-    return found._replace(size=slot.offset + viewed(size) - found.offset)
+    space, key, offset, _ = found
+    return Location(space, key, offset, slot.offset + viewed(size) - offset)
 
 
 def with_barriers(
