@@ -99,6 +99,10 @@ def _shapes(graph: ShapedGraph, state: ContextState, in_place: bool) -> Loaded:
             made[:] = [many]
             return program, constants
 
+        if state.tuner is not None:
+            state.tuner(
+                kernels_of(graph.at_example(sizes), state.target), state.target.available
+            )
         executable = _compiled(compile_for_sizes, state.target, state, other)
         done: MLPromise[None] = state.new_promise("the end of the set-up")
         executable.set_up(state.stream, Run(lambda: done.resolve(None), done.reject))

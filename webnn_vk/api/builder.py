@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,9 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
     Methods raise InvalidStateError after ``build()`` and when the context is lost, and TypeError
     with operator and ``[label]`` for invalid operands and arguments.
     """
+
+    # Whether the shapes of operands have sizes that compute (``SizedBuilder``).
+    _computes_sizes = False
 
     def __init__(self, context: MLContext) -> None:
         if not isinstance(context, MLContext):
@@ -190,7 +193,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         claim: list[Graph] = []
 
         def take() -> Graph | ShapedGraph:
-            shaped = shaped_graph(claim.pop(), self._given)
+            shaped = shaped_graph(claim.pop(), self._given, self._computes_sizes)
             for collected in (
                 self._nodes, self._values, self._inputs, self._constants, self._given
             ):
@@ -270,10 +273,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
             value.name for value in self._inputs
             if value.name not in inputs and value not in self._defined
         )
-        pairs = checked_pairs(donate, inputs, values)
-        if pairs and self._trace is not None:
-            raise TypeError("build: donate: not supported for graphs with named dimensions")
-        return Graph(inputs, values, nodes, unused, pairs)
+        return Graph(inputs, values, nodes, unused, checked_pairs(donate, inputs, values))
 
     def __repr__(self) -> str:
         state = "built" if self._built else f"{len(self._nodes)} operators"
@@ -285,6 +285,25 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
             raise InvalidStateError(f"{what}: this builder has built its graph; make a new one")
         if self._context.lost.done():
             raise InvalidStateError(f"{what}: the context is lost")
+
+
+class SizedBuilder(MLGraphBuilder):
+    """A builder for code that computes with shapes, as importers do. Dimensions of its operands
+    that are known at dispatch behave as the numbers that ``examples`` has for them
+    (``compiler.types.sizes``). What is decided by these numbers becomes a condition of the graph,
+    which accepts only sizes for which the same is decided."""
+
+    _computes_sizes = True
+
+    def __init__(self, context: MLContext, examples: Mapping[str, int] | None = None) -> None:
+        super().__init__(context)
+        self._trace = Trace(Expressions(), examples or {})
+
+    def condition(self) -> Callable[[Mapping[str, int]], bool]:
+        """Whether what was decided so far is the same for some sizes of the named dimensions."""
+        assert self._trace is not None
+        holds, names = self._trace.function(()), tuple(self._trace.expressions.bounds)
+        return lambda sizes: holds(*(sizes[name] for name in names)) is not None
 
 
 class ShapeBuilder(MLGraphBuilder):

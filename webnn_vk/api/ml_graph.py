@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from webnn_vk.compiler.program import GraphReport
@@ -128,6 +129,12 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
             rows, ("", "name", "data type", "shape"),
             f"MLGraph: {self._report.summary}{state}",
         )
+
+
+def annotate(graph: MLGraph, note: str) -> None:
+    """Add a note to the graph's report."""
+    report = graph._report
+    graph._report = replace(report, notes=(*report.notes, note))
 
 
 def check_names(

@@ -44,7 +44,8 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Dimensions in elements; those that are known at dispatch as MLDynamicDimension."""
-        return tuple(map(shown_dimension, self._descriptor.shape))
+        shape = self._descriptor.shape
+        return shape if self._builder._computes_sizes else tuple(map(shown_dimension, shape))
 
     def __repr__(self) -> str:
         return f"<MLOperand {self._title}: {self._descriptor}>"

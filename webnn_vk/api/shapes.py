@@ -60,6 +60,7 @@ class Shapes:
         self._compiled: list[_Compiled] = []
         self._executables: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self._shaped, self._state = shaped, state
+        self._guard = shaped.trace.function(()) if shaped.guarded else None
         # Only acquired on worker threads: a signal handler may dispatch in the main thread.
         self._lock = threading.Lock()
         # Where each name's size is read: input and axis. Other dimensions are computed from names.
@@ -80,7 +81,7 @@ class Shapes:
     def build(self) -> Executable:
         """Compile for some sizes; returns the executable for the largest."""
         refused = None
-        for sizes in itertools.islice(self._typical(), 64):
+        for sizes in itertools.islice(filter(self.admits, self._typical()), 64):
             if len(self._compiled) >= _BUILT:
                 break
             known = (c for c in self._compiled if c.many.holds(sizes))
@@ -116,6 +117,9 @@ class Shapes:
             if all(max(low, 1) <= size for low, _ in self._bounds)
         ]
         between = sorted(itertools.product(*ladders), reverse=True)
+        # Conditions of the builder hold for its examples at least.
+        examples = self._shaped.trace.examples
+        between.append(tuple(examples.get(name, 0) for name in self.names))
         yield from dict.fromkeys((*itertools.product(*ends), *equal, *between))
 
     def sizes_of(self, shapes: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
@@ -144,7 +148,15 @@ class Shapes:
                     f"{what}: input {sanitize(name)!r} has shape {list(shapes[name])}; dimension "
                     f"{axis}, {size}, is {wanted} for {given}"
                 )
+        if not self.admits(sizes):
+            given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
+            guards = "; ".join(self._shaped.trace.guards)
+            raise TypeError(f"{what}: the graph is not for {given}; its conditions are {guards}")
         return tuple(sizes)
+
+    def admits(self, sizes: Sequence[int]) -> bool:
+        """Whether sizes within the bounds agree with what was decided in the builder."""
+        return self._guard is None or self._guard(*sizes) is not None
 
     def at(self, sizes: tuple[int, ...]) -> Executable:
         """The executable for these sizes. TypeError, with operator and ``[label]``, where an

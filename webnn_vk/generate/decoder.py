@@ -2,7 +2,8 @@
 
 A graph for S tokens of one sequence has the input ``step``, uint32 [S + 2]: the tokens' ids, the
 position of the first, and the number of the token whose logits are computed. A graph for one token
-of each of B sequences has ``step`` [2·B]: the ids, then the positions.
+of each of B sequences has ``step`` [2·B]: the ids, then the positions. S may be known only at
+dispatch (experimental "dynamic-shapes").
 
 The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
 [C, heads, head size]; those of sequence R among several are ``key.N.R`` and ``value.N.R``. They are
@@ -21,6 +22,7 @@ from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.ops.block_product import dequantized
+from webnn_vk.compiler.types.dimensions import MLDynamicDimension
 from webnn_vk.support.dataclass import dataclass
 
 from .blocks import Blocks, joined, rounded
@@ -126,11 +128,12 @@ class Decoder:
         return array.astype(self.data_type, copy=False)
 
     def outputs(
-        self, builder: MLGraphBuilder, tokens: int, every: bool = False
+        self, builder: MLGraphBuilder, tokens: int | MLDynamicDimension, every: bool = False
     ) -> tuple[dict[str, MLOperand], dict[str, str]]:
         """Outputs and donated inputs of a graph for tokens of one sequence: "logits", float32
         [rows, vocabulary], and "token", the first of the largest logits, int32 [rows]. One row, or
-        with ``every`` one for each token."""
+        with ``every`` one for each token. A named dimension is that of ``step``, and the builder
+        then a SizedBuilder."""
         return _Graph(self, builder, tokens).outputs(every)
 
     def batch_outputs(
@@ -176,8 +179,11 @@ class _Part:
 class _Graph:
     """One graph while it is described."""
 
-    def __init__(self, decoder: Decoder, builder: MLGraphBuilder, tokens: int) -> None:
-        self.b, self.c, self.tokens = builder, decoder.config, tokens
+    def __init__(
+        self, decoder: Decoder, builder: MLGraphBuilder, tokens: int | MLDynamicDimension
+    ) -> None:
+        self.b, self.c = builder, decoder.config
+        self.tokens: int = tokens  # type: ignore[assignment]
         self.decoder, self.data_type = decoder, decoder.data_type
         self.present: dict[str, MLOperand] = {}
         self._weights: dict[tuple[str, ...], MLOperand] = {}
@@ -190,12 +196,20 @@ class _Graph:
     def read_step(self) -> None:
         """The tokens' ids and positions, and how many rows of the cache they attend to."""
         b, tokens = self.b, self.tokens
-        step = b.input("step", {"data_type": "uint32", "shape": (tokens + 2,)})
+        named = tokens if isinstance(tokens, MLDynamicDimension) else None
+        shape = (tokens + 2,) if named is None else (named,)
+        step = b.input("step", {"data_type": "uint32", "shape": shape})
+        self.tokens = tokens = step.shape[0] - 2
         self.ids = b.slice(step, [0], [tokens])
         first = b.slice(step, [tokens], [1])
         self.last = b.slice(step, [tokens + 1], [1])
-        self.positions = b.add(first, self.constant(np.arange(tokens, dtype=np.uint32)))
-        self.length = b.add(first, self.constant(np.array([tokens], np.uint32)))
+        if named is None:
+            numbers = self.constant(np.arange(tokens, dtype=np.uint32))
+            count = self.constant(np.array([tokens], np.uint32))
+        else:
+            table = self.constant(np.arange(named.max_size, dtype=np.uint32))
+            numbers, count = b.slice(table, [0], [tokens]), b.slice(table, [tokens], [1])
+        self.positions, self.length = b.add(first, numbers), b.add(first, count)
 
     # -- constants -----------------------------------------------------------------------------
     def constant(self, array: np.ndarray) -> MLOperand:

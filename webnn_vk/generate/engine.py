@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from webnn_vk.api.builder import MLGraphBuilder
+from webnn_vk.api.builder import MLGraphBuilder, SizedBuilder
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.api.tensor import MLTensor
+from webnn_vk.compiler.types.dimensions import MLDynamicDimension
+from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import OperationError, UnknownError
 
@@ -49,15 +51,34 @@ class Engine:
         """The graph for a number of tokens, built when it is first needed; with ``every``, it has
         the logits of each of them. For several sequences, of one token each."""
         with self._lock:
-            key = tokens, every, sequences
+            named = self.is_exact and tokens > 1 and not every
+            key = 0 if named else tokens, every, sequences
             if key not in self._graphs:
-                builder = MLGraphBuilder(self.context)
+                builder = SizedBuilder(self.context) if named else MLGraphBuilder(self.context)
                 if sequences > 1:
                     outputs, donated = self.decoder.batch_outputs(builder, sequences)
                 else:
-                    outputs, donated = self.decoder.outputs(builder, tokens, every)
+                    length = MLDynamicDimension("step", CHUNKS[-1] + 2, 4) if named else tokens
+                    outputs, donated = self.decoder.outputs(builder, length, every)
                 self._graphs[key] = builder.build(outputs, donate=donated).result()
             return self._graphs[key]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether one graph takes any number of tokens, up to the largest of ``CHUNKS``: contexts
+        with "dynamic-shapes" have it (experimental)."""
+        return "dynamic-shapes" in context_state(self.context).experimental
+
+    def chunks(
+        self, ids: Sequence[int], every: bool = False
+    ) -> Iterator[tuple[Sequence[int], int]]:
+        """Parts of the tokens, and the sizes of the runs that compute them, which may be larger."""
+        start = 0
+        while start < len(ids):
+            part = ids[start : start + CHUNKS[-1]]
+            size = next(c for c in CHUNKS if c >= len(part))
+            yield part, len(part) if self.is_exact and not every else size
+            start += len(part)
 
     def prompt_ids(self, prompt: str | Messages) -> list[int]:
         """The tokens of a text or of messages."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Scheduler:
     _pause: float = 0.0
     _began: float = 0.0
     # Step and results of the runs, by graph.
-    _tensors: dict[MLGraph, dict[str, MLTensor]] = field(default_factory=dict)
+    _tensors: dict[MLGraph, dict[Any, MLTensor]] = field(default_factory=dict)
 
     def compute(self, run: Run) -> np.ndarray:
         """The run's result: token [rows] or logits [rows, vocabulary]."""
@@ -142,7 +142,7 @@ class Scheduler:
     def _start(self, group: Sequence[Run]) -> None:
         first = group[0]
         graph = self.graph(first.size, first.every, len(group))
-        tensors = self._tensors_of(graph)
+        tensors = self._tensors_of(graph, first.size)
         if first.is_shared and len(group) > 1:
             step = [*(run.tokens[0] for run in group), *(run.position for run in group)]
             cache = {f"{n}.{row}": t for row, run in enumerate(group) for n, t in run.cache.items()}
@@ -165,17 +165,20 @@ class Scheduler:
             run.row = row if len(group) > 1 else None
             run.results = self._last = results[run.wants]
 
-    def _tensors_of(self, graph: MLGraph) -> dict[str, MLTensor]:
-        """Tensors for the step and the results of a graph's runs."""
-        if graph not in self._tensors:
-            described = {"step": graph.inputs["step"]} | {
-                name: graph.outputs[name] for name in ("logits", "token")
-            }
-            self._tensors[graph] = {
-                name: self.context.create_tensor({
-                    "data_type": found.data_type, "shape": found.shape,
+    def _tensors_of(self, graph: MLGraph, size: int) -> dict[str, MLTensor]:
+        """Tensors for the step and the results of a graph's runs on so many tokens."""
+        made = self._tensors.setdefault(graph, {})
+        described = {"step": graph.inputs["step"]} | {
+            name: graph.outputs[name] for name in ("logits", "token")
+        }
+        found = {}
+        for name, descriptor in described.items():
+            # The step of a graph for any number of tokens has a shape for each.
+            shape = tuple(d if isinstance(d, int) else size + 2 for d in descriptor.shape)
+            if (name, shape) not in made:
+                made[name, shape] = self.context.create_tensor({
+                    "data_type": descriptor.data_type, "shape": shape,
                     "readable": name != "step", "writable": name == "step",
                 }).result()
-                for name, found in described.items()
-            }
-        return self._tensors[graph]
+            found[name] = made[name, shape]
+        return found

@@ -12,7 +12,7 @@ from webnn_vk.api.tensor import MLTensor
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.promise import MLPromise, settle_in_background
 
-from .engine import CHUNKS, Engine, Messages
+from .engine import Engine, Messages
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
 
@@ -41,7 +41,8 @@ class Session:
             given = self._checked(ids)
             self._ids.clear()
             parts = [
-                self._run(part, size, every=True)[: len(part)] for part, size in _chunks(given)
+                self._run(part, size, every=True)[: len(part)]
+                for part, size in self._engine.chunks(given, every=True)
             ]
             return np.concatenate(parts)
 
@@ -126,7 +127,7 @@ class Session:
         limit = min(len(self._ids), len(given) - 1)
         common = next((n for n in range(limit) if self._ids[n] != given[n]), limit)
         del self._ids[common:]
-        for part, size in _chunks(given[common:]):
+        for part, size in self._engine.chunks(given[common:]):
             found = self._run(part, size, wants=wants)
         return found
 
@@ -214,13 +215,3 @@ class TextStream:
         with self._lock:
             self._pieces.close()
             self.at_end()
-
-
-def _chunks(ids: Sequence[int]) -> Iterator[tuple[Sequence[int], int]]:
-    """Parts of the tokens, and the sizes of the runs that compute them, which may be larger."""
-    start = 0
-    while start < len(ids):
-        left = len(ids) - start
-        size = next((c for c in CHUNKS if c >= left), CHUNKS[-1])
-        yield ids[start : start + size], size
-        start += size

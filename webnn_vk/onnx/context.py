@@ -10,10 +10,12 @@ import numpy as np
 from onnx import GraphProto
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand
+from webnn_vk.compiler.types.sizes import Size
 
 from .errors import Problem, Unsupported, refuse_if
 from .nodes import NodeCall
 from .scope import Scope
+from .shape_arithmetic import alike
 from .types import carrier, numpy_type
 from .values import Tensor, Value
 
@@ -53,6 +55,10 @@ class Importing(Protocol):
     def tensor(self, array: np.ndarray) -> Tensor: ...
 
     def computed(self, operand: MLOperand, type: str) -> Tensor: ...
+
+    def of_sizes(self, type: str, values: Any) -> Tensor: ...
+
+    def from_table(self, type: str, start: Any, length: Any) -> MLOperand: ...
 
     def scalar(self, data_type: str, number: Any) -> MLOperand: ...
 
@@ -121,8 +127,8 @@ class NodeContext:
 
     # -- known values ----------------------------------------------------------------------------
     def ints(self, tensor: Tensor, what: str) -> list[int]:
-        """The elements of a known integer tensor."""
-        return [int(v) for v in tensor.value(what).reshape(-1)]
+        """The elements of a known integer tensor; sizes that are known at dispatch as they are."""
+        return [v if isinstance(v, Size) else int(v) for v in tensor.elements(what)]
 
     def optional_ints(self, tensor: Tensor | None, what: str) -> list[int] | None:
         """The elements of a known integer tensor; None if it is left out."""
@@ -178,8 +184,8 @@ class NodeContext:
         if isinstance(value, Tensor) and value.array is not None:
             return self.conversion.tensor(value.array.reshape(shape)).operand
         operand = self.operand(value)
-        shape = [int(d) for d in shape]
-        return operand if list(operand.shape) == shape else self.b.reshape(operand, shape)
+        shape = [d if isinstance(d, Size) else int(d) for d in shape]
+        return operand if alike(operand.shape, shape) else self.b.reshape(operand, shape)
 
     def transpose(self, value: Any, permutation: Sequence[int]) -> MLOperand:
         """The operand with its axes in another order, itself when that is their order."""
@@ -191,9 +197,9 @@ class NodeContext:
     def slice(self, value: Any, axis: int, start: int, size: int, stride: int = 1) -> MLOperand:
         """``size`` elements of the input along one axis, counted before striding."""
         operand = self.operand(value)
-        if stride >= size:  # a single element, which WebNN's strides may not pass
+        if stride != 1 and stride >= size:  # one element, which WebNN's strides may not pass
             size = stride = 1
-        if start == 0 and size == operand.shape[axis] and stride == 1:
+        if stride == 1 and start == 0 and alike([size], [operand.shape[axis]]):
             return operand
         starts = [0] * len(operand.shape)
         sizes = list(operand.shape)

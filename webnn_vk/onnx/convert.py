@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand
 from webnn_vk.support.errors import sanitize
 
-from . import folding, functions, records
+from . import folding, functions, records, shape_arithmetic
 from .context import NodeContext
 from .errors import InvalidModelError, NeedsValue, Problem, Unsupported, UseFunctionBody
 from .nodes import NodeCall, decode_node, sparse_array
@@ -33,6 +33,8 @@ _MOVES = {"ArrayFeatureExtractor", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 #: of a filter, steps of a network) count.
 MAX_CALLS = 200_000
 _CALLS_OF_A_NODE = 8
+#: Sizes that are known at dispatch in a tensor that is used as data.
+_MAX_SIZES = 64
 
 #: Makes the constant operand of an array in its WebNN data type.
 MakeConstant = Callable[[MLGraphBuilder, np.ndarray], MLOperand]
@@ -100,6 +102,36 @@ class Conversion:
         if 0 in tensor.shape:
             raise Unsupported(f"a tensor of shape {list(tensor.shape)} is empty, WebNN has none")
         return self._make_constant(self.builder, to_carrier(tensor.array, data_type))
+
+    def of_sizes(self, type: str, values: Any) -> Tensor:
+        """A tensor of numbers and sizes; a known one if there are no sizes."""
+        array = np.empty(np.shape(values), object)
+        array[...] = values
+        if not shape_arithmetic.has_sizes(array):
+            return self.tensor(array.astype(type))
+        return Tensor(
+            type, array.shape, sizes=array, sources=self._sources, make=self._from_tables
+        )
+
+    def from_table(self, type: str, start: Any, length: Any) -> MLOperand:
+        """``length`` numbers from ``start`` on, either of which may be known only at dispatch."""
+        self.count_call()
+        count = shape_arithmetic.table_length(start + length)
+        if count is None or shape_arithmetic.table_length(start) is None:
+            raise Unsupported(f"numbers {start} … {start + length} are too many to be stored")
+        table = np.arange(count, dtype=type)
+        constant = self._make_constant(self.builder, to_carrier(table, carrier(type, False)))
+        return self.builder.slice(constant, [start], [length])
+
+    def _from_tables(self, tensor: Tensor) -> MLOperand:
+        """Sizes as data."""
+        assert tensor.sizes is not None
+        sizes = tensor.sizes.reshape(-1).tolist()
+        if len(sizes) > _MAX_SIZES:
+            raise Unsupported(f"{len(sizes)} sizes that are known at dispatch are used as data")
+        parts = [self.from_table(tensor.type, size, 1) for size in sizes]
+        whole = self.builder.concat(parts, 0) if len(parts) > 1 else parts[0]
+        return self.builder.reshape(whole, tensor.shape)
 
     # -- graphs ----------------------------------------------------------------------------------
     def run(
@@ -239,6 +271,10 @@ class Conversion:
             arrays = folding.evaluate(node, [x and x.array for x in inputs])  # type: ignore
             if arrays is not None:
                 return [self.tensor(a) for a in arrays]
+        if plain and any(x is not None and x.sizes is not None for x in inputs):  # type: ignore[union-attr]
+            arithmetic = self._arithmetic(node, inputs)  # type: ignore[arg-type]
+            if arithmetic is not None:
+                return arithmetic
         record = records.find(*key[:2], node.version)
         if record is not None:
             with suppress(UseFunctionBody):
@@ -247,6 +283,18 @@ class Conversion:
         if body is not None:
             return self._call(body, scope, node, inputs)
         raise Unsupported(functions.why_not(node))
+
+    def _arithmetic(
+        self, node: NodeCall, inputs: Sequence[Tensor | None]
+    ) -> list[Tensor] | None:
+        """The outputs of a node that computes with sizes; None if it doesn't, or also with data."""
+        if any(x is not None and x.array is None and x.sizes is None for x in inputs):
+            return None
+        made = shape_arithmetic.evaluate(
+            node, [x.type for x in inputs if x is not None],
+            [x if x is None else x.array if x.sizes is None else x.sizes for x in inputs],
+        )
+        return None if made is None else [self.of_sizes(*each) for each in made]
 
     def _record(
         self, record: records.Record, node: NodeCall, scope: Scope, inputs: Sequence[Value | None]

@@ -54,7 +54,7 @@ def evaluate(node: NodeCall, inputs: Sequence[np.ndarray | None]) -> list[np.nda
     try:
         if node.operator not in _VIEWS and not _small(node, present):
             return None
-        return _run(node, inputs)
+        return run(node, inputs)
     except Exception:
         # The reference has gaps; the graph's own way is tried then, and says what is wrong.
         return None
@@ -111,7 +111,8 @@ _GROWING: dict[str, Callable[[NodeCall, list[np.ndarray]], float]] = {
 }
 
 
-def _run(node: NodeCall, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+def run(node: NodeCall, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """The node's outputs as ONNX's reference implementation computes them. It raises anything."""
     # A fifth of a second that models without shape arithmetic don't need.
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops import load_op

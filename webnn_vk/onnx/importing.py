@@ -16,6 +16,7 @@ from webnn_vk.compiler.types.data_types import (
     check_dimensions,
     to_shape,
 )
+from webnn_vk.compiler.types.dimensions import MLDynamicDimension, has_named_dimensions
 from webnn_vk.support import warnings
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
@@ -229,9 +230,10 @@ def _input(
         if not port.fits(shape):
             raise Unsupported(f"its shape is {list(shape)}, the model has {shown(port.shape)}")
         descriptor = MLOperandDescriptor(data_type, shape)
-        error = check_dimensions(descriptor)
-        if error:
-            raise Unsupported(f"{descriptor}: {error}")
+        if not has_named_dimensions({"shape": shape}):
+            error = check_dimensions(descriptor)
+            if error:
+                raise Unsupported(f"{descriptor}: {error}")
         operand = conversion.builder.input(port.name, descriptor)
     return Tensor(port.type, operand.shape, made=operand, sources=frozenset({port.name}))
 
@@ -268,7 +270,7 @@ def _symbols(model: Model, inputs: Mapping[str, Any]) -> dict[str, int]:
         if port is None or port.shape is None or len(port.shape) != len(shape):
             continue
         for dimension, length in zip(port.shape, shape, strict=True):
-            if isinstance(dimension, str):
+            if isinstance(dimension, str) and not isinstance(length, MLDynamicDimension):
                 lengths.setdefault(dimension, int(length))
     return lengths
 
@@ -280,7 +282,8 @@ def _filled(port: Port, lengths: Mapping[str, int]) -> tuple[int | str | None, .
 
 
 def _complete(shape: Sequence[Any] | None) -> bool:
-    return shape is not None and all(isinstance(d, (int, np.integer)) for d in shape)
+    known = (int, np.integer, MLDynamicDimension)
+    return shape is not None and all(isinstance(d, known) for d in shape)
 
 
 def _listed(names: Iterable[str]) -> str:

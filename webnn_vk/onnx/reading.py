@@ -23,6 +23,7 @@ from onnx import (
     TypeProto,
 )
 
+from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.support import memory_probe
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
@@ -54,7 +55,8 @@ class Port:
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a tensor's shape agrees with the declared one."""
         return self.shape is None or len(shape) == len(self.shape) and all(
-            not isinstance(d, int) or d == n for n, d in zip(shape, self.shape, strict=True)
+            not isinstance(d, int) or isinstance(n, Size) or d == n
+            for n, d in zip(shape, self.shape, strict=True)
         )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.api.builder import MLGraphBuilder, MLOperand, constant_of
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, SizedBuilder, constant_of
 from webnn_vk.api.context import MLContext
-from webnn_vk.api.ml_graph import MLGraph
+from webnn_vk.api.ml_graph import MLGraph, annotate
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.cpu import CpuDevice
 from webnn_vk.support import background
@@ -31,6 +31,7 @@ from .errors import UnsupportedModelError
 from .feeds import checked, described
 from .importing import convert, output_operands, picked
 from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
+from .open_dimensions import OpenDimensions
 from .reading import Port, read_model
 from .types import numpy_type, to_carrier, type_name
 from .values import Tensor
@@ -38,6 +39,8 @@ from .values import Tensor
 #: Elements of a floating-point input that may be bound by value; integers and bools may always.
 _MAX_BOUND_FLOATS = 64
 _UNTRIED = object()
+#: Graphs with named dimensions of a session: for sizes that a model treats differently.
+_MAX_NAMED = 4
 #: How many feeds the import may refuse before the model is the graphs' for good.
 _MAX_TRIALS = 3
 
@@ -50,14 +53,22 @@ class _Compiled:
     graph: MLGraph | None
     known: dict[str, np.ndarray]
     ends: dict[str, End]
+    # Of a graph with named dimensions: what the key has beside shapes, and which sizes it takes.
+    others: Any = None
+    holds: Callable[[Mapping[str, int]], bool] | None = None
 
 
 class Session:
     """A model on a context, called as ``onnxruntime.InferenceSession`` is. ``run`` compiles a graph
     for each new combination of input shapes and keeps the last ``keep``; they share the weights, in
-    the forms that kernels want. Inputs whose values decide shapes, axes or branches are taken from
-    the feeds, with a graph for each of their values. Where ONNX Runtime computes for the CPU device
-    it takes most models with open dimensions as they are, in any shapes.
+    the forms that kernels want. In contexts with "dynamic-shapes" (experimental) one graph with
+    named dimensions takes all shapes, where the model's arithmetic of shapes allows it; the notes
+    of a graph's report say why not. ``dimensions`` gives the largest sizes of open dimensions by
+    name ("INPUT.AXIS" for those that the model doesn't name); for larger ones, and without it, the
+    graph is built again for the next power of two. Inputs whose values decide shapes, axes or
+    branches are taken from the feeds, with a graph for each of their values. Where ONNX Runtime
+    computes for the CPU device it takes most models with open dimensions as they are, in any
+    shapes.
 
     ``path_or_model``: a path, bytes or ``onnx.ModelProto``. ``context``: None opens one, on the
     device that ``ml.create_context()`` takes; on the CPU device where ``providers`` names the
@@ -78,6 +89,7 @@ class Session:
         keep: int = 8,
         outputs: Sequence[str] | None = None,
         narrow_double: bool = False,
+        dimensions: Mapping[str, int] | None = None,
     ) -> None:
         if context is not None and not isinstance(context, MLContext):
             if not hasattr(context, "intra_op_num_threads"):
@@ -121,6 +133,12 @@ class Session:
             self._shares and not narrow_double and outputs is None and may_run(device)
             and plain(self._model)
         )
+        self._open: OpenDimensions | None = None
+        if self._shares and "dynamic-shapes" in context_state(self._context).experimental:
+            self._open = OpenDimensions(self._model.inputs.values(), dimensions or {})
+        # Graphs with named dimensions, and why there are no more of them.
+        self._named: list[_Compiled] = []
+        self._unnamed = ""
         self._trials = 0
         self._dynamic: DynamicRun | object | None = _UNTRIED if dynamic else None
 
@@ -293,17 +311,20 @@ class Session:
         with self._lock:
             while True:
                 wanted = some if self._partial else None
-                key = self._key(arrays), wanted and tuple(wanted)
+                shapes, values = self._key(arrays)
+                others = values, wanted and tuple(wanted)
+                key = shapes, others
                 found = self._graphs.get(key)
                 if found is not None:
                     self._graphs.move_to_end(key)
                     return found
                 try:
-                    made = self._build(arrays, wanted)
+                    made = self._made(arrays, others, wanted)
                 except UnsupportedModelError as error:
                     more = {n for n in error.values_needed if _may_bind(arrays.get(n))}
                     if more - self._bound:
                         self._bound |= more
+                        self._unnamed = ""
                     elif some is not None and wanted is None:
                         self._partial = True
                     else:
@@ -314,15 +335,64 @@ class Session:
                     self._graphs.popitem(last=False)
                 return made
 
-    def _key(self, arrays: Mapping[str, np.ndarray]) -> Any:
+    def _made(
+        self, arrays: Mapping[str, np.ndarray], others: Any, names: Sequence[str] | None
+    ) -> _Compiled:
+        """A graph for these arrays' shapes, with named dimensions if these can be had."""
+        if (named := self._with_names(arrays, others, names)) is not None:
+            return named
+        made = self._build(arrays, names)
+        assert made is not None, "it is for these shapes"
+        if self._open is not None and made.graph is not None:
+            why = self._unnamed or "a dimension is 0, or one name stands for two sizes"
+            annotate(made.graph, f"a graph for these shapes alone, without named dimensions: {why}")
+        return made
+
+    def _with_names(
+        self, arrays: Mapping[str, np.ndarray], others: Any, names: Sequence[str] | None
+    ) -> _Compiled | None:
+        """A graph with named dimensions for these arrays; None where one of their own is needed."""
+        sizes = None if self._open is None else self._open.sizes(arrays)
+        if self._open is None or sizes is None:
+            return None
+        if self._open.grow(sizes):
+            self._named.clear()
+            for key in [k for k, made in self._graphs.items() if made.holds is not None]:
+                del self._graphs[key]
+        for made in self._named:
+            assert made.holds is not None
+            if made.others == others and made.holds(sizes):
+                return made
+        if len(self._named) >= _MAX_NAMED:
+            self._unnamed = self._unnamed or (
+                f"{_MAX_NAMED} graphs with named dimensions are for other sizes"
+            )
+        # First with sizes that say little, then with those that are asked for.
+        for examples in () if self._unnamed else ({}, sizes):
+            builder = SizedBuilder(self._context, examples)
+            try:
+                made = self._build(arrays, names, builder)
+            except (UnsupportedModelError, OperationError) as error:
+                if examples:
+                    self._unnamed = str(error)
+                continue
+            if made is not None:
+                made.others = others
+                self._named.append(made)
+                return made
+        return None
+
+    def _key(self, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
         shapes = tuple((name, x.shape) for name, x in sorted(arrays.items()))
         bound = sorted(n for n in arrays if n in self._bound or n in self._optional)
         return shapes, tuple((name, arrays[name].tobytes()) for name in bound)
 
     def _build(
-        self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
-    ) -> _Compiled:
-        builder = MLGraphBuilder(self._context)
+        self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None,
+        sized: SizedBuilder | None = None,
+    ) -> _Compiled | None:
+        """With ``sized`` a graph with named dimensions; None if it is not for the arrays' sizes."""
+        builder = MLGraphBuilder(self._context) if sized is None else sized
         constant = self._shared_constant if self._shares else constant_of
         conversion = Conversion(self._model, builder, constant, self._narrow_double)
         # An input without elements has no place in a graph; its value is known, though.
@@ -330,17 +400,27 @@ class Session:
         given = {
             name: x if name in as_values or not x.size else x.shape for name, x in arrays.items()
         }
+        sizes = None
+        if sized is not None and self._open is not None:
+            sizes = self._open.sizes(arrays)
+            given |= {n: self._open.shape(n) for n in given.keys() - as_values}
         wanted = list(self._outputs) if names is None else names
         made = convert(conversion, given, wanted, ends=True)
         values = {name: of_numbers(value) for name, value in made.items()}
         known = {name: v.array for name, (v, _) in values.items() if v.array is not None}
         live: dict[str, Tensor] = {n: v for n, (v, _) in values.items() if v.array is None}
-        graph = builder.build(output_operands(builder, live)).result() if live else None
+        operands = output_operands(builder, live)
+        holds = None
+        if sized is not None:
+            holds = sized.condition()
+            if not holds(sizes or {}):
+                return None
+        graph = builder.build(operands).result() if live else None
         ends = {
             name: end or partial(_converted, self._output_type(name, v))
             for name, (v, end) in values.items()
         }
-        return _Compiled(graph, known, ends)
+        return _Compiled(graph, known, ends, holds=holds)
 
     def _output_type(self, name: str, value: Tensor) -> str:
         declared = self._outputs[name].type

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Tensor:
 
     ``type`` is its ONNX data type by NumPy's name. ``made`` is the MLOperand, for a known tensor a
     constant that ``make`` makes on first use. ``sources`` names the model inputs that a computed
-    one's values depend on.
+    one's values depend on. ``sizes``: its elements, where some are known only at dispatch.
     """
 
     type: str
@@ -28,6 +29,7 @@ class Tensor:
     made: MLOperand | None = None
     make: Callable[[Tensor], MLOperand] | None = None
     sources: frozenset[str] = frozenset()
+    sizes: np.ndarray | None = None
 
     @property
     def rank(self) -> int:
@@ -53,10 +55,17 @@ class Tensor:
         return self.made
 
     def value(self, what: str) -> np.ndarray:
-        """The array, or NeedsValue."""
+        """The array, or NeedsValue. Sizes that are known at dispatch are fixed by this."""
+        if self.sizes is not None:
+            fixed = [int(size) for size in self.sizes.reshape(-1).tolist()]
+            return np.array(fixed, self.type).reshape(self.shape)
         if self.array is None:
             raise NeedsValue(self, what)
         return self.array
+
+    def elements(self, what: str) -> list[Any]:
+        """The elements of the array, sizes that are known at dispatch among them, or NeedsValue."""
+        return (self.value(what) if self.sizes is None else self.sizes).reshape(-1).tolist()
 
     def __repr__(self) -> str:
         return f"<{'known' if self.known else 'computed'} {self.type}{list(self.shape)}>"

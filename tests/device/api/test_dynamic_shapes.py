@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,8 +163,79 @@ def test_dimensions_in_the_builder(cpu_context):
         other.input("x", {"data_type": "float32", "shape": [N]})
         with pytest.raises(TypeError, match="belongs to another builder"):
             other.input("y", {"data_type": "float32", "shape": [both.shape[0]]})
-        with pytest.raises(TypeError, match="donate"):
-            builder.build({"y": builder.identity(x)}, donate={"x": "y"}).result()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_donated_input_is_updated_in_place(vulkan, copies):
+    with open_context(experimental=["dynamic-shapes"]) as context:
+        builder = MLGraphBuilder(context)
+        past = builder.input("past", {"data_type": "float32", "shape": [9, 4]})
+        new = builder.input("new", {"data_type": "float32", "shape": [N, 4]})
+        at = builder.input("at", {"data_type": "int32", "shape": [N, 1]})
+        outputs = {"present": builder.scatter_nd(past, at, new)}
+        if copies:
+            outputs["y"] = builder.mul(past, builder.reduce_sum(outputs["present"]))
+        graph = builder.build(outputs, donate={"past": "present"}).result()
+        (note,) = graph.report().donated
+        assert ("a copy" in note) == copies
+        rng = np.random.default_rng(1)
+        expected = np.zeros((9, 4), np.float32)
+        cache = context.create_tensor(
+            {"data_type": "float32", "shape": [9, 4], "readable": True, "writable": True}
+        ).result()
+        context.write_tensor(cache, expected)
+        for n in (1, 6, 3):
+            rows = rng.permutation(9)[:n].astype(np.int32)[:, None]
+            update = rng.normal(size=(n, 4)).astype(np.float32)
+            tensors = {"past": cache}
+            for name, array in {"new": update, "at": rows}.items():
+                tensors[name] = context.create_tensor({
+                    "data_type": array.dtype.name, "shape": array.shape, "writable": True
+                }).result()
+                context.write_tensor(tensors[name], array)
+            results = {"present": cache}
+            before = expected.copy()
+            expected[rows[:, 0]] = update
+            if copies:
+                results["y"] = context.create_tensor(
+                    {"data_type": "float32", "shape": [9, 4], "readable": True}
+                ).result()
+            context.dispatch(graph, tensors, results)
+            np.testing.assert_array_equal(context.read_tensor(cache).result(), expected)
+            if copies:
+                y = context.read_tensor(results["y"]).result()
+                np.testing.assert_allclose(y, before * expected.sum(), rtol=1e-4, atol=1e-5)
+
+
+class Asked(dict):
+    """A table of tuned schedules that keeps what is looked up."""
+
+    def __init__(self):
+        super().__init__({("nothing", ""): None})
+        self.keys_asked = set()
+
+    def get(self, key, default=None):
+        self.keys_asked.add(key)
+        return default
+
+
+def test_tuned_schedules_are_found_and_kernels_are_tuned(vulkan):
+    with open_context(experimental=["dynamic-shapes"]) as context:
+        state, tuned = context._state, []
+        state.tuner = lambda nodes, available: tuned.append(sorted(n.title for n in nodes))
+
+        def asked(rows, columns):
+            builder, table = MLGraphBuilder(context), Asked()
+            state.target = replace(state.target, tuned=table)
+            a = builder.input("a", {"data_type": "float32", "shape": [rows, columns]})
+            b = builder.input("b", {"data_type": "float32", "shape": [columns, 64]})
+            builder.build({"c": builder.softmax(builder.matmul(a, b), 1)}).result()
+            return table.keys_asked
+
+        static = asked(6, 40)
+        assert any(family == "matmul" for family, _ in static)
+        assert static <= asked(N, T)
+        assert len(tuned) > 2 and tuned[0] == tuned[1] != []
 
 
 @pytest.mark.parametrize("odd", [

@@ -9,6 +9,8 @@ from typing import Any
 
 from webnn_vk.support.dataclass import dataclass
 
+from ..types.sizes import sizes_in, symbolic
+
 #: The name of the number of parts.
 SPLIT = "SPLIT"
 
@@ -57,5 +59,8 @@ NOTHING_TUNED: Tuned = MappingProxyType({})
 
 
 def problem_class(problem: Any) -> str:
-    """The text under which a tuned schedule is kept: problems of one class behave alike."""
+    """The text under which a tuned schedule is kept: problems of one class behave alike. Sizes that
+    are known at dispatch count as their examples."""
+    if any(sizes_in(dict(vars(problem)))):
+        problem = replace(problem, **symbolic(dict(vars(problem)), lambda size: size.value))
     return repr(problem)

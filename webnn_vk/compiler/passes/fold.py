@@ -11,6 +11,7 @@ from webnn_vk.support.mmap_array import drop_pages
 
 from ..ir import Graph, Node, Value
 from ..types.data_types import MLOperandDescriptor
+from ..types.sizes import sizes_in, symbolic
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
@@ -56,7 +57,8 @@ def _evaluated(node: Node) -> list[Value]:
 
 def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: object) -> Value:
     """A constant computed from other constants. It has a key if all ``sources`` have one;
-    ``computation`` says how it was computed, so that different results have different keys."""
+    ``computation`` says how it was computed, so that different results have different keys: with
+    the numbers of sizes that are known at dispatch."""
     data.setflags(write=False)
     keys = []
     for source in sources:
@@ -65,13 +67,17 @@ def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: o
             drop_pages(source.data)
     key = None
     if None not in keys:
-        key = hashlib.sha256(repr((computation, keys)).encode()).hexdigest()
+        numbers = symbolic(computation, lambda size: size.value)
+        key = hashlib.sha256(repr((numbers, keys)).encode()).hexdigest()
     return Value(MLOperandDescriptor(data.dtype.name, data.shape), data=data, key=key)
 
 
 def _foldable(node: Node) -> bool:
     if not node.inputs or any(v.data is None for v in node.inputs):
         return False
+    shapes = [v.shape for v in node.outputs]
+    if any(sizes_in([shapes, dict(node.arguments)])):
+        return False  # the result is another for each size
     read = sum(v.descriptor.byte_length for v in node.inputs)
     made = sum(v.descriptor.byte_length for v in node.outputs)
     return made <= read + _MAX_GROWTH_BYTES

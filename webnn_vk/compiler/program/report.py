@@ -51,7 +51,7 @@ class GraphReport:
     computed at build time. Sizes in bytes: ``arena_bytes`` of intermediates, ``weight_bytes`` of
     constants as stored, ``packed_bytes`` of them in a kernel's layout. ``build_seconds`` by stage.
     ``donated``: for each donated input, whether its output is written in place or a copy of the
-    input is kept. ``print(report)`` shows a table."""
+    input is kept. ``notes``: what the graph's maker says. ``print(report)`` shows a table."""
 
     steps: tuple[ReportStep, ...] = ()
     folded: tuple[str, ...] = ()
@@ -62,6 +62,7 @@ class GraphReport:
     setup: tuple[ReportLine, ...] = ()
     packed_bytes: int = 0
     donated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def count(self, device: str) -> int:
         """Number of steps on "vulkan" or "cpu"."""
@@ -93,7 +94,7 @@ class GraphReport:
         lines = _table(self.lines)
         if self.setup:
             lines += ["", "once, at load:", *_table(self.setup)]
-        return "\n".join([*lines, *self.donated, self.summary])
+        return "\n".join([*lines, *self.donated, *self.notes, self.summary])
 
     def __repr__(self) -> str:
         return f"<GraphReport {self.summary}>"

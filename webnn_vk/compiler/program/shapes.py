@@ -20,6 +20,7 @@ from webnn_vk.support.errors import sanitize
 
 from ..ir import Graph, Node, Value
 from ..ir.emit import make_node
+from ..kernels.lower import PACK
 from ..passes import require_result
 from ..passes.pipeline import Target
 from ..passes.rewrite import Substitution
@@ -50,10 +51,12 @@ Fill = Callable[[Sequence[Any]], Any]
 @dataclass(frozen=True, eq=False)
 class ShapedGraph:
     """A graph with named dimensions as the builder collected it. ``given``: the arguments of each
-    node as they were given, before the operator filled in defaults that may depend on shapes."""
+    node as they were given, before the operator filled in defaults that may depend on shapes.
+    ``guarded``: the graph is valid only for sizes for which the builder's guards hold."""
 
     graph: Graph
     given: dict[Node, dict[str, Any]]
+    guarded: bool = False
 
     @property
     def trace(self) -> Trace:
@@ -77,9 +80,20 @@ class ShapedGraph:
     def at(self, trace: Trace, max_byte_length: int | None = None) -> Graph:
         """The graph in another trace: each operator validates and infers its shapes again.
         TypeError, with operator and ``[label]``, where one doesn't accept them."""
+        return self._with(lambda size: trace.size(size.terms), max_byte_length)
 
+    def at_example(self, sizes: Sequence[int]) -> Graph:
+        """The graph for exactly these sizes, in the order of the names. TypeError as ``at``."""
+        expressions = self.trace.expressions
+        trace = Trace(expressions, dict(zip(expressions.bounds, sizes, strict=True)))
+        with empty_dimensions():
+            return self._with(lambda size: trace.value(size.terms))
+
+    def _with(
+        self, change: Callable[[Size], Any], max_byte_length: int | None = None
+    ) -> Graph:
         def moved(value: Any) -> Any:
-            return symbolic(value, lambda size: trace.size(size.terms))
+            return symbolic(value, change)
 
         values: dict[Value, Value] = {}
 
@@ -103,7 +117,9 @@ class ShapedGraph:
         return replace(self.graph, inputs=inputs, outputs=outputs, nodes=tuple(nodes))
 
 
-def shaped_graph(graph: Graph, given: dict[Node, dict[str, Any]]) -> Graph | ShapedGraph:
+def shaped_graph(
+    graph: Graph, given: dict[Node, dict[str, Any]], guarded: bool = False
+) -> Graph | ShapedGraph:
     """The graph, with the given arguments of its nodes if it has named dimensions."""
     if not any(isinstance(d, Size) for v in graph.inputs.values() for d in v.shape):
         return graph
@@ -117,7 +133,7 @@ def shaped_graph(graph: Graph, given: dict[Node, dict[str, Any]]) -> Graph | Sha
     made = keyed.rebuild(graph, nodes.values())
     # Nodes of subgraphs, whose shapes are known, have no arguments of their own.
     return ShapedGraph(
-        made, {made: given.get(node, dict(node.arguments)) for node, made in nodes.items()}
+        made, {made: given.get(node, dict(node.arguments)) for node, made in nodes.items()}, guarded
     )
 
 
@@ -308,6 +324,8 @@ def compile_for(
     trace = Trace(shaped.trace.expressions, dict(zip(names, sizes, strict=True)))
     with empty_dimensions():
         graph = shaped.at(trace, max_byte_length)
+    # What one schedule reads packed another may read as it is, which would be a second copy.
+    target = replace(target, skip={*target.skip, PACK.name})
     program, constants = compile_program(graph, target)
     many = ShapedProgram(program, trace)
     example = many.at(sizes)

@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
+from webnn_vk.compiler.types.data_types import broadcast_shapes
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
+from ..shape_arithmetic import alike, has_sizes, window
 from ..values import Tensor
 
 
@@ -25,7 +27,7 @@ def reshape(
     c: NodeContext, x: Tensor, shape: Tensor, *, allowzero: int = 0
 ) -> MLOperand | np.ndarray:
     lengths = c.ints(shape, "the new shape")
-    if not allowzero:
+    if not allowzero:  # sizes that are known at dispatch are never 0 here
         for i, length in enumerate(lengths):
             if length == 0:
                 refuse_if(i >= x.rank, f"dimension {i} of shape {list(x.shape)} is to be kept")
@@ -121,6 +123,11 @@ def slice_(
     backward = []
     shape = list(x.shape)
     for axis, start, end, step in zip(chosen, *bounds, strides_of, strict=True):
+        if step == 1 and has_sizes([x.shape[axis], start, end]):
+            first, last = window(x.shape[axis], start, end)
+            begin[axis], sizes[axis] = first, last - first
+            shape[axis] = last - first
+            continue
         picked = range(x.shape[axis])[slice(start, end if end > -(2**62) else None, step)]
         shape[axis] = len(picked)
         if not picked:
@@ -131,9 +138,11 @@ def slice_(
             backward.append(axis)
     if 0 in shape:
         return np.zeros(shape, x.type)
-    strides = [min(s, 2**31 - 1) if n > 1 else 1 for s, n in zip(strides, shape, strict=True)]
+    strides = [
+        min(s, 2**31 - 1) if s > 1 and n > 1 else 1 for s, n in zip(strides, shape, strict=True)
+    ]
     result = x.operand
-    if sizes != list(x.shape) or any(s != 1 for s in strides):
+    if not alike(sizes, x.shape) or any(s != 1 for s in strides):
         result = c.b.slice(x, begin, sizes, strides=strides)
     return c.b.reverse(result, axes=backward) if backward else result
 
@@ -211,11 +220,10 @@ def _wrap(c: NodeContext, x: MLOperand, axis: int, before: int, after: int) -> M
 @onnx_operator("Expand", storage=True)
 def expand(c: NodeContext, x: Tensor, shape: Tensor) -> MLOperand:
     wanted = c.ints(shape, "the shape")
-    try:
-        lengths = list(np.broadcast_shapes(x.shape, tuple(wanted)))
-    except ValueError:
-        raise Unsupported(f"shape {list(x.shape)} can't be expanded to {wanted}") from None
-    return x.operand if lengths == list(x.shape) else c.b.expand(x, lengths)
+    lengths = broadcast_shapes(x.shape, wanted)
+    if lengths is None or any(d < 0 for d in wanted):
+        raise Unsupported(f"shape {list(x.shape)} can't be expanded to {wanted}")
+    return x.operand if alike(lengths, x.shape) else c.b.expand(x, lengths)
 
 
 @onnx_operator("Tile", storage=True)

@@ -10,18 +10,19 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..folding import MAX_ELEMENTS
 from ..records import MICROSOFT, onnx_operator
+from ..shape_arithmetic import has_sizes
 from ..types import numpy_type, type_name
 from ..values import Tensor
 
 
 @onnx_operator("Shape", storage=True)
-def shape(c: NodeContext, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
-    return np.array(x.shape[start:end], np.int64)
+def shape(c: NodeContext, x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
+    return c.conversion.of_sizes("int64", x.shape[start:end])
 
 
 @onnx_operator("Size", storage=True)
-def size(c: NodeContext, x: Tensor) -> np.ndarray:
-    return np.array(x.size, np.int64)
+def size(c: NodeContext, x: Tensor) -> Tensor:
+    return c.conversion.of_sizes("int64", x.size)
 
 
 @onnx_operator("Constant")
@@ -54,7 +55,7 @@ def constant_of_shape(
 ) -> np.ndarray | MLOperand:
     lengths = c.ints(shape, "the shape")
     number = np.zeros(1, np.float32) if value is None else value
-    if np.prod(lengths, dtype=float) <= MAX_ELEMENTS:
+    if not has_sizes(lengths) and np.prod(lengths, dtype=float) <= MAX_ELEMENTS:
         return np.full(lengths, number.reshape(-1)[0], number.dtype)
     return c.b.expand(c.constant(number.reshape(()), c.carrier(number.dtype.name)), lengths)
 
@@ -64,7 +65,10 @@ def constant_of_shape(
 def arange(
     c: NodeContext, start: Tensor, limit: Tensor, delta: Tensor | None = None, *,
     stash_type: int = 1,
-) -> np.ndarray:
+) -> np.ndarray | MLOperand:
+    ends = [*start.elements("start"), *limit.elements("limit")]
+    if has_sizes(ends) and (delta is None or delta.elements("delta") == [1]):
+        return c.conversion.from_table(start.type, ends[0], ends[1] - ends[0])
     first, last = (
         x.value(what).reshape(()) for x, what in ((start, "start"), (limit, "limit"))
     )
