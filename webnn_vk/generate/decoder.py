@@ -54,7 +54,7 @@ class Decoder:
     #: Called after each tensor that was uploaded.
     at_upload: Callable[[], None] = lambda: None
     _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
-    _parts: dict[tuple[str, ...], tuple[_Part, ...]] = field(default_factory=dict)
+    _stacks: dict[tuple[str, ...], tuple[_Stack, ...]] = field(default_factory=dict)
 
     def weight(
         self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
@@ -74,12 +74,12 @@ class Decoder:
             array = array.astype(np.float32) + np.float32(self.config.norm_offset)
         return self.typed(array)
 
-    def parts(
+    def stacks(
         self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1
-    ) -> tuple[_Part, ...]:
-        """Matrices of the files, one below the other, in parts that are stored alike. ``inner``:
+    ) -> tuple[_Stack, ...]:
+        """Matrices of the files, one below the other, as stacks that are stored alike. ``inner``:
         the dimension that products sum over; 0 for one matrix at most."""
-        if names not in self._parts:
+        if names not in self._stacks:
             given = ((n, s, self._blocks(n, s, inner)) for n, s in zip(names, shapes, strict=True))
             made = []
             for _, group in itertools.groupby(given, lambda g: g[2] and g[2].form):
@@ -90,9 +90,9 @@ class Decoder:
                 elif found[0] is not None:
                     floats = np.concatenate([blocks.floats() for blocks in found])
                     self._tensors[own] = self._on_device(floats if inner else floats.T)
-                made.append(_Part(own, sizes, packed))
-            self._parts[names] = tuple(made)
-        return self._parts[names]
+                made.append(_Stack(own, sizes, packed))
+            self._stacks[names] = tuple(made)
+        return self._stacks[names]
 
     def _blocks(self, name: str, shape: tuple[int, int], inner: int) -> Blocks | None:
         """A matrix that is or becomes quantised; None for one of floats."""
@@ -168,7 +168,7 @@ class _Packed:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Stack:
     """Matrices one below the other. ``packed`` None: their floats are ``Decoder.weight``."""
 
     names: tuple[str, ...]
@@ -409,42 +409,42 @@ class _Graph:
         c: MLOperand | None = None, inner: int = 1,
     ) -> MLOperand:
         """x times weights, which are summed over their dimension ``inner``, + c."""
-        b, parts = self.b, self.decoder.parts(names, shapes, inner)
-        if len(parts) == 1 and parts[0].packed is None:
+        b, stacks = self.b, self.decoder.stacks(names, shapes, inner)
+        if len(stacks) == 1 and stacks[0].packed is None:
             return b.gemm(x, self.weight(*names, shapes=shapes), c=c, b_transpose=inner == 1)
         made = []
-        for part in parts:
-            if part.packed is None:
-                weight = self.weight(*part.names, shapes=part.shapes)
+        for stack in stacks:
+            if stack.packed is None:
+                weight = self.weight(*stack.names, shapes=stack.shapes)
                 made.append(b.gemm(x, weight, b_transpose=inner == 1))
                 continue
-            words, scale, *offset = self.packed(part)
+            words, scale, *offset = self.packed(stack)
             made.append(apply_operator(
                 b, "block_matmul", x, words, scale, offset=offset[0] if offset else None,
-                bits=part.packed.bits, zero_point=part.packed.zero_point,
+                bits=stack.packed.bits, zero_point=stack.packed.zero_point,
             ))
         result = made[0] if len(made) == 1 else b.concat(made, 1)
         return result if c is None else b.add(result, c)
 
-    def packed(self, part: _Part) -> tuple[MLOperand, ...]:
+    def packed(self, stack: _Stack) -> tuple[MLOperand, ...]:
         """Words, scales and offsets of packed weights."""
-        assert part.packed is not None
-        if part.names not in self._packed:
-            self._packed[part.names] = tuple(map(self.b.constant, part.packed.tensors()))
-        return self._packed[part.names]
+        assert stack.packed is not None
+        if stack.names not in self._packed:
+            self._packed[stack.names] = tuple(map(self.b.constant, stack.packed.tensors()))
+        return self._packed[stack.names]
 
     def embedded(self, name: str) -> MLOperand:
         """The tokens' rows of the embedding table, [S, width]. Of a packed table only these rows
         become floats."""
         c, b = self.c, self.b
         shape = c.vocabulary, c.width
-        (part,) = self.decoder.parts((name,), (shape,))
-        if part.packed is None:
+        (stack,) = self.decoder.stacks((name,), (shape,))
+        if stack.packed is None:
             return b.gather(self.weight(name, shapes=(shape,)), self.ids)
-        words, scale, *offset = (b.gather(table, self.ids) for table in self.packed(part))
+        words, scale, *offset = (b.gather(table, self.ids) for table in self.packed(stack))
         rows: MLOperand = dequantized(
-            b, words, scale, offset[0] if offset else None, part.packed.bits,
-            part.packed.zero_point,
+            b, words, scale, offset[0] if offset else None, stack.packed.bits,
+            stack.packed.zero_point,
         )
         if rows.shape[1] != c.width:
             rows = b.slice(rows, [0, 0], [self.tokens, c.width])

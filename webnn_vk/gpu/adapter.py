@@ -9,7 +9,7 @@ from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.device_selection import FoundDevice, choose_device, find_devices, open_device
 from webnn_vk.runtime.driver_device import DriverDevice
-from webnn_vk.runtime.tensor_state import Owner, TensorBase, tensor_state
+from webnn_vk.runtime.tensor_state import Owner, TensorBase, owned
 from webnn_vk.runtime.work import Write
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError
@@ -233,11 +233,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         caller = Owner()
         try:
             self._state.check("import_external_buffer")
-            if not isinstance(tensor, TensorBase):
-                raise TypeError(
-                    f"import_external_buffer: an MLTensor is expected, not {type(tensor).__name__}"
-                )
-            state = tensor_state(tensor)
+            state = owned(tensor, None, "import_external_buffer")
             if state.external is not None and state.external.gpu_device is not self:
                 raise TypeError(f"import_external_buffer: {tensor!r} is for another GPUDevice")
             export = state.export(caller)

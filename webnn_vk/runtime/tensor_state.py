@@ -240,15 +240,10 @@ class TensorBase:
     _state: TensorState
 
 
-def tensor_state(tensor: TensorBase) -> TensorState:
-    """The state of a tensor."""
-    return tensor._state
-
-
-def owned(tensor: Any, context: ContextState, what: str) -> TensorState:
-    """The state of a tensor of ``context``; TypeError for any other object."""
+def owned(tensor: Any, context: ContextState | None, what: str) -> TensorState:
+    """The state of a tensor of ``context`` (None: of any); TypeError for any other object."""
     if not isinstance(tensor, TensorBase):
         raise TypeError(f"{what}: an MLTensor is expected, not {kind_of(tensor)}")
-    if tensor._state.context is not context:
+    if context is not None and tensor._state.context is not context:
         raise TypeError(f"{what}: {tensor!r} belongs to another context")
     return tensor._state
