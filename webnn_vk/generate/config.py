@@ -119,7 +119,7 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
     width, heads = f.count("hidden_size"), f.count("num_attention_heads")
     head_size = f.count("head_dim", max(1, width // heads))
     context = f.count("max_position_embeddings", 2048)
-    layers = f.count("num_hidden_layers")
+    layers = f.layers("num_hidden_layers")
     f.only("rope_interleaved", False)
     window, first = f.take("sliding_window"), f.take("max_window_layers", 0)
     if not f.flag("use_sliding_window", kind == "mistral") or window is None:
@@ -146,7 +146,7 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
 
 def _gemma(f: Fields, kind: str) -> DecoderConfig:
     width, heads = f.count("hidden_size"), f.count("num_attention_heads")
-    head_size, layers = f.count("head_dim", 256), f.count("num_hidden_layers")
+    head_size, layers = f.count("head_dim", 256), f.layers("num_hidden_layers")
     context = f.count("max_position_embeddings", 131072 if kind == "gemma3_text" else 8192)
     f.only("use_bidirectional_attention", False)
     # The first files say "gelu", and their authors' code computes it by tanh.
@@ -219,7 +219,7 @@ def _gpt2(f: Fields) -> DecoderConfig:
     if type(inner) is not int or inner <= 0:
         raise InvalidModelError("config.json: n_inner is no positive integer")
     return DecoderConfig(
-        "gpt2", f.count("vocab_size"), width, f.count("n_layer"), heads, heads, width // heads,
+        "gpt2", f.count("vocab_size"), width, f.layers("n_layer"), heads, heads, width // heads,
         inner, f.count("n_positions", 1024), f.number("layer_norm_epsilon", 1e-5),
         _activation(f, "activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
         qkv_bias=True, output_bias=True, mlp_bias=True,

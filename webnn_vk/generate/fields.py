@@ -11,6 +11,9 @@ from webnn_vk.support.errors import sanitize
 
 from .errors import InvalidModelError, UnsupportedModelError
 
+#: No model has a tenth of this.
+MOST_LAYERS = 10_000
+
 
 class Fields:
     """Fields by name. Each method takes one; ``finish`` complains about the others. In messages,
@@ -30,6 +33,13 @@ class Fields:
         value = self.take(name, default)
         if type(value) is not int or not 0 < value < 2**31:
             raise self.wrong(name, value, "a positive integer")
+        return value
+
+    def layers(self, name: str) -> int:
+        """A number of layers, for which lists are made before the weights are looked for."""
+        value = self.count(name)
+        if value > MOST_LAYERS:
+            raise self.wrong(name, value, f"a number up to {MOST_LAYERS}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -55,6 +55,7 @@ def test_configs(cpu_context, tmp_path, text, message):
     ({"rope_scaling": {"rope_type": "linear"}}, "factor is None"),
     ({"rope_scaling": 3}, "rope_scaling is no JSON object"),
     ({"rope_theta": 1}, "rope_theta is 1.0; a number above 1"),
+    ({"num_hidden_layers": 2**30}, "num_hidden_layers is 1073741824; a number up to 10000"),
     ({"num_key_value_heads": 3}, "4 heads can't share 3"),
     ({"vocab_size": -1}, "vocab_size is -1"), ({"vocab_size": True}, "vocab_size is True"),
     ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"attention_bias": 1}, "attention_bias is 1"),

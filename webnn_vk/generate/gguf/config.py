@@ -64,7 +64,7 @@ def _llama_like(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
             f"metadata: {heads} heads of {head_size} elements, {kv_heads} of keys, don't fit "
             f"blk.0.attn_q.weight with {list(rows)} rows"
         )
-    context, layers = f.count("context_length"), f.count("block_count")
+    context, layers = f.count("context_length"), f.layers("block_count")
     window = f.take("attention.sliding_window", 0)
     if type(window) is not int or window < 0:
         raise f.wrong("attention.sliding_window", window, "a number")
@@ -119,7 +119,7 @@ def _gpt2(f: Fields, file: GgufFile) -> DecoderConfig:
     f.only("attention.head_count_kv", heads)
     f.only("attention.causal", True)
     return DecoderConfig(
-        "gpt2", _vocabulary(file), width, f.count("block_count"), heads, heads, width // heads,
+        "gpt2", _vocabulary(file), width, f.layers("block_count"), heads, heads, width // heads,
         f.count("feed_forward_length", 4 * width), f.count("context_length"),
         f.number("attention.layer_norm_epsilon"), "gelu_tanh", "layer", False,
         "output.weight" not in file, qkv_bias=True, output_bias=True, mlp_bias=True,
