@@ -18,6 +18,7 @@ from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import OperationError, UnknownError
 
+from .chooser import Chooser
 from .decoder import Decoder
 from .errors import InvalidModelError
 from .sampling import Sampling
@@ -45,7 +46,12 @@ class Engine:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(self.context, self.graph)
+        info = self.context.device_info
+        self.chooser = Chooser(
+            self.context, self.decoder.config.vocabulary, self.context_length,
+            is_used=info.is_vulkan and info.type != "cpu",
+        )
+        self.scheduler = Scheduler(self.context, self.graph, self.chooser)
 
     def graph(self, tokens: int, every: bool = False, sequences: int = 1) -> MLGraph:
         """The graph for a number of tokens, built when it is first needed; with ``every``, it has

@@ -21,6 +21,8 @@ from webnn_vk.api.tensor import MLTensor
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.promise import MLPromise
 
+from .chooser import Choice, Chooser
+
 #: The most sequences of a run, and the smaller numbers that have a graph.
 BATCHES = (16, 8, 4, 2, 1)
 #: How long a run waits for the sequences of the run before, as a part of that run's time. Without
@@ -32,7 +34,8 @@ PAUSE = 1 / 8
 class Run:
     """Tokens of a sequence, behind the first ``position`` rows of its cache. A graph for ``size``
     tokens computes them; with ``every``, the result has a row for each of these. ``wants``:
-    "token" or "logits"."""
+    "token" (the most probable one), "choice" (a token, which is chosen as ``choice`` says) or
+    "logits"."""
 
     cache: Mapping[str, MLTensor]
     tokens: Sequence[int]
@@ -40,6 +43,7 @@ class Run:
     size: int = 1
     every: bool = False
     wants: str = "token"
+    choice: Choice | None = None
     #: Once the run was started: its results, of which ``row`` is the sequence's; or an error.
     results: MLPromise[np.ndarray] | None = None
     row: int | None = None
@@ -63,10 +67,12 @@ class Graphs(Protocol):
 
 @dataclass
 class Scheduler:
-    """Starts the runs of a model. ``graph`` gives the graph for tokens of sequences."""
+    """Starts the runs of a model. ``graph`` gives the graph for tokens of sequences; ``chooser``
+    chooses tokens from their results."""
 
     context: MLContext
     graph: Graphs
+    chooser: Chooser
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _waiting: list[Run] = field(default_factory=list)
     _is_starting: bool = False
@@ -150,6 +156,12 @@ class Scheduler:
             padding = [0] * (first.size - len(first.tokens))
             step = [*first.tokens, *padding, first.position, len(first.tokens) - 1]
             cache = dict(first.cache)
+        wanted = {run.wants for run in group}
+        prepared = None
+        if "choice" in wanted:
+            # What is written before the first dispatch is part of the same submit.
+            wanted.remove("choice")
+            prepared = self.chooser.prepare([run.choice for run in group])
         self.context.write_tensor(tensors["step"], np.array(step, np.uint32))
         self.context.dispatch(
             graph, {"step": tensors["step"], **cache},
@@ -159,8 +171,9 @@ class Scheduler:
             },
         )
         self._began = time.monotonic()
-        wanted = {run.wants for run in group}
         results = {name: self.context.read_tensor(tensors[name]) for name in wanted}
+        if prepared is not None:
+            results["choice"] = prepared.start(tensors["logits"])
         for row, run in enumerate(group):
             run.row = row if len(group) > 1 else None
             run.results = self._last = results[run.wants]

@@ -12,7 +12,9 @@ from webnn_vk.api.tensor import MLTensor
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.promise import MLPromise, settle_in_background
 
+from .chooser import UNDECIDED, Choice
 from .engine import Engine, Messages
+from .sampling import Sampling
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
 
@@ -59,14 +61,13 @@ class Session:
         return self._generated(given, max_new_tokens, chosen, random)
 
     def _generated(
-        self, given: list[int], count: int, chosen: Any, random: np.random.Generator
+        self, given: list[int], count: int, chosen: Sampling, random: np.random.Generator
     ) -> Generator[int, None, str]:
         count = min(count, self._engine.context_length - len(given) + 1)
         for _ in range(count):
             # Other calls may come between two tokens: what the cache has is compared each time.
             with self._lock:
-                (found,) = self._feed(given, "token" if chosen.is_greedy else "logits")
-            token = int(found) if chosen.is_greedy else chosen.choose(found, given, random)
+                token = self._next(given, chosen, random)
             if token in self._engine.stop_tokens:
                 return "stop"
             yield token
@@ -121,24 +122,36 @@ class Session:
             raise ValueError(f"token {wrong} is not in the vocabulary of {size}")
         return given
 
-    def _feed(self, given: list[int], wants: str) -> np.ndarray:
-        """What follows these tokens: the token or the logits, with a row of its own."""
+    def _next(self, given: list[int], sampling: Sampling, random: np.random.Generator) -> int:
+        """The token that follows these."""
+        if sampling.is_greedy:
+            return int(self._feed(given, "token")[0])
+        choice = Choice(sampling, given, random.integers(0, 1 << 32, 2, np.uint32))
+        if self._engine.chooser.is_used:
+            (token,) = self._feed(given, "choice", choice)
+            if token != UNDECIDED:
+                return int(token)
+        return choice.on_host(self._feed(given, "logits")[0])
+
+    def _feed(self, given: list[int], wants: str, choice: Choice | None = None) -> np.ndarray:
+        """What follows these tokens: a token or the logits, with a row of its own."""
         # The last token is computed again, if need be, since its logits are wanted.
         limit = min(len(self._ids), len(given) - 1)
         common = next((n for n in range(limit) if self._ids[n] != given[n]), limit)
         del self._ids[common:]
         for part, size in self._engine.chunks(given[common:]):
-            found = self._run(part, size, wants=wants)
+            found = self._run(part, size, wants=wants, choice=choice)
         return found
 
     def _run(
-        self, part: Sequence[int], size: int, every: bool = False, wants: str = "logits"
+        self, part: Sequence[int], size: int, every: bool = False, wants: str = "logits",
+        choice: Choice | None = None,
     ) -> np.ndarray:
         """One run on ``size`` tokens, the first of them ``part``, behind those in the cache."""
         if self._cache is None:
             raise InvalidStateError("the session was closed")
         found = self._engine.scheduler.compute(
-            Run(self._cache, part, len(self._ids), size, every, wants)
+            Run(self._cache, part, len(self._ids), size, every, wants, choice)
         )
         self._ids.extend(part)
         return found

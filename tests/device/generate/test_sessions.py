@@ -96,10 +96,14 @@ def test_pieces_are_whole_characters(model):
     assert growth.finish() == "\ufffd"
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}])
-def test_a_token_is_one_submit(model, options):
+@pytest.mark.parametrize(("options", "device_chooses"), [
+    ({}, False), ({"temperature": 1.0}, False),
+    ({"temperature": 1.0, "top_k": 9, "repetition_penalty": 1.1}, True),
+])
+def test_a_token_is_one_submit(model, options, device_chooses):
     if not model.context.device_info.is_vulkan:
         pytest.skip("the CPU device has no queue")
+    model._engine.chooser.is_used = device_chooses
     driver = model.context._state.device.driver
     with model.session() as session:
         tokens = session.tokens([1, 2, 3], 12, **options)

@@ -1,0 +1,131 @@
+"""Random choices: their probabilities, and the device's beside the host's."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from webnn_vk import MLContext
+from webnn_vk.generate import Sampling, chooser
+from webnn_vk.generate.chooser import UNDECIDED, Choice, Chooser, Prepared
+from webnn_vk.generate.sampling import noise
+
+OPTIONS = [
+    {"temperature": 1.0}, {"temperature": 0.6, "min_p": 0.05}, {"temperature": 0.9, "top_k": 20},
+    {"temperature": 1.0, "top_p": 0.9}, {"temperature": 1.3, "top_k": 64, "top_p": 0.8},
+    {"repetition_penalty": 1.4}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1e-30},
+    {"temperature": 0.8, "top_k": 30, "top_p": 0.95, "min_p": 0.02, "repetition_penalty": 0.7},
+]
+
+
+def keys(generator: np.random.Generator) -> np.ndarray:
+    return generator.integers(0, 1 << 32, 2, np.uint32)
+
+
+def drawn_logits(generator: np.random.Generator, rows: int, size: int) -> np.ndarray:
+    """Logits, some of which are alike, some impossible."""
+    logits = generator.normal(0, 3, (rows, size)).astype(np.float32)
+    logits[:, generator.integers(0, size, 12)] = 7.5
+    logits[:, generator.integers(0, size, 12)] = -np.inf
+    return logits
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_device_chooses_as_the_host(vulkan_context: MLContext, options):
+    """Three rows, the second of which wants nothing, or is greedy."""
+    size, rng = 3001, np.random.default_rng(4)
+    made = Chooser(vulkan_context, size, 50, is_used=True)
+    tensor = vulkan_context.create_tensor(
+        {"data_type": "float32", "shape": (3, size), "writable": True}
+    ).result()
+    sampling, undecided = Sampling(**options), 0
+    for run in range(12):
+        logits = drawn_logits(rng, 3, size)
+        vulkan_context.write_tensor(tensor, logits)
+        seen = rng.integers(0, size, (3, rng.integers(1, 51))).tolist()
+        seen = [[*tokens, int(np.argmax(row))] for tokens, row in zip(seen, logits, strict=True)]
+        choices = [Choice(sampling, tokens[-50:], keys(rng)) for tokens in seen]
+        choices[1] = Choice(Sampling(), (), keys(rng)) if run % 2 else None
+        found = made.prepare(choices).start(tensor).result()
+        undecided += np.count_nonzero(found == UNDECIDED)
+        for row, choice in enumerate(choices):
+            if choice is not None and found[row] != UNDECIDED:
+                assert found[row] == choice.on_host(logits[row])
+    assert undecided <= 1
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3], OPTIONS[8]], ids=str)
+def test_texts_do_not_depend_on_what_chooses(model, options, monkeypatch):
+    """With one draw, ``top_p`` leaves tokens to the host now and then."""
+    monkeypatch.setattr(chooser, "DRAWS", 1)
+    ids = [1, 2, 3]
+    model._engine.chooser.is_used = False
+    expected = model.generate_tokens(ids, 40, seed=5, **options)
+    model._engine.chooser.is_used = True
+    chosen, start = [], Prepared.start
+
+    def kept(*given):
+        found = start(*given)
+        chosen.append(int(found.result()[0]))
+        return found
+
+    monkeypatch.setattr(Prepared, "start", kept)
+    assert model.generate_tokens(ids, 40, seed=5, **options) == expected
+    assert len(chosen) == 40
+    left = chosen.count(UNDECIDED)
+    assert 0 < left < 20 if options == OPTIONS[3] else left < 3
+
+
+def test_sequences_with_different_options_share_runs(model):
+    given = [{}, *({**OPTIONS[n], "seed": n} for n in (0, 3, 8))]
+
+    def tokens(number: int) -> list[int]:
+        return model.generate_tokens([number + 1, 5], 16, **given[number])
+
+    alone = [tokens(number) for number in range(len(given))]
+    model._engine.chooser.is_used = True
+    with ThreadPoolExecutor(len(given)) as pool:
+        assert list(pool.map(tokens, range(len(given)))) == alone
+
+
+def test_the_cpu_leaves_choices_to_the_host(model):
+    assert not model._engine.chooser.is_used
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.8}, {"min_p": 0.1}], ids=str)
+def test_tokens_occur_as_often_as_they_are_probable(options):
+    rng, count = np.random.default_rng(2), 4000
+    logits = rng.normal(0, 1.5, 12).astype(np.float32)
+    sampling = Sampling(1.2, **options)
+    expected = count * sampling.probabilities(logits)
+    found = np.bincount(
+        [sampling.choose(logits, (), keys(rng)) for _ in range(count)], minlength=12
+    )
+    assert not found[expected == 0].any()
+    expected, found = expected[expected > 0], found[expected > 0]
+    deviation = np.square(found - expected) / expected
+    freedom = len(expected) - 1
+    assert deviation.sum() < freedom + 4 * np.sqrt(2 * freedom)
+
+
+def test_noise():
+    """Each bit of a token's number and of the keys changes all of the noise; its distribution is
+    Gumbel's, to the ends."""
+    rng, count = np.random.default_rng(3), 20_000
+    tokens = rng.integers(0, 1 << 18, count).astype(np.uint32)
+    words = rng.integers(0, 1 << 32, (2, count), np.uint32)
+    values = noise(tokens, words)
+    for changed in range(3):
+        for bit in range(0, 18 if changed == 0 else 32, 3):
+            given = [tokens, words[0].copy(), words[1].copy()]
+            given[changed] = given[changed] ^ np.uint32(1 << bit)
+            other = noise(given[0], np.stack(given[1:]))
+            assert abs(np.corrcoef(values, other)[0, 1]) < 0.035
+    alone = noise(np.arange(100_000), np.array([7, 9], np.uint32))
+    for sample in (values, alone):
+        uniform = np.sort(np.exp(-np.exp(-sample.astype(np.float64))))
+        steps = np.arange(1, len(uniform) + 1) / len(uniform)
+        assert np.abs(uniform - steps).max() < 1.7 / np.sqrt(len(uniform))
+    assert np.isfinite(alone).all() and alone.max() > 10 > -2 > alone.min()
