@@ -17,8 +17,7 @@ patching modules), `store` (shader archive, cache, compiler), `pack` (the shader
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from webnn_vk.support.lazy_names import lazy_names
 
 from .spec import Buffer, Constant, KernelSpec, Param, SpecError
 
@@ -35,9 +34,4 @@ _MODULE_OF = {
 
 __all__ = ["Buffer", "Constant", "KernelSpec", "Param", "SpecError", *_MODULE_OF]
 
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+__getattr__ = lazy_names(__name__, _MODULE_OF)

@@ -8,7 +8,6 @@ runs: drivers optimise, and another optimiser would cost more than it saves.
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,9 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from webnn_vk.support import environment, forks
 
-from .files import no_file_can_be_opened
+from .files import identity_of, no_file_can_be_opened
 from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
-from .process import ProcessCompiler, identity_of
 
 MODES = ("auto", "process", "none")
 _T = TypeVar("_T")
@@ -151,6 +149,11 @@ def _found(mode: str) -> Iterator[Compiler]:
     if mode == "auto":
         yield from map(LibraryCompiler, _libraries())
     if mode != "none":
+        with forks.undisturbed():
+            import shutil
+
+            from .process import ProcessCompiler
+
         # glslc comes first: it compiles many files in one process; glslangValidator needs a process
         # (70 ms) for each.
         programs = map(shutil.which, ("glslc", "glslangValidator", "glslang"))

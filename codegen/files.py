@@ -71,6 +71,16 @@ def write_atomically(path: Path, data: bytes, mode: int) -> None:
         raise
 
 
+def identity_of(path: str) -> str:
+    """Name, size and time of the file: changes with the compiler, and needs only one stat."""
+    try:
+        real = os.path.realpath(path)
+        about = os.stat(real)
+    except OSError:
+        return path
+    return f"{os.path.basename(real)} {about.st_size} {about.st_mtime_ns}"
+
+
 def belongs_to_user(about: os.stat_result) -> bool:
     """Whether a folder belongs to this user and no other user may write to it."""
     return not hasattr(os, "geteuid") or (

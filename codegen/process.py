@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import spirv
-from .files import is_shortage, read_regular
+from .files import identity_of, is_shortage, read_regular
 from .glsl import CompilerUnavailable, GlslError, Source
 
 #: Limits of a run in seconds: for the start, and for each shader, which takes 0.02 to 0.2 s.
@@ -182,13 +182,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     except (AttributeError, OSError):
         process.kill()
     process.wait()
-
-
-def identity_of(path: str) -> str:
-    """Name, size and time of the file: changes with the compiler, and needs only one stat."""
-    try:
-        real = os.path.realpath(path)
-        about = os.stat(real)
-    except OSError:
-        return path
-    return f"{os.path.basename(real)} {about.st_size} {about.st_mtime_ns}"

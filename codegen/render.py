@@ -13,11 +13,10 @@ import difflib
 # Jinja imports this at the first template, on a thread, while the process may be forked.
 import encodings.unicode_escape  # noqa: F401
 import functools
-import hashlib
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,10 @@ from webnn_vk.support.dataclass import dataclass
 
 from .library import insert_functions
 from .spec import ELEMENT_BYTES, TEMPLATE_VARIABLES, Buffer, KernelSpec, SpecError
-
-#: The templates: a folder beside this one, both in a checkout and in an installed package.
-SHADERS = Path(__file__).resolve().parent.parent / "shaders"
+from .template_files import SEARCH_PATH, SHADERS, forget
 
 _loader = jinja2.FileSystemLoader(SHADERS)
+_loader.searchpath = SEARCH_PATH
 
 _WORDS = {"float32": "float", "int32": "int", "uint32": "uint"}
 _VECTORS = {"float": "vec4", "int": "ivec4", "uint": "uvec4"}
@@ -188,27 +186,7 @@ def _forget() -> None:
     if environment().cache is not None:
         environment().cache.clear()
     render.cache_clear()
-    _fingerprint.cache_clear()
-
-
-def fingerprint() -> bytes | None:
-    """A hash of everything that determines the output of `render` besides the spec: the templates
-    and the generator. None where these files can't be read."""
-    return _fingerprint(environment().loader)
-
-
-@functools.lru_cache(maxsize=4)
-def _fingerprint(loader: jinja2.BaseLoader) -> bytes | None:
-    digest = hashlib.sha256()
-    try:
-        for name in ("render.py", "library.py", "spec.py"):
-            digest.update(Path(__file__).with_name(name).read_bytes())
-        for name in sorted(n for n in loader.list_templates() if n.endswith(".j2")):
-            text, _, _ = loader.get_source(environment(), name)
-            digest.update(f"{name}\0{len(text)}\0{text}".encode())
-    except OSError:
-        return None  # an installation without sources
-    return digest.digest()
+    forget()
 
 
 def _names(folder: Path) -> set[str]:
@@ -339,13 +317,3 @@ def template_info(name: str) -> TemplateInfo:
 def templates() -> list[str]:
     """The sorted names of the kernel templates, for `KernelSpec.template`."""
     return sorted({name for folder in _loader.searchpath for name in _names(Path(folder))})
-
-
-def source_hash(templates: Iterable[str]) -> str:
-    """The hash of templates in `SHADERS` and of the library that they include."""
-    digest = hashlib.sha256()
-    library = sorted((SHADERS / "lib").glob("*.j2"))
-    for path in [*library, *(SHADERS / name for name in sorted(templates))]:
-        text = path.read_bytes()
-        digest.update(f"{path.name} {len(text)}\n".encode() + text)
-    return digest.hexdigest()

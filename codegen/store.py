@@ -8,23 +8,24 @@ every module that was not just compiled is checked (`spirv_check`).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from webnn_vk.support import environment
+from webnn_vk.support import environment, forks
 
 from . import spirv, spirv_check
 from .compiler import Compiler, find_compiler, flags, supporting, supports
 from .disk_cache import FORMAT, DiskCache
 from .glsl import CompilerUnavailable, GlslError, Source
 from .pack import Pack, PackError, PackStats, find_pack, write_pack
-from .render import fingerprint, render
 from .spec import KernelSpec
+from .template_files import fingerprint
 
 _DEFAULT = "default"
 #: The extension for kernels with cooperative matrices: glslang has it from version 14 on.
@@ -48,11 +49,19 @@ class ShaderUnavailable(RuntimeError):
         super().__init__(message)
 
 
+@functools.cache
+def _renderer() -> Callable[[KernelSpec], str]:
+    """`render.render`. It needs Jinja, which is not loaded where an archive has all modules."""
+    with forks.undisturbed():
+        from .render import render
+    return render
+
+
 def address(spec: KernelSpec) -> bytes:
     """The key of a spec's module in a shader archive, 32 bytes."""
     controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
     made_with = f"{FORMAT}\n{flags(spec.target)}\n{controls}"
-    return hashlib.sha256(f"{made_with}\n{render(spec)}".encode()).digest()
+    return hashlib.sha256(f"{made_with}\n{_renderer()(spec)}".encode()).digest()
 
 
 def quick_name(spec: KernelSpec) -> bytes | None:
@@ -242,6 +251,7 @@ class ShaderStore:
         compiler = self._compiler_for(specs[0])
         assert compiler is not None
         try:
+            render = _renderer()
             results = compiler.compile([Source(render(s), s.template, s.target) for s in specs])
         except CompilerUnavailable as error:
             if not error.temporary and compiler is self._compiler:

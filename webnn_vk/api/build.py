@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk import __version__
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import (
@@ -23,7 +24,7 @@ from webnn_vk.compiler.program import (
     serial,
 )
 from webnn_vk.compiler.program.after_setup import after_setup
-from webnn_vk.compiler.program.saved_graphs import SavedGraphs
+from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram, compile_for
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
@@ -40,7 +41,7 @@ from webnn_vk.support.settings import verify_passes
 from webnn_vk.support.warnings import say_once
 
 from .donation import check_in_place
-from .ml_graph import MLGraph
+from .ml_graph import MLGraph, executable_of
 from .shapes import Shapes
 
 #: The executable of a graph, before its set-up; the inputs that were described, but that no node
@@ -170,9 +171,11 @@ def _excluding(error: KernelsRefused, target: Target, state: ContextState) -> Ta
     return _fall_back(state, replace(target, refused={**target.refused, **error.refused}))
 
 
-def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[MLGraph]:
+def load_graph(state: ContextState, folder: Path | None, key: str) -> MLPromise[MLGraph]:
     """The graph saved under a key; see ``SavedGraphs.load``. The device was tested when the graph
     was built; other devices and drivers can't load it."""
+    check_key(key, "load_graph")
+    saved = _saved(state, folder)
 
     def prepare() -> Loaded:
         start = time.perf_counter()
@@ -184,14 +187,13 @@ def load_graph(state: ContextState, saved: SavedGraphs, key: str) -> MLPromise[M
 
 
 def save_graph(
-    state: ContextState,
-    saved: SavedGraphs,
-    key: str,
-    executable: Executable,
-    unused: frozenset[str],
+    state: ContextState, folder: Path | None, key: str, graph: MLGraph
 ) -> MLPromise[None]:
     """Save a graph after its set-up. Its constants are read from the device one at a time, in the
     context's order of work."""
+    check_key(key, "save_graph")
+    executable, unused = executable_of(graph, state, "save_graph"), graph._unused
+    saved = _saved(state, folder)
 
     def write(folder: Path) -> None:
         form = after_setup(executable.program)
@@ -211,6 +213,22 @@ def save_graph(
     return in_background(
         state, "None, once the graph is saved", lambda: saved.save(key, write, unused), "save_graph"
     )
+
+
+def list_graphs(state: ContextState, folder: Path | None) -> MLPromise[list[str]]:
+    """The keys of all saved graphs."""
+    return in_background(state, "keys", _saved(state, folder).keys, "list_graphs")
+
+
+def delete_graph(state: ContextState, folder: Path | None, key: str) -> MLPromise[None]:
+    """Remove the graph saved under a key."""
+    check_key(key, "delete_graph")
+    saved = _saved(state, folder)
+    return in_background(state, "None", lambda: saved.delete(key), "delete_graph")
+
+
+def _saved(state: ContextState, folder: Path | None) -> SavedGraphs:
+    return SavedGraphs(folder, state.device.profile, __version__)
 
 
 def read_storage(state: ContextState, storage: Storage) -> np.ndarray:

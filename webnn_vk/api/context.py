@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from webnn_vk import __version__
-from webnn_vk.compiler.program import Target
-from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.types.buffers import as_bytes, writable_bytes
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
@@ -21,11 +20,11 @@ from webnn_vk.compiler.types.data_types import (
 )
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
+from webnn_vk.runtime.device import Device
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.timeline import Timeline
-from webnn_vk.runtime.tuning.tuner import prepared
 from webnn_vk.runtime.work import RunGraph, Write
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import NotSupportedError, shortage_error
@@ -33,7 +32,6 @@ from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
-from .build import in_background, load_graph, save_graph
 from .compute import checked_arrays, run_once
 from .compute_policy import effective_policy
 from .create_tensor import checked_descriptor, create_tensor, import_constant
@@ -43,9 +41,11 @@ from .ml_graph import MLGraph, executable_of, input_shapes, storages
 from .tensor import MLTensor
 from .tensor_export import external_binding
 
-if TYPE_CHECKING:  # imported on first use: running a model needs neither
+if TYPE_CHECKING:  # imported on first use: running a model needs none of it
+    from webnn_vk.compiler.program import Target
     from webnn_vk.gpu.semaphore import GPUSemaphore
     from webnn_vk.profiler import Profile
+    from webnn_vk.runtime.tuning.tuner import Tuner
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
@@ -70,25 +70,13 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         accelerated: bool = True,
         gpu_device: Any = None,
     ) -> None:
-        self._state = ContextState(timeline, info, frozenset(settings.experimental))
+        self._state = ContextState(
+            timeline, info, partial(_compiling, timeline.device, settings),
+            frozenset(settings.experimental),
+        )
         self._settings = settings
         self._accelerated = accelerated
         self._gpu_device = gpu_device
-        device = timeline.device
-        profile, tuned, self._state.tuner = prepared(device, settings.cache_folder, settings.tune)
-        target = Target(
-            profile,
-            skip=settings.skip_passes,
-            force_cpu=settings.force_cpu,
-            dump=settings.dump,
-            tuned=tuned,
-        )
-        if isinstance(device, DriverDevice):
-            shaders = device.shaders
-            target = replace(
-                target, available=shaders.available, has_compiler=shaders.has_compiler
-            )
-        self._state.target = target
 
     # -- attributes ----------------------------------------------------------------------------
     @property
@@ -366,10 +354,10 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         cache folder, OperationError when the weights can't be read or the files can't be
         written."""
 
+        build = _build_module()
+
         def save() -> MLPromise[None]:
-            check_key(key, "save_graph")
-            executable = executable_of(graph, self._state, "save_graph")
-            return save_graph(self._state, self._saved(), key, executable, graph._unused)
+            return build.save_graph(self._state, self._graphs, key, graph)
 
         return background.run_on_worker(self._state.promised, save)
 
@@ -380,18 +368,19 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         driver, other features in use or another version of webnn_vk, and when its files are
         damaged. Otherwise as ``builder.build``."""
 
+        build = _build_module()
+
         def load() -> MLPromise[MLGraph]:
-            check_key(key, "load_graph")
-            return load_graph(self._state, self._saved(), key)
+            return build.load_graph(self._state, self._graphs, key)
 
         return background.run_on_worker(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
         """The keys of all saved graphs in the cache folder, sorted, including those of other
         devices (extension). Rejects with NotSupportedError without a cache folder."""
+        build = _build_module()
         return background.run_on_worker(
-            self._state.promised,
-            lambda: in_background(self._state, "keys", self._saved().keys, "list_graphs"),
+            self._state.promised, lambda: build.list_graphs(self._state, self._graphs)
         )
 
     def delete_graph(self, key: str) -> MLPromise[None]:
@@ -399,17 +388,18 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         Rejects with TypeError for a key that is not a str, NotSupportedError when there is no such
         graph."""
 
+        build = _build_module()
+
         def delete() -> MLPromise[None]:
-            check_key(key, "delete_graph")
-            saved = self._saved()
-            return in_background(self._state, "None", lambda: saved.delete(key), "delete_graph")
+            return build.delete_graph(self._state, self._graphs, key)
 
         return background.run_on_worker(self._state.promised, delete)
 
-    def _saved(self) -> SavedGraphs:
+    @property
+    def _graphs(self) -> Path | None:
+        """The folder of saved graphs."""
         cache = self._settings.cache_folder
-        folder = None if cache is None else cache / "graphs"
-        return SavedGraphs(folder, self._state.device.profile, __version__)
+        return None if cache is None else cache / "graphs"
 
     # -- profile -------------------------------------------------------------------------------
     def profile(self, *, roofline: bool = True, every: int | None = None) -> Profile:
@@ -453,3 +443,26 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """A fence after all work queued so far (extension), with its ``value`` on the timeline,
         ``done``, and ``wait(timeout)`` in seconds. Returns at once and never raises."""
         return self._state.stream.fence()
+
+
+def _build_module() -> ModuleType:
+    """``api.build``, with the compiler, which takes a while to import: a context needs neither."""
+    with forks.undisturbed():
+        from . import build
+    return build
+
+
+def _compiling(device: Device, settings: Settings) -> tuple[Target, Tuner | None]:
+    """The device and options for which a context compiles graphs, and its tuner."""
+    with forks.undisturbed():
+        from webnn_vk.compiler.program import Target
+        from webnn_vk.runtime.tuning.tuner import prepared
+    profile, tuned, tuner = prepared(device, settings.cache_folder, settings.tune)
+    target = Target(
+        profile, skip=settings.skip_passes, force_cpu=settings.force_cpu, dump=settings.dump,
+        tuned=tuned,
+    )
+    if isinstance(device, DriverDevice):
+        shaders = device.shaders
+        target = replace(target, available=shaders.available, has_compiler=shaders.has_compiler)
+    return target, tuner

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from webnn_vk.compiler.ir import Value
-from webnn_vk.compiler.program import Program, copies_kept
+from webnn_vk.compiler.program import Program
 from webnn_vk.compiler.types.data_types import entries, shown
 from webnn_vk.support.errors import OperationError, sanitize
+
+if TYPE_CHECKING:
+    from webnn_vk.compiler.ir import Value
 
 
 def checked_pairs(
@@ -42,6 +44,8 @@ def checked_pairs(
 
 def check_in_place(program: Program) -> None:
     """OperationError if the program keeps a copy of a donated input."""
+    from webnn_vk.compiler.program import copies_kept
+
     kept = copies_kept(program)
     if kept:
         past, reason = next(iter(kept.items()))

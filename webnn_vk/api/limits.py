@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import ALL_TYPES, MAX_RANK, low_precision_types
 from webnn_vk.runtime.device import Device
 
@@ -13,6 +12,8 @@ def op_support_limits(device: Device, low_precision: bool = False) -> dict[str, 
     """Nested dictionaries with snake_case keys: per operator and operand ``data_types`` and
     ``rank_range``, with ``max_tensor_byte_length`` (bytes) and ``preferred_input_layout``.
     ``low_precision``: whether the context has these types."""
+
+    from webnn_vk.compiler.ops import OPERATORS
 
     def row(types: tuple[str, ...], low: int, high: int) -> dict[str, Any]:
         more = low_precision_types(types) if low_precision else ()

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, get_args
 
-from webnn_vk.compiler.program import check_forced, check_skip
 from webnn_vk.compiler.types.data_types import shown, to_bool
 from webnn_vk.driver import DriverError, DriverUnavailable
 from webnn_vk.driver.device_info import DeviceInfo
@@ -181,8 +180,20 @@ def _check(settings: Settings) -> None:
             except ValueError as error:
                 raise TypeError(f"mask: {error}") from None
 
+    def check_skipped(names: Collection[str]) -> None:
+        if names:
+            from webnn_vk.compiler.program import check_skip
+
+            check_skip(names)
+
+    def check_operators(names: Collection[str]) -> None:
+        if names:
+            from webnn_vk.compiler.program import check_forced
+
+            check_forced(names)
+
     for name, check in (
-        ("skip_passes", check_skip), ("force_cpu", check_forced), ("mask", check_mask)
+        ("skip_passes", check_skipped), ("force_cpu", check_operators), ("mask", check_mask)
     ):
         try:
             check(getattr(settings, name))

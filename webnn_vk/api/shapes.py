@@ -13,9 +13,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, empty_dimensions
 from webnn_vk.compiler.types.dimensions import shown_dimension
 from webnn_vk.compiler.types.expressions import FunctionSource, Guards
@@ -25,6 +24,9 @@ from webnn_vk.runtime.work import Executable
 from webnn_vk.support import background
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
+
+if TYPE_CHECKING:
+    from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram
 
 #: Shapes whose executables, with their recorded commands, a graph keeps.
 MAX_SHAPES = 64
@@ -36,7 +38,7 @@ _BUILT, _MOST = 12, 64
 
 #: Compiles and sets up the graph for some sizes. The second argument is another executable of the
 #: graph, if there is one.
-Compile = Callable[[Sequence[int], Executable | None], tuple[ShapedProgram, Executable]]
+Compile = Callable[[Sequence[int], Executable | None], "tuple[ShapedProgram, Executable]"]
 
 
 @dataclass(frozen=True, eq=False)

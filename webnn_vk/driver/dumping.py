@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 
 from webnn_vk.support import environment
@@ -19,6 +18,8 @@ def dump_spirv(code: bytes) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=folder)
     with open(descriptor, "wb") as file:
         file.write(code)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from webnn_vk.compiler.program import Target
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.support import background
 from webnn_vk.support.dataclass import dataclass
@@ -23,6 +22,8 @@ from .timeline import Timeline
 from .work import Allocate
 
 if TYPE_CHECKING:
+    from webnn_vk.compiler.program import Target
+
     from .tuning.tuner import Tuner
 
 
@@ -44,8 +45,11 @@ class ContextState:
     it; its end also ends the context's use of the device."""
 
     def __init__(
-        self, timeline: Timeline, info: DeviceInfo, experimental: frozenset[str] = frozenset()
+        self, timeline: Timeline, info: DeviceInfo,
+        compiling: Callable[[], tuple[Target, Tuner | None]],
+        experimental: frozenset[str] = frozenset(),
     ) -> None:
+        """``compiling`` returns the first ``target``, and ``tuner``."""
         self.info = info
         #: The names of drafts that the context implements (``support.experimental``).
         self.experimental = experimental
@@ -53,10 +57,9 @@ class ContextState:
         #: Guards handing tensors to GPU devices and back. Never acquired in the main thread, where
         #: a signal handler might want it too.
         self.handover = threading.RLock()
-        #: The device and options for which graphs are compiled.
-        self.target = Target(timeline.device.profile)
-        #: Measures the kernels of graphs before they are compiled (``Settings(tune=True)``).
-        self.tuner: Tuner | None = None
+        self._compiling = compiling
+        # The target and the tuner once they are needed; the first to set them wins.
+        self._compiled_for: dict[str, tuple[Target, Tuner | None]] = {}
         #: Called with each pass's name and the graph after it, when graphs are built.
         self.after_pass: Callable[[str, Any], None] | None = None
         #: Resolves when the context is lost or destroyed.
@@ -75,6 +78,24 @@ class ContextState:
     def device(self) -> Device:
         """The device that the context's work runs on."""
         return self.timeline.device
+
+    @property
+    def target(self) -> Target:
+        """The device and options for which graphs are compiled."""
+        return self._known()[0]
+
+    @target.setter
+    def target(self, target: Target) -> None:
+        self._compiled_for["now"] = target, self.tuner
+
+    @property
+    def tuner(self) -> Tuner | None:
+        """Measures the kernels of graphs before they are compiled (``Settings(tune=True)``)."""
+        return self._known()[1]
+
+    def _known(self) -> tuple[Target, Tuner | None]:
+        known = self._compiled_for.get("now")
+        return self._compiled_for.setdefault("now", self._compiling()) if known is None else known
 
     def new_promise(self, of: str) -> MLPromise[Any]:
         """A promise ``of`` something that the loss of the context rejects. InvalidStateError if it

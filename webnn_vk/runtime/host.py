@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from webnn_vk.compiler.ops import ALL_OPERATORS
-from webnn_vk.compiler.ops.arguments import Operands
 from webnn_vk.compiler.program import CopyStep, CpuStep, HostSegment, Range
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
@@ -36,6 +34,9 @@ def run_steps(steps: Iterable[CpuStep | CopyStep], arrays: Arrays, memory: Memor
 
 
 def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
+    from webnn_vk.compiler.ops import ALL_OPERATORS
+    from webnn_vk.compiler.ops.arguments import Operands
+
     operands = {
         name: view_of(arrays.get(t.slot), memory, t.slot, t.descriptor)
         for name, t in step.operands.items()

@@ -3,20 +3,22 @@ kernels, on the thread that builds."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.program import Program
-from webnn_vk.compiler.program.self_test import SelfTest, Tiling, self_test_keys, self_tests
 from webnn_vk.driver import DriverError
 from webnn_vk.support.integers import padded
 
 from .driver_memory import DriverMemory
 from .executable import NOT_OF_KERNELS, DriverExecutable
 from .storage import KernelsRefused, Miscompiles, Storage
+
+if TYPE_CHECKING:
+    from webnn_vk.compiler.program.self_test import SelfTest, Tiling
 
 
 class Trials:
@@ -27,6 +29,8 @@ class Trials:
 
     def require(self, device: DriverMemory, program: Program) -> None:
         """See ``device.Device.try_out``."""
+        from webnn_vk.compiler.program.self_test import self_test_keys, self_tests
+
         keys = self_test_keys(program)
         for trial in self_tests(keys - self._outcomes.keys(), device.profile):
             self._outcomes[trial.key] = outcome(device, trial)

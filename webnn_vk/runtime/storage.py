@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from webnn_vk.compiler.kernels import Refused
+if TYPE_CHECKING:
+    from webnn_vk.compiler.kernels import Refused
 
 _serials = itertools.count(1)
 

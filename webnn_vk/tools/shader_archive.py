@@ -15,9 +15,9 @@ import numpy
 import webnn_vk
 from webnn_vk.codegen.compiler import find_compiler, find_supporting, supports
 from webnn_vk.codegen.pack import PACK_PATH, Pack
-from webnn_vk.codegen.render import SHADERS
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, MATRIX_EXTENSION, build_pack
+from webnn_vk.codegen.template_files import SHADERS
 from webnn_vk.compiler.kernels import KernelNode, all_modules
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize

@@ -3,6 +3,8 @@
 import asyncio
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +21,23 @@ from webnn_vk import (
     Settings,
     ml,
 )
+
+
+def test_a_context_loads_no_compiler():
+    """What only builds need is loaded by the first of them: a context takes half as long."""
+    code = (
+        "import sys, webnn_vk\n"
+        "context = webnn_vk.ml.create_context().result()\n"
+        "parts = ('jinja2', 'webnn_vk.compiler.ops', 'webnn_vk.compiler.ir', "
+        "'webnn_vk.compiler.passes', 'webnn_vk.compiler.kernels', 'webnn_vk.runtime.tuning')\n"
+        "print([part for part in parts if part in sys.modules])\n"
+        "webnn_vk.MLGraphBuilder(context)\n"
+        "print([part for part in parts if part in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after = done.stdout.splitlines()
+    assert before == "[]"
+    assert "webnn_vk.compiler.ops" in after
 
 
 # -- compute and the odd graphs --------------------------------------------------------------------

@@ -20,11 +20,11 @@ from webnn_vk.codegen import spirv
 from webnn_vk.codegen.compiler import (
     FallbackCompiler,
     LibraryCompiler,
-    ProcessCompiler,
     find_compiler,
 )
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.glslang import SlangLibrary, binding_of
+from webnn_vk.codegen.process import ProcessCompiler
 
 GOOD = """#version 450
 layout(local_size_x = 64) in;

@@ -1,10 +1,17 @@
 """The executable form of a graph: steps over numbered slots of memory, as plain data; its files and
 saved graphs. Imports `kernels/` and the folders below it, and no runtime."""
 
-from ..passes.pipeline import Target
-from .compile import check_forced, check_skip, compile_program, kernels_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webnn_vk.support.lazy_names import lazy_names
+
 from .constants import Constants, TensorStorage
+<<<<<<< HEAD
 from .overwriting import copies_kept
+=======
+>>>>>>> fa8f67fb (A context loads no compiler: passes, kernels and Jinja come with the first build; one load of Vulkan's drivers instead of four)
 from .program import (
     BarrierStep,
     CopyStep,
@@ -20,7 +27,26 @@ from .program import (
     SetupPart,
 )
 from .report import GraphReport, ReportLine
-from .reporting import with_kernels
+
+if TYPE_CHECKING:
+    from ..passes.pipeline import Target as Target
+    from .compile import check_forced as check_forced
+    from .compile import check_skip as check_skip
+    from .compile import compile_program as compile_program
+    from .compile import kernels_of as kernels_of
+    from .donation import copies_kept as copies_kept
+    from .reporting import with_kernels as with_kernels
+
+# Loaded on first use: a context needs the plain data only; importing the compiler takes a while.
+_MODULE_OF = {
+    "Target": "compile",
+    "check_forced": "compile",
+    "check_skip": "compile",
+    "compile_program": "compile",
+    "copies_kept": "donation",
+    "kernels_of": "compile",
+    "with_kernels": "reporting",
+}
 
 __all__ = [
     "BarrierStep",
@@ -38,12 +64,8 @@ __all__ = [
     "RepeatStep",
     "ReportLine",
     "SetupPart",
-    "Target",
     "TensorStorage",
-    "check_forced",
-    "check_skip",
-    "compile_program",
-    "copies_kept",
-    "kernels_of",
-    "with_kernels",
+    *_MODULE_OF,
 ]
+
+__getattr__ = lazy_names(__name__, _MODULE_OF)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
-from ..ir import Graph
 from ..types.data_types import MLOperandDescriptor
 from .report import GraphReport
+
+if TYPE_CHECKING:
+    from ..ir import Graph
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from webnn_vk.codegen.spec import KernelSpec
 
+from ..ir import Graph
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
 from .program import (
     BarrierStep,
@@ -88,7 +89,7 @@ def form_of(kind: Any) -> Form:
 def type_hints(kind: type) -> dict[str, Any]:
     """The types of a dataclass's fields. The names in them are its module's, also where a
     field has the name of a type."""
-    names = vars(sys.modules[kind.__module__])
+    names = {**vars(sys.modules[kind.__module__]), "Graph": Graph}
     return get_type_hints(kind, names, names)
 
 

@@ -39,6 +39,10 @@ _opened = 0
 _asking = False
 _forked = False
 
+#: The extension with which loaders also offer drivers that implement a subset of Vulkan (macOS),
+#: and its flag.
+_PORTABILITY, _PORTABILITY_FLAG = "VK_KHR_portability_enumeration", 1
+
 
 class Instance:
     """A VkInstance for API 1.2 or later. `handle`, `api_version`, `validating`, `layer_version` (of
@@ -51,41 +55,32 @@ class Instance:
         self.drivers = drivers
         self.validating = validate
         self.api_version = self._loader_version(vk)
-        layers = {vk.text(layer.layerName): ".".join(map(str, vk.version(layer.specVersion)))
-                  for layer in vk.listed(vk.lib.vkEnumerateInstanceLayerProperties,
-                                         "VkLayerProperties")}
-        if validate and quirks.LAYER not in layers:
-            raise LayerMissing(
-                f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {quirks.LAYER} is not "
-                "installed (Debian/Ubuntu: apt install vulkan-validationlayers)")
-        self.layer_version = layers[quirks.LAYER] if validate else ""
-        available = {vk.text(extension.extensionName)
-                     for extension in vk.listed(vk.lib.vkEnumerateInstanceExtensionProperties,
-                                                "VkExtensionProperties", vk.NULL)}
-        flags, names = 0, []
-        if "VK_KHR_portability_enumeration" in available:
-            names.append("VK_KHR_portability_enumeration")
-            flags = vk.const("VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR")
-        if validate:
-            names.append("VK_EXT_debug_utils")
+        self.layer_version = self._layer_version(vk) if validate else ""
+        names = ["VK_EXT_debug_utils"] if validate else []
         name = vk.new("char[]", b"webnn_vk")
         application = vk.struct("VkApplicationInfo", "APPLICATION_INFO", pApplicationName=name,
                                 pEngineName=name,
                                 apiVersion=vk.packed_version(*self.api_version[:2]))
-        name_chars = [vk.new("char[]", name.encode()) for name in names]
-        name_array = vk.new("char *[]", name_chars)
         layer_chars = [vk.new("char[]", quirks.LAYER.encode())] if validate else []
         layer_array = vk.new("char *[]", layer_chars)
-        info = vk.struct("VkInstanceCreateInfo", "INSTANCE_CREATE_INFO", flags=flags,
-                         pApplicationInfo=application,
-                         enabledLayerCount=len(layer_chars), ppEnabledLayerNames=layer_array,
-                         enabledExtensionCount=len(name_chars), ppEnabledExtensionNames=name_array)
-        out = vk.new("VkInstance *")
         messenger_info = self._messenger_info(vk) if validate else None
-        if messenger_info:
-            info.pNext = messenger_info
-        with loading.alone:
-            result = vk.lib.vkCreateInstance(info, vk.NULL, out)
+        out = vk.new("VkInstance *")
+        # Listing the extensions takes as long as all the rest: the loader loads each driver for it
+        # and unloads it again. So the one that may be missing is tried.
+        for flags, more in ((_PORTABILITY_FLAG, [_PORTABILITY]), (0, [])):
+            name_chars = [vk.new("char[]", name.encode()) for name in (*names, *more)]
+            name_array = vk.new("char *[]", name_chars)
+            info = vk.struct("VkInstanceCreateInfo", "INSTANCE_CREATE_INFO", flags=flags,
+                             pApplicationInfo=application,
+                             enabledLayerCount=len(layer_chars), ppEnabledLayerNames=layer_array,
+                             enabledExtensionCount=len(name_chars),
+                             ppEnabledExtensionNames=name_array)
+            if messenger_info:
+                info.pNext = messenger_info
+            with loading.alone:
+                result = vk.lib.vkCreateInstance(info, vk.NULL, out)
+            if vk.result_name(result) != "VK_ERROR_EXTENSION_NOT_PRESENT":
+                break
         if vk.result_name(result) == "VK_ERROR_INCOMPATIBLE_DRIVER":
             if drivers.verdict.manifests:
                 reason = "it doesn't come up (vkCreateInstance); is its device here?"
@@ -107,6 +102,15 @@ class Instance:
             create = vk.instance_function(self.handle, "vkCreateDebugUtilsMessengerEXT")
             self._messenger = vk.create(create, self.handle, messenger_info,
                                         "VkDebugUtilsMessengerEXT")
+
+    @staticmethod
+    def _layer_version(vk: Any) -> str:
+        for layer in vk.listed(vk.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties"):
+            if vk.text(layer.layerName) == quirks.LAYER:
+                return ".".join(map(str, vk.version(layer.specVersion)))
+        raise LayerMissing(
+            f"validation was asked for (WEBNN_VK_VALIDATE) but the layer {quirks.LAYER} is not "
+            "installed (Debian/Ubuntu: apt install vulkan-validationlayers)")
 
     @staticmethod
     def _loader_version(vk: Any) -> tuple[int, int, int]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.codegen.files import belongs_to_user, read_regular, write_atomically
-from webnn_vk.codegen.render import source_hash
+from webnn_vk.codegen.template_files import source_hash
 from webnn_vk.compiler.kernels import FAMILIES, Schedule
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass

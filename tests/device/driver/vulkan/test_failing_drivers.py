@@ -269,6 +269,20 @@ def test_a_damaged_memory_is_none(
     assert known.read_text() == about
 
 
+def test_a_loader_without_the_extension_for_portable_drivers(
+    process: Process, drivers: FakeDrivers
+) -> None:
+    """The first attempt names it, the second doesn't."""
+    lines = process("""
+from tests.support.vulkan_faults import FaultyLibrary
+from webnn_vk.driver.vulkan import binding
+binding.lib = library = FaultyLibrary(binding)
+library.arm("vkCreateInstance", "", "EXTENSION_NOT_PRESENT")
+print(computes(context("vulkan")), library.injected)
+""", drivers.real)
+    assert len(lines) == 1 and "llvmpipe" in lines[0] and lines[0].endswith("True")
+
+
 def test_each_call_before_there_is_a_device_fails_with_each_error(
     process: Process, drivers: FakeDrivers
 ) -> None:

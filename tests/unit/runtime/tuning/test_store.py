@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.profiles import stored_profile
-from webnn_vk.codegen import render
+from webnn_vk.codegen import template_files
 from webnn_vk.compiler.kernels import Schedule
 from webnn_vk.runtime.tuning import store
 from webnn_vk.runtime.tuning.store import (
@@ -105,8 +105,8 @@ def test_another_template_finds_nothing(
 ) -> None:
     shaders = tmp_path / "shaders"
     (shaders / "lib").mkdir(parents=True)
-    for path in render.SHADERS.rglob("*.j2"):
-        target = shaders / path.relative_to(render.SHADERS)
+    for path in template_files.SHADERS.rglob("*.j2"):
+        target = shaders / path.relative_to(template_files.SHADERS)
         target.write_bytes(path.read_bytes())
     before = templates_hash("matmul"), templates_hash("conv")
 
@@ -114,7 +114,7 @@ def test_another_template_finds_nothing(
         templates_hash.cache_clear()
         return templates_hash("matmul"), templates_hash("conv")
 
-    monkeypatch.setattr(render, "SHADERS", shaders)
+    monkeypatch.setattr(template_files, "SHADERS", shaders)
     try:
         assert now() == before
         template = shaders / "matmul_tiled.comp.j2"
