@@ -312,7 +312,12 @@ class _Run:
         find = executable.recordings
         if self.observer is not None:
             find = partial(self.observer.recordings, executable)
+        cut = False
         for part in find(work.inputs, work.outputs):
+            if cut and not isinstance(part, HostSegment):
+                self._submit()
+            # Two recordings follow each other where a segment is cut.
+            cut = not isinstance(part, HostSegment)
             if isinstance(part, HostSegment):
                 self._finish()
                 start = time.perf_counter()

@@ -6,6 +6,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from .driver_memory import DriverMemory
 from .host import Arrays
 from .setup import Setup
 from .storage import KernelsRefused, Storage
-from .throttle import Cost
+from .throttle import BATCH_SECONDS, Cost, seconds_of
 from .work import Order, Work
 from .workspace import Workspace
 
@@ -235,7 +236,8 @@ class DriverExecutable:
     def recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> list[Recording | HostSegment]:
-        """One recording per device segment for this set of tensors, from the cache or made now."""
+        """The recordings of each device segment for this set of tensors, from the cache or made
+        now: one, and more where it is cut (``_pieces``)."""
         key = tuple(
             [inputs[name].serial for name in self.program.inputs]
             + [outputs[name].serial for name in self.program.outputs]
@@ -286,14 +288,37 @@ class DriverExecutable:
     ) -> list[Recording | HostSegment]:
         tensors = {("input", name): s.backing for name, s in inputs.items()}
         tensors |= {("output", name): s.backing for name, s in outputs.items()}
-        return [
-            self.device.driver.record(
-                self._commands(segment.steps, lambda place: self._bind(place, tensors), timed)
-            )
-            if isinstance(segment, DeviceSegment)
-            else segment
-            for segment in self.program.segments
-        ]
+
+        def bind(place: Range) -> tuple[Any, int, int]:
+            return self._bind(place, tensors)
+
+        parts: list[Recording | HostSegment] = []
+        for segment in self.program.segments:
+            if isinstance(segment, HostSegment):
+                parts.append(segment)
+            elif timed:
+                parts.append(self.device.driver.record(self._commands(segment.steps, bind, True)))
+            else:
+                parts += map(self.device.driver.record, self._pieces(segment.steps, bind))
+        return parts
+
+    def _pieces(self, steps: Iterable[DeviceStep], bind: Bind) -> Iterator[Sequence[Command]]:
+        """The commands of a segment, cut between the turns of long loops: each piece is a submit of
+        its own, which no watchdog takes for a hang."""
+        commands: list[Command] = []
+        seconds = 0.0
+        for step in steps:
+            if not isinstance(step, RepeatStep):
+                commands += self._commands([step], bind)
+                continue
+            of_turn = sum(seconds_of(d.flops, self.device.profile) for d in step.dispatches)
+            for turn in self._turns(step, bind):
+                if commands and seconds + of_turn > BATCH_SECONDS:
+                    yield commands
+                    commands, seconds = [], 0.0
+                commands += turn
+                seconds += of_turn
+        yield commands
 
     def _bind(
         self, place: Range, tensors: Mapping[tuple[str, str], Any]
@@ -329,7 +354,7 @@ class DriverExecutable:
                     target, to, _ = bind(step.target)
                     commands.append(CopyCommand(source, start, target, to, size))
                 case RepeatStep():
-                    commands += self._repeated(step, bind)
+                    commands += chain.from_iterable(self._turns(step, bind))
                 case _:
                     commands.append(BarrierCommand())
                     continue
@@ -338,19 +363,21 @@ class DriverExecutable:
                 stamps += 1
         return commands
 
-    def _repeated(self, step: RepeatStep, bind: Bind) -> Iterator[Command]:
-        """The commands of all repetitions: those of the first, with copies from and to other
+    def _turns(self, step: RepeatStep, bind: Bind) -> Iterator[Sequence[Command]]:
+        """The commands of each repetition: those of the first, with copies from and to other
         places."""
-        first = list(zip(step.steps, self._commands(step.steps, bind), strict=True))
-        for turn in range(step.count):
-            for inner, command in first:
-                if isinstance(inner, CopyStep) and isinstance(command, CopyCommand) and turn:
+        first = self._commands(step.steps, bind)
+        yield first
+        for turn in range(1, step.count):
+            commands = list(first)
+            for number, (inner, command) in enumerate(zip(step.steps, first, strict=True)):
+                if isinstance(inner, CopyStep) and isinstance(command, CopyCommand):
                     read, written = (turn * stride for stride in inner.strides)
-                    command = CopyCommand(
+                    commands[number] = CopyCommand(
                         command.source, command.source_offset + read, command.destination,
                         command.destination_offset + written, command.size,
                     )
-                yield command
+            yield commands
 
     def _viewed(
         self, place: Range, bound: tuple[Any, int, int], form: str

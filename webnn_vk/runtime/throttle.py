@@ -28,8 +28,8 @@ AHEAD_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.01
 
 #: Floating-point operations per second by type of device: the rate of our products on a slow device
-#: of each type, estimated low, since the limit is there for slow devices. A graph is never cut: one
-#: that takes longer than the limit goes alone.
+#: of each type, estimated low, since the limit is there for slow devices. A graph is cut between the
+#: turns of its loops only: one that takes longer than the limit otherwise goes alone.
 RATES = {
     "cpu": 20e9,  # llvmpipe on two cores: 15 to 30 GFLOP/s in float32 products
     "integrated": 200e9,  # a fifth of the 1 TFLOP/s that such GPUs of 2018 on have on paper
@@ -39,8 +39,23 @@ RATES = {
 }
 
 
+#: The seconds that a dispatch of a loop takes at least, with its barrier, on a slow device.
+_DISPATCH_SECONDS = 2e-5
+
+
 #: Waits shorter than this (in seconds) count as no wait.
 _AT_ONCE = 1e-4
+
+
+def rate_of(profile: DeviceProfile | None) -> float:
+    """The estimated rate of a device; None is the CPU device, which has no watchdog but the speed
+    of a software one."""
+    return RATES["cpu" if profile is None else profile.device_type]
+
+
+def seconds_of(flops: float, profile: DeviceProfile) -> float:
+    """The estimated seconds of a dispatch in a loop."""
+    return _DISPATCH_SECONDS + flops / rate_of(profile)
 
 
 class Duration(NamedTuple):
@@ -136,6 +151,5 @@ class Span:
 
 
 def throttle_of(profile: DeviceProfile | None) -> Throttle:
-    """The throttle of a device on which nothing has run yet; None is the CPU device, which has no
-    watchdog but the speed of a software one."""
-    return Throttle(RATES["cpu" if profile is None else profile.device_type])
+    """The throttle of a device on which nothing has run yet; None is the CPU device."""
+    return Throttle(rate_of(profile))

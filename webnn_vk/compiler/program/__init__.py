@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING
 from webnn_vk.support.lazy_names import lazy_names
 
 from .constants import Constants, TensorStorage
-<<<<<<< HEAD
-from .overwriting import copies_kept
-=======
->>>>>>> fa8f67fb (A context loads no compiler: passes, kernels and Jinja come with the first build; one load of Vulkan's drivers instead of four)
 from .program import (
     BarrierStep,
     CopyStep,
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
     from .compile import check_skip as check_skip
     from .compile import compile_program as compile_program
     from .compile import kernels_of as kernels_of
-    from .donation import copies_kept as copies_kept
+    from .overwriting import copies_kept as copies_kept
     from .reporting import with_kernels as with_kernels
 
 # Loaded on first use: a context needs the plain data only; importing the compiler takes a while.
@@ -43,7 +39,7 @@ _MODULE_OF = {
     "check_forced": "compile",
     "check_skip": "compile",
     "compile_program": "compile",
-    "copies_kept": "donation",
+    "copies_kept": "overwriting",
     "kernels_of": "compile",
     "with_kernels": "reporting",
 }

@@ -9,6 +9,7 @@ import pytest
 
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.loops import loop_over
+from webnn_vk.runtime import executable, throttle
 
 STEPS = 13
 
@@ -64,6 +65,24 @@ def test_slices_of_all_sizes(data_type: str, where: str, request: Any) -> None:
     for size in (1, 7, 16):
         with build(context, data_type, size) as graph:
             check(context, graph, feeds(data_type, size))
+
+
+def test_a_long_loop_is_several_submits(
+    vulkan_context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut by its estimated time, between the turns of the loop; each run has all its submits."""
+    driver = vulkan_context._state.device.driver
+    counts = []
+    for seconds in (throttle.BATCH_SECONDS, 4.5e-5):
+        monkeypatch.setattr(executable, "BATCH_SECONDS", seconds)
+        with build(vulkan_context) as graph:
+            given = feeds("float32")
+            check(vulkan_context, graph, given)
+            before = driver.submitted()
+            check(vulkan_context, graph, given)
+            counts.append(driver.submitted() - before)
+    assert counts[0] <= 2
+    assert counts[0] + STEPS // 2 <= counts[1] <= counts[0] + STEPS
 
 
 def test_a_saved_graph_has_its_loops(vulkan_context: MLContext) -> None:
