@@ -15,7 +15,6 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import (
     Constants,
     CopyStep,
-    DeviceSegment,
     DeviceStep,
     DispatchStep,
     HostSegment,

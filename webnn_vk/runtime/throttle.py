@@ -28,8 +28,8 @@ AHEAD_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.01
 
 #: Floating-point operations per second by type of device: the rate of our products on a slow device
-#: of each type, estimated low, since the limit is there for slow devices. A graph is cut between the
-#: turns of its loops only: one that takes longer than the limit otherwise goes alone.
+#: of each type, estimated low, since the limit is there for slow devices. A graph is cut only
+#: between the turns of its loops: one that takes longer than the limit otherwise goes alone.
 RATES = {
     "cpu": 20e9,  # llvmpipe on two cores: 15 to 30 GFLOP/s in float32 products
     "integrated": 200e9,  # a fifth of the 1 TFLOP/s that such GPUs of 2018 on have on paper
