@@ -93,6 +93,8 @@ def _facts(report: ProfileReport) -> list[tuple[str, str, str]]:
     if report.roofline is not None:
         facts.append(("the device can do", f"{report.roofline.flops / 1e9:.1f} GFLOP/s",
                       f"{report.roofline.bandwidth / 1e9:.1f} GB/s of memory"))
+        if (share := report.share) is not None:
+            facts.append(("the kernels reach", f"{share:.0%}", "of that, all together"))
     return facts
 
 

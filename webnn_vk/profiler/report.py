@@ -167,6 +167,18 @@ class ProfileReport:
         return sum(k.total for k in self.kernels)
 
     @property
+    def share(self) -> float | None:
+        """The share of the device's peak that all its kernels together reach: the least time for
+        their operations and bytes, divided by the measured time. None where it is unknown."""
+        if self.roofline is None or self.kernel_seconds <= 0:
+            return None
+        least = sum(
+            k.runs * self.roofline.seconds(k.flops, k.bytes)
+            for k in self.kernels if k.device == "vulkan"
+        )
+        return least / self.kernel_seconds
+
+    @property
     def summary(self) -> str:
         """The totals in one line."""
         part = self.measured < self.runs
@@ -187,6 +199,8 @@ class ProfileReport:
                 f"; the device can do {self.roofline.flops / 1e9:.1f} GFLOP/s and "
                 f"{self.roofline.bandwidth / 1e9:.1f} GB/s"
             )
+            if (share := self.share) is not None:
+                said += f", of which the kernels reach {share:.0%}"
         return said if self.timed else f"{said}; the device writes no times of kernels"
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,10 @@ def test_sums_of_kernels(made_up):
     assert relu.share_of(report.roofline) == pytest.approx(0.8 / 0.2)
     assert sort.device == "cpu" and sort.share_of(report.roofline) is None
     assert product.share_of(None) is None
+    # Twice 8000 / 16000 and 800 / 1000, of 2.4 seconds; CPU steps don't count.
+    assert report.share == pytest.approx(2 * (0.5 + 0.8) / 2.4)
+    assert report.summary.endswith(", of which the kernels reach 108%")
+    assert replace(report, roofline=None).share is None
     assert report.kernel_seconds == pytest.approx(2.4) and report.host_seconds == 0.25
 
 
