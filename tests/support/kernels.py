@@ -7,19 +7,21 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import jinja2
 import numpy as np
 import pytest
 
 from tests.support.drivers import pipeline_of, require_vulkan
 from webnn_vk.codegen.compiler import find_compiler, find_supporting
 from webnn_vk.codegen.glsl import Source
-from webnn_vk.codegen.render import environment, render
+from webnn_vk.codegen.render import add_template_dir, own_templates, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
+from webnn_vk.codegen.template_files import SEARCH_PATH, SHADERS
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
 
@@ -40,17 +42,13 @@ void main() {
 @contextmanager
 def templates(**texts: str) -> Iterator[None]:
     """Adds templates `<name>.comp.j2` to the code generator's inside a `with` block."""
-    env = environment()
-    own = env.loader
-    extra = jinja2.DictLoader({f"{name}.comp.j2": text for name, text in texts.items()})
-    env.loader = jinja2.ChoiceLoader([extra, own])
-    # Forget the rendered templates of these names from other tests.
-    render.cache_clear()
-    try:
+    with TemporaryDirectory() as folder, own_templates():
+        for name, text in texts.items():
+            Path(folder, f"{name}.comp.j2").write_text(text, encoding="utf-8")
+        # Before the library's, whose templates they may replace.
+        SEARCH_PATH.insert(0, folder)
+        add_template_dir(SHADERS)  # forgets what was rendered
         yield
-    finally:
-        env.loader = own
-        render.cache_clear()
 
 
 def compile_spec(spec: KernelSpec) -> bytes:

@@ -264,7 +264,7 @@ def test_what_a_pack_has_is_not_rendered(
 
     store = ShaderStore(None, pack=tmp_path / "x.pack", compiler=None)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "render", refuse)
+        patch.setattr(store_module, "_renderer", lambda: refuse)
         assert store.get(SPECS) == expected
         with pytest.raises(AssertionError, match="was rendered"):
             store.get([_spec("uint8")])
