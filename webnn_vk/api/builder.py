@@ -333,20 +333,19 @@ def constant_of(
     array is not contiguous or NumPy would copy it in every run (unaligned data on the CPU device).
     Graphs of a context share prepacked data between constants of equal ``key``, whose elements must
     be equal. Raises TypeError as ``constant`` does."""
-    descriptor = MLOperandDescriptor(array.dtype.name, array.shape)
-    builder._check_can_build("constant")
-    require_dimensions(descriptor, builder._max_byte_length, "constant")
-    if not array.flags.aligned and builder._on_host:
-        array = array.copy()
-    data = np.asarray(array, order="C").view()
-    data.setflags(write=False)
-    return builder._operand(Value(descriptor, data=data, key=key), "constant")
+    descriptor = MLOperandDescriptor(array.dtype, array.shape)
+    return builder._stored_constant(descriptor, array, key)
 
 
 def apply_operator(builder: MLGraphBuilder, name: str, *args: Any, **options: Any) -> Any:
     """Call an operator as its method would be called; ``name`` may be one of the compiler's own,
     which have no method. Raises TypeError as methods do."""
     return builder._apply(ALL_OPERATORS[name], args, options)
+
+
+def experimental_of(builder: MLGraphBuilder) -> frozenset[str]:
+    """The drafts that the builder's context implements."""
+    return builder._experimental
 
 
 def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:

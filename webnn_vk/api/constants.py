@@ -27,7 +27,7 @@ from webnn_vk.compiler.types.data_types import (
 )
 from webnn_vk.runtime.tensor_state import TensorState, owned
 from webnn_vk.support.dataclass import dataclass
-from webnn_vk.support.mmap_array import own_copy
+from webnn_vk.support.mmap_array import file_range, own_copy
 from webnn_vk.support.promise import kind_of
 
 from .operand import MLOperand
@@ -58,7 +58,9 @@ class Constants:
         integer types clamp it to their range and truncate, NaN becomes 0, floats round; a
         RuntimeWarning reports any loss beyond rounding;
         ``constant(tensor)``: a constant tensor of this context;
-        ``constant(array)``: data type and shape from a NumPy array, copied (extension).
+        ``constant(array)``: data type and shape from a NumPy array, copied (extension). A read-only
+        ``np.memmap`` is a range of a file instead: it is read when the graph is set up, the file
+        must not change before, and graphs of a context share what they make of a range.
 
         Returns at once. Raises TypeError for data that does not match, a tensor of another context
         or one that is not constant; InvalidStateError for a destroyed tensor, after ``build()`` and
@@ -78,6 +80,8 @@ class Constants:
                         f"constant: no operand has elements of {array.dtype}; array.astype("
                         f"np.float32), or another of {', '.join(ALL_TYPES)}, converts it"
                     ) from None
+                if (place := file_range(array)) is not None:
+                    return self._stored_constant(described, array, f"{place} {described}")
                 return self._constant_buffer(described, array)
             case (str() | type() | np.dtype() as data_type, value):
                 return self._constant_number(to_data_type(data_type, "constant"), value)
@@ -94,6 +98,20 @@ class Constants:
         with empty_dimensions(self._has_empty):
             require_dimensions(descriptor, self._max_byte_length, "constant")
         return self._constant_value(descriptor, as_bytes(buffer, descriptor, "constant"))
+
+    def _stored_constant(
+        self, descriptor: MLOperandDescriptor, array: np.ndarray, key: str | None
+    ) -> MLOperand:
+        """A constant that reads the array's memory, which must not change."""
+        self._check_can_build("constant")
+        require_data_type(descriptor.data_type, self._experimental, "constant")
+        with empty_dimensions(self._has_empty):
+            require_dimensions(descriptor, self._max_byte_length, "constant")
+        if not array.flags.aligned and self._on_host:
+            array = array.copy()
+        data = np.asarray(array, order="C").view()
+        data.setflags(write=False)
+        return self._operand(Value(descriptor, data=data, key=key), "constant")
 
     def _constant_number(self, data_type: str, value: Any) -> MLOperand:
         """A scalar. The caller is called by the user's code, for the place of a warning."""

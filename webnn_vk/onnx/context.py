@@ -16,7 +16,7 @@ from .errors import Problem, Unsupported, refuse_if
 from .nodes import NodeCall
 from .scope import Scope
 from .shape_arithmetic import alike
-from .types import carrier, numpy_type
+from .types import numpy_type
 from .values import Tensor, Value
 
 #: Operators whose second operand may be given as a number, of the first's type.
@@ -47,8 +47,11 @@ class Importing(Protocol):
 
     builder: MLGraphBuilder
     narrow_double: bool
+    low_precision: bool
     problems: list[Problem]
     donated: frozenset[str]
+
+    def carrier(self, name: str) -> str: ...
 
     def count_call(self) -> None: ...
 
@@ -168,7 +171,7 @@ class NodeContext:
 
     def carrier(self, name: str) -> str:
         """The WebNN data type for an ONNX one."""
-        return carrier(name, self.conversion.narrow_double)
+        return self.conversion.carrier(name)
 
     def typed(self, operand: MLOperand, name: str) -> Tensor:
         """A computed tensor whose ONNX type is said rather than inferred."""

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
-from webnn_vk.api.builder import MLGraphBuilder, MLOperand
+from webnn_vk.api.builder import MLGraphBuilder, MLOperand, experimental_of
 from webnn_vk.support.errors import sanitize
 
 from . import folding, functions, records, shape_arithmetic
@@ -56,6 +56,7 @@ class Conversion:
         self.donated = donated
         self.builder = builder
         self.narrow_double = narrow_double
+        self.low_precision = "low-precision" in experimental_of(builder)
         self.problems: list[Problem] = []
         self._make_constant = make_constant
         self._scalars: dict[tuple[str, Any], MLOperand] = {}
@@ -74,6 +75,10 @@ class Conversion:
     def computed(self, operand: MLOperand, type: str) -> Tensor:
         """A tensor that the graph computes from the current node's inputs."""
         return Tensor(type, operand.shape, made=operand, sources=self._sources)
+
+    def carrier(self, name: str) -> str:
+        """The WebNN data type for an ONNX one; Unsupported when there is none."""
+        return carrier(name, self.narrow_double, self.low_precision)
 
     def count_call(self) -> None:
         """Before every call of the builder."""
@@ -98,7 +103,7 @@ class Conversion:
 
     def _constant(self, tensor: Tensor) -> MLOperand:
         assert tensor.array is not None
-        data_type = carrier(tensor.type, self.narrow_double)
+        data_type = self.carrier(tensor.type)
         if 0 in tensor.shape:
             raise Unsupported(f"a tensor of shape {list(tensor.shape)} is empty, WebNN has none")
         return self._make_constant(self.builder, to_carrier(tensor.array, data_type))
@@ -120,7 +125,7 @@ class Conversion:
         if count is None or shape_arithmetic.table_length(start) is None:
             raise Unsupported(f"numbers {start} … {start + length} are too many to be stored")
         table = np.arange(count, dtype=type)
-        constant = self._make_constant(self.builder, to_carrier(table, carrier(type, False)))
+        constant = self._make_constant(self.builder, to_carrier(table, self.carrier(type)))
         return self.builder.slice(constant, [start], [length])
 
     def _from_tables(self, tensor: Tensor) -> MLOperand:
@@ -294,7 +299,7 @@ class Conversion:
             node, [x.type for x in inputs if x is not None],
             [x if x is None else x.array if x.sizes is None else x.sizes for x in inputs],
         )
-        return None if made is None else [self.of_sizes(*each) for each in made]
+        return made and [self.of_sizes(*each) for each in made]
 
     def _record(
         self, record: records.Record, node: NodeCall, scope: Scope, inputs: Sequence[Value | None]

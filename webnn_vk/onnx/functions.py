@@ -12,7 +12,7 @@ from onnx import AttributeProto, FunctionProto, helper
 from webnn_vk.api.builder import MLOperand
 
 from .nodes import NodeCall
-from .types import CARRIERS, numpy_type
+from .types import CARRIERS, NATIVE, numpy_type
 from .values import Tensor, Value
 
 
@@ -106,7 +106,8 @@ def output_type(
     """The ONNX type of a computed output: what its schema ties it to, as far as the WebNN data type
     carries that."""
     name = _tied_type(node, index, inputs) or operand.data_type
-    return name if CARRIERS.get(name, name) == operand.data_type else operand.data_type
+    carriers = CARRIERS.get(name, name), NATIVE.get(name)
+    return name if operand.data_type in carriers else operand.data_type
 
 
 def _tied_type(node: NodeCall, index: int, inputs: Sequence[Value | None]) -> str | None:

@@ -27,7 +27,6 @@ from .convert import Conversion
 from .ends import why_no_tensor
 from .errors import Problem, Unsupported, UnsupportedModelError
 from .reading import Model, Port, read_model, shown
-from .types import carrier
 from .values import Maps, Missing, Tensor, Text, Value
 
 #: What is no tensor of numbers.
@@ -208,7 +207,7 @@ def _input(
         return conversion.tensor(array)
     if port.type in (*NO_TENSORS, "unknown"):
         raise Unsupported(f"its type is {port.type}; WebNN has tensors of numbers")
-    data_type = carrier(port.type, conversion.narrow_double)
+    data_type = conversion.carrier(port.type)
     if isinstance(given, MLOperand):
         if given.data_type != data_type:
             raise Unsupported(f"its operand is {given.data_type}, {data_type} is needed")

@@ -23,7 +23,15 @@ CARRIERS = {
     "uint2": "uint8",
 }
 #: Carried types whose arithmetic would need the narrower type's rounding or overflow.
-STORAGE_ONLY = frozenset({"int16", "uint16", "int4", "uint4", "int2", "uint2"})
+STORAGE_ONLY = frozenset({
+    "int16", "uint16", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e5m2",
+})
+#: ONNX types that WebNN has in contexts with "low-precision" (experimental), and its names. Of
+#: bfloat16 only casts round so; it is computed in float32.
+NATIVE = {
+    "float8_e4m3fn": "float8e4m3", "float8_e5m2": "float8e5m2", "int4": "int4", "uint4": "uint4",
+}
+_OF_NATIVE = {native: name for name, native in NATIVE.items()}
 
 
 def type_name(elem_type: int) -> str:
@@ -36,10 +44,12 @@ def type_name(elem_type: int) -> str:
         raise Unsupported(f"data type {elem_type} is unknown") from None
 
 
-def carrier(name: str, narrow_double: bool) -> str:
+def carrier(name: str, narrow_double: bool, low_precision: bool = False) -> str:
     """The WebNN data type that carries values of an ONNX type; Unsupported when none does."""
     if name in DATA_TYPES:
         return name
+    if low_precision and name in NATIVE:
+        return NATIVE[name]
     if name == "float64" and not narrow_double:
         raise Unsupported("double is no WebNN type; narrow_double=True computes it in float32")
     if name not in CARRIERS:
@@ -49,12 +59,13 @@ def carrier(name: str, narrow_double: bool) -> str:
 
 def to_carrier(array: np.ndarray, data_type: str) -> np.ndarray:
     """An array converted to the type that carries it: contiguous, without a copy if it can."""
-    if array.dtype.name != data_type:
+    if array.dtype.name != data_type and NATIVE.get(array.dtype.name) != data_type:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(data_type)
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def numpy_type(name: str) -> np.dtype:
-    """NumPy's type of a name, types of ml_dtypes included."""
+    """NumPy's type of a name, types of ml_dtypes and WebNN's names of these included."""
+    name = _OF_NATIVE.get(name, name)
     return np.dtype(getattr(ml_dtypes, name, name))

@@ -67,6 +67,24 @@ def owner_of(array: np.ndarray) -> object:
     return base.obj if isinstance(base, memoryview) else base
 
 
+def file_range(array: np.ndarray) -> str | None:
+    """What identifies the range of a file that a read-only ``np.memmap`` is: the file, its age and
+    size, and where the range begins; None for other arrays, and where the file is gone."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap):
+        return None
+    if root.mode != "r" or root.filename is None or not array.flags.c_contiguous:
+        return None
+    try:
+        file = os.stat(root.filename)
+    except OSError:
+        return None
+    start = root.offset + _address(array) - _address(root)
+    return f"{file.st_dev} {file.st_ino} {file.st_mtime_ns} {file.st_size} {start}"
+
+
 def drop_pages(array: np.ndarray) -> None:
     """Take the pages of an array of a mapped file out of this process's resident memory, as its
     bytes won't be read soon. The array stays valid; its neighbours' bytes in the same pages too.

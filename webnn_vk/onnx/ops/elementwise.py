@@ -13,7 +13,7 @@ from webnn_vk.compiler.ir import onnx_pairs
 from ..context import NodeContext
 from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
-from ..types import STORAGE_ONLY, numpy_type, type_name
+from ..types import NATIVE, STORAGE_ONLY, numpy_type, type_name
 from ..values import Tensor
 from . import integers
 from .float_mod import float_mod
@@ -256,20 +256,24 @@ def shrink(c: NodeContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) 
 def cast(
     c: NodeContext, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Tensor:
-    return convert(c, x, type_name(to))
+    return convert(c, x, type_name(to), bool(saturate))
 
 
 @onnx_operator("CastLike", storage=True)
 def cast_like(
     c: NodeContext, x: Tensor, target: Tensor, *, saturate: int = 1, round_mode: str = "up"
 ) -> Tensor:
-    return convert(c, x, target.type)
+    return convert(c, x, target.type, bool(saturate))
 
 
-def convert(c: NodeContext, x: Tensor, target: str) -> Tensor:
+def convert(c: NodeContext, x: Tensor, target: str, saturate: bool = True) -> Tensor:
     """``x`` as another ONNX type."""
     if target == x.type:
         return x
+    if c.conversion.low_precision and x.array is None and (
+        target == "bfloat16" or target in NATIVE or x.type in NATIVE
+    ):
+        return c.typed(_low_precision(c, x.operand, x.type, target, saturate), target)
     if x.array is not None and not target.startswith("float8"):
         with np.errstate(all="ignore"):
             return c.conversion.tensor(x.array.astype(numpy_type(target)))
@@ -279,6 +283,34 @@ def convert(c: NodeContext, x: Tensor, target: str) -> Tensor:
     if target == "bool":
         return c.typed(c.b.not_equal(operand, 0), "bool")
     return c.typed(c.cast(operand, carried), target)
+
+
+#: 8-bit floats without saturation: from which size on numbers are too large, and what they become.
+_OVERFLOWS = {"float8_e4m3fn": (np.nextafter(np.float32(464), 1000), np.nan),
+              "float8_e5m2": (np.float32(61440), np.inf)}
+
+
+def _low_precision(
+    c: NodeContext, x: MLOperand, source: str, target: str, saturate: bool
+) -> MLOperand:
+    """A cast from or to a type of "low-precision" (experimental)."""
+    if target == "bfloat16":  # rounded, and computed with in float32
+        return c.b.cast(c.b.cast(x, "bfloat16"), "float32")
+    if source in NATIVE and (target in NATIVE or target == "bool"):
+        x = c.b.cast(x, "float32")
+    if target == "bool":
+        return c.b.not_equal(x, 0)
+    carried = c.carrier(target)
+    made = c.b.cast(x, carried)
+    if saturate or target not in _OVERFLOWS:
+        return made
+    limit, beyond = _OVERFLOWS[target]
+    x = c.cast(x, "float32")
+    for too_large, number in ((c.b.greater_or_equal(x, limit), beyond),
+                              (c.b.lesser_or_equal(x, -limit), -beyond)):
+        filled = np.full(made.shape, number, np.float32).astype(numpy_type(target))
+        made = c.b.where(too_large, c.constant(filled, target), made)
+    return made
 
 
 @onnx_operator("BitCast", storage=True)

@@ -11,7 +11,7 @@ from webnn_vk.api.builder import MLOperand
 from ..context import NodeContext, check_made
 from ..errors import refuse_if
 from ..records import MICROSOFT, onnx_operator
-from ..types import numpy_type, type_name
+from ..types import NATIVE, numpy_type, type_name
 from ..values import Tensor
 from . import byte_products
 from .byte_products import centred, row_view
@@ -73,13 +73,16 @@ def quantize_linear(
     data = c.operand(data)
     if data.data_type != s.data_type:
         data, s = c.cast(data, "float32"), c.cast(s, "float32")
-    refuse_if(carried.startswith("float"), f"quantisation to {target} would need its rounding")
+    refuse_if(
+        carried.startswith("float") and target not in NATIVE,
+        f"quantisation to {target} would need its rounding",
+    )
     if zero_point is None:
         z = c.constant(np.zeros(s.shape), carried)
     else:
         z = per_axis(c, zero_point, x, axis, block_size)
     result = c.b.quantize_linear(data, s, z)
-    if target in _RANGES:
+    if target in _RANGES and carried != target:
         low, high = _RANGES[target]
         result = c.b.clamp(result, min_value=low, max_value=high)
     return c.typed(result, target)
