@@ -1,4 +1,4 @@
-"""Constants that are ranges of files (read-only ``np.memmap``): read at set-up, shared by graphs."""
+"""Constants that are ranges of files (read-only ``np.memmap``): read at set-up, and shared."""
 
 from __future__ import annotations
 

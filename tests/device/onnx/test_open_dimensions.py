@@ -141,6 +141,12 @@ ARITHMETIC = {
          node("Slice", ["x", "zero", "l", "one"], ["y"])],
         {"zero": [0], "one": [1], "two": [2]}, 2,
     ),
+    "enlarged": (
+        [node("Unsqueeze", ["x", "axes"], ["i"]),
+         node("Constant", [], ["f"], value_floats=[1.0, 1.0, 2.0, 3.0]),
+         node("Resize", ["i", "", "f"], ["y"], mode="nearest", nearest_mode="floor",
+              coordinate_transformation_mode="asymmetric")], {"axes": [0, 1]}, 1,
+    ),
     "a table by a size": (
         [node("EyeLike", ["x"], ["e"]), node("Add", ["x", "e"], ["y"])], {}, 3,
     ),

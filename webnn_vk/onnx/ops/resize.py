@@ -8,6 +8,7 @@ import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.data_types import MAX_DIMENSION
+from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.support.dataclass import dataclass
 
 from ..context import NodeContext, check_made, view_along
@@ -104,8 +105,11 @@ def _sizes(shape: Sequence[int], lengths: Sequence[int], factors: list[float]) -
             f"scales are {factors} for {len(lengths)} dimensions of {list(shape)}; a finite number "
             "for each is expected"
         )
-    new = [int(np.floor(np.float32(n) * np.float32(f)))
-           for n, f in zip(lengths, factors, strict=True)]
+    new = [
+        n * int(f) if isinstance(n, Size) and f == int(f)
+        else int(np.floor(np.float32(n) * np.float32(f)))
+        for n, f in zip(lengths, factors, strict=True)
+    ]
     _check(shape, lengths, new)
     return new
 
@@ -124,7 +128,11 @@ def _native(
 ) -> MLOperand | None:
     """resample2d, where two axes change and positions count from the middle of elements."""
     changed = [i for i, a in enumerate(axes) if sizes[i] != x.shape[a]]
-    exact = all(abs(factors[i] * x.shape[axes[i]] - sizes[i]) < 1e-4 for i in changed)
+    # Sizes that are known at dispatch are given, or products with whole numbers.
+    exact = all(
+        isinstance(sizes[i], Size) or abs(factors[i] * x.shape[axes[i]] - sizes[i]) < 1e-4
+        for i in changed
+    )
     if len(x.shape) != 4 or not 1 <= len(changed) <= 2 or antialias or not exact:
         return None
     plain = transform == "half_pixel" or (
