@@ -61,11 +61,12 @@ def driver(request: pytest.FixtureRequest) -> tuple[str, Command]:
 
 
 def run_child(
-    driver: tuple[str, Command], folder: Path, *arguments: str, **environment: str
+    driver: tuple[str, Command], folder: Path, *arguments: str, module: str = "child",
+    **environment: str,
 ) -> dict:
     result = folder / "result.json"
     words, variables = driver[1](
-        folder, "-m", "tests.conformance.swiftshader.child", str(result), *arguments
+        folder, "-m", f"tests.conformance.swiftshader.{module}", str(result), *arguments
     )
     done = subprocess.run(
         words, cwd=ROOT, env={**variables, **environment}, capture_output=True, text=True,
