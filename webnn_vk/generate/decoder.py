@@ -120,6 +120,7 @@ class Decoder:
         made = self.context.create_constant_tensor(
             descriptor, np.ascontiguousarray(array)
         ).result()
+        self.weights.release()
         self.at_upload()
         return made
 

@@ -30,6 +30,10 @@ class WeightSource(Protocol):
         for one of floats. ``shape`` and errors as for ``array``."""
         ...
 
+    def release(self) -> None:
+        """Take what was read of the files out of the resident memory: it is on the device."""
+        ...
+
     def unused(self) -> Iterator[str]:
         """The tensors that nothing has read, although they could change the result."""
         ...

@@ -53,7 +53,7 @@ class Weights:
 
     def __init__(self, folder: Path, spare: Collection[str] = ()) -> None:
         self._spare = frozenset(spare)
-        self._archives: dict[str, Archive] = {}
+        self._archives: list[Archive] = []
         self._where: dict[str, tuple[Archive, str]] = {}
         self._used: set[str] = set()
         for file, wanted in _files(folder):
@@ -61,6 +61,7 @@ class Weights:
                 archive = Archive(folder / file)
             except GraphFileError as error:
                 raise InvalidModelError(str(error)) from None
+            self._archives.append(archive)
             names = archive.names()
             missing = sorted(wanted - set(names)) if wanted else []
             if missing:
@@ -97,6 +98,11 @@ class Weights:
     def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
         """None: safetensors files have floats."""
         return None
+
+    def release(self) -> None:
+        """See ``WeightSource``."""
+        for archive in self._archives:
+            archive.release()
 
     def unused(self) -> Iterator[str]:
         """The tensors that nothing has read, although they could change the result."""

@@ -15,7 +15,7 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.support import packages
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
-from webnn_vk.support.mmap_array import mapped_file
+from webnn_vk.support.mmap_array import drop_pages, mapped_file
 
 from .errors import GraphFileError
 from .names import SHORT_TYPES
@@ -127,6 +127,10 @@ class Archive:
         array = array.reshape(descriptor.shape)
         array.setflags(write=False)
         return array
+
+    def release(self) -> None:
+        """Take what was read out of the resident memory. It is read again when needed."""
+        drop_pages(self._data)
 
     def names(self) -> list[str]:
         """The names of all tensors."""

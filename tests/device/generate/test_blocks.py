@@ -3,11 +3,16 @@ which the package ``gguf`` rounds."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import gguf
 import numpy as np
 import pytest
 
 from tests.support.gguf_files import WIDE, Kind, write_gguf
+from tests.support.paths import ROOT
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.builder import graph_of
@@ -132,6 +137,54 @@ def test_memory(context: MLContext, tmp_path, kind):
             if v.source is not None
         }
     assert sum(tensors.values()) + most <= 1.1 * path.stat().st_size
+
+
+_PROCESS = """
+import math, sys
+import webnn_vk
+from webnn_vk.generate import Model
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+
+context = webnn_vk.ml.create_context().result()
+assert context.device_info.is_vulkan
+model = Model.load(sys.argv[1], context, context_length=512)
+assert len(model.generate_tokens(range(40), 4)) == 4
+decoder = model._engine.decoder
+print(peak(), len(decoder.names()) * math.prod(decoder.cache_shape()) * 4)
+"""
+
+
+@pytest.mark.parametrize("form", ["folder", "Q8_0"])
+def test_memory_of_a_process(vulkan_context: MLContext, tmp_path, form):
+    """The most that a process has had: the file and 10 %, the cache, and 200 MB. lavapipe's device
+    memory is this memory too."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("/proc")
+    config = {
+        **WIDE, "vocab_size": 8000, "hidden_size": 1024, "intermediate_size": 3072,
+        "tie_word_embeddings": True, "num_hidden_layers": 2 if form == "folder" else 5,
+    }
+    weights, path = random_weights(config, 1), tmp_path / "m.gguf"
+    if form == "folder":
+        write_folder(tmp_path, config, weights)
+        size = (tmp_path / "model.safetensors").stat().st_size
+    else:
+        write_gguf(path, config, weights, Kind[form])
+        size = path.stat().st_size
+    assert size > 60e6
+    del weights
+    done = subprocess.run(
+        [sys.executable, "-c", _PROCESS, str(tmp_path if form == "folder" else path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        # The validation layer has memory of its own.
+        env=os.environ | {"WEBNN_VK_DEVICE": "vulkan", "WEBNN_VK_VALIDATE": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    most, cache = map(int, done.stdout.split())
+    assert most <= 1.1 * size + cache + 200e6, f"{most / 1e6:.0f} MB, file {size / 1e6:.0f} MB"
 
 
 def test_gpus_read_packed_weights(context: MLContext, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from webnn_vk.generate.blocks import Blocks
 from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
 from webnn_vk.support.errors import sanitize
-from webnn_vk.support.mmap_array import mapped_file, own_pages
+from webnn_vk.support.mmap_array import drop_pages, mapped_file, own_pages
 
 from .blocks import BLOCK_TYPES, blocks_of
 from .header import TensorEntry, read_header
@@ -46,6 +46,10 @@ class GgufFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
+
+    def release(self) -> None:
+        """Take what was read out of the resident memory. It is read again when needed."""
+        drop_pages(self._data)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape, rows first. InvalidModelError if there is no such tensor."""

@@ -102,6 +102,10 @@ class GgufWeights:
         heads = array.reshape(-1, self._config.head_size // 2, 2, *array.shape[1:])
         return heads.swapaxes(1, 2).reshape(array.shape)
 
+    def release(self) -> None:
+        """See ``WeightSource``."""
+        self._file.release()
+
     def unused(self) -> Iterator[str]:
         """The tensors that nothing has read."""
         return (name for name in self._file.names() if name not in self._used)
