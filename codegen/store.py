@@ -1,9 +1,10 @@
 """The sources of SPIR-V, in this order: the installed shader archive, the user's cache, a compiler.
 
-A module's address is the hash of its GLSL, the compiler's flags and the float controls. The archive
-is searched by address only, so it serves machines without a compiler. The name of a cache file also
-contains the compiler's identity: another compiler compiles again (`disk_cache`). The structure of
-every module that was not just compiled is checked (`spirv_check`).
+A module's address is the hash of its GLSL, the compiler's flags and the float controls; its quick
+name is that of its spec and all sources of the generator, and needs no rendering. The archive is
+searched by both, and serves machines without a compiler. The cache is searched by the quick name;
+the name of its files also contains the compiler's identity: another compiler compiles again
+(`disk_cache`). The structure of every module that was not just compiled is checked (`spirv_check`).
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ def quick_name(spec: KernelSpec) -> bytes | None:
         return None
     made_with = f"{FORMAT}\n{flags(spec.target)}\n{made_by.hex()}"
     return hashlib.sha256(f"{made_with}\n{spec.key()}".encode()).digest()
+
+
+def cache_key(spec: KernelSpec) -> bytes:
+    """The key of a spec's module in the user's cache, 32 bytes: found without rendering, where the
+    sources of the generator can be read."""
+    return quick_name(spec) or address(spec)
 
 
 class ShaderStore:
@@ -198,12 +205,11 @@ class ShaderStore:
             return module
         module, origin = self._by_quick_name(spec), "pack"
         if module is None:
-            place = address(spec)
-            module = self._by_address(place)
-        if module is None:
             compiler = self._compiler_for(spec)
             identity = None if compiler is None else compiler.identity
-            module, origin = self._cache.get(place, identity), "cache"
+            module, origin = self._cache.get(cache_key(spec), identity), "cache"
+        if module is None and self._pack is not None:
+            module, origin = self._checked(self._pack.get(address(spec))), "pack"
         if module is not None:
             self._remember(spec, module, origin)
         return module
@@ -212,9 +218,6 @@ class ShaderStore:
         """The module in the archive, found without rendering."""
         name = None if self._pack is None else quick_name(spec)
         return None if name is None else self._checked(self._pack.named(name))
-
-    def _by_address(self, place: bytes) -> bytes | None:
-        return None if self._pack is None else self._checked(self._pack.get(place))
 
     def _checked(self, module: bytes | None) -> bytes | None:
         if module is not None:
@@ -267,7 +270,7 @@ class ShaderStore:
                 continue
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
-            self._cache.put(address(spec), compiler.identity, module)
+            self._cache.put(cache_key(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
         for spec, result in zip(specs, results, strict=True):  # after the others were stored
             if isinstance(result, GlslError):

@@ -51,7 +51,7 @@ def test_options_are_variables_and_a_missing_one_is_an_error() -> None:
         spec = KernelSpec("fused.comp.j2", buffers, options=(("expression", "w_exp(1.5)"),))
         assert "store_out(0u, w_exp(1.5));" in render(spec)
         validate(compile_spec(spec))
-        with pytest.raises(RenderError, match="fused.comp.j2: 'expression' is undefined"):
+        with pytest.raises(RenderError, match="fused.comp.j2:2: 'expression' is undefined"):
             render(KernelSpec("fused.comp.j2", buffers))
         assert template_info("lib/prelude.glsl.j2").description.startswith("What every kernel")
 

@@ -27,6 +27,7 @@ from webnn_vk.codegen.store import (
     ShaderUnavailable,
     address,
     build_pack,
+    cache_key,
     quick_name,
 )
 from webnn_vk.compiler.kernels import MATRIX_FEATURES
@@ -50,11 +51,16 @@ class Counting:
         return self._own.compile(sources)
 
 
+TEMPLATES = {
+    "copy": COPY, "broken": "{% include 'lib/prelude.glsl.j2' %}\nvoid main() { x; }\n",
+}
+
+
 @pytest.fixture(autouse=True)
 def _templates() -> Iterator[None]:
     if find_compiler() is None:
         pytest.skip("no GLSL compiler on this machine")
-    with templates(copy=COPY, broken="{% include 'lib/prelude.glsl.j2' %}\nvoid main() { x; }\n"):
+    with templates(**TEMPLATES):
         yield
 
 
@@ -164,7 +170,7 @@ def test_a_bad_entry_is_a_miss_and_is_replaced(tmp_path: Path, kind: str) -> Non
 def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
     """Even with a correct hash, written by anyone."""
     store = ShaderStore(tmp_path, pack=None, compiler=Counting())
-    store._cache.put(address(SPECS[0]), "counting 1", b"\0" * 64)
+    store._cache.put(cache_key(SPECS[0]), "counting 1", b"\0" * 64)
     assert len(_entries(tmp_path)) == 1
     assert not ShaderStore(tmp_path, pack=None, compiler=None).available(SPECS[0])
 
@@ -203,7 +209,7 @@ def test_cache_folder_from_the_environment(
 def test_many_processes_write_the_same_entries(tmp_path: Path) -> None:
     code = (
         "import sys; from tests.unit.codegen.test_store import *\n"
-        "with templates(copy=COPY):\n"
+        "with templates(**TEMPLATES):\n"
         "    modules = ShaderStore(sys.argv[1], pack=None).get(SPECS)\n"
         "    print(store_module.hashlib.sha256(b''.join(modules)).hexdigest())\n"
     )
@@ -268,6 +274,27 @@ def test_what_a_pack_has_is_not_rendered(
         assert store.get(SPECS) == expected
         with pytest.raises(AssertionError, match="was rendered"):
             store.get([_spec("uint8")])
+
+
+def test_what_the_cache_has_is_not_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a template changes."""
+    expected = ShaderStore(tmp_path, pack=None).get(SPECS)
+
+    def refuse(spec: KernelSpec) -> str:
+        raise AssertionError(f"{spec.template} was rendered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "_renderer", lambda: refuse)
+        store = ShaderStore(tmp_path, pack=None)
+        assert store.get(SPECS) == expected
+        assert store.origins["cache"] == len(SPECS)
+        with (
+            templates(copy=COPY + "// one more\n"),
+            pytest.raises(AssertionError, match="was rendered"),
+        ):
+            ShaderStore(tmp_path, pack=None).get(SPECS)
 
 
 def test_a_pack_of_other_templates_is_looked_up_by_text(tmp_path: Path) -> None:
