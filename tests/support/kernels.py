@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +17,11 @@ import pytest
 from tests.support.drivers import pipeline_of, require_vulkan
 from webnn_vk.codegen.compiler import find_compiler, find_supporting
 from webnn_vk.codegen.glsl import Source
-from webnn_vk.codegen.render import add_template_dir, own_templates, render
+from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
-from webnn_vk.codegen.template_files import SEARCH_PATH, SHADERS
+from webnn_vk.codegen.template_files import SEARCH_PATH, forget
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
 
@@ -42,13 +42,27 @@ void main() {
 @contextmanager
 def templates(**texts: str) -> Iterator[None]:
     """Adds templates `<name>.comp.j2` to the code generator's inside a `with` block."""
-    with TemporaryDirectory() as folder, own_templates():
-        for name, text in texts.items():
-            Path(folder, f"{name}.comp.j2").write_text(text, encoding="utf-8")
+    with TemporaryDirectory() as folder:
+        files = {f"{name}.comp.j2": text for name, text in texts.items()}
+        for name, text in files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
         # Before the library's, whose templates they may replace.
         SEARCH_PATH.insert(0, folder)
-        add_template_dir(SHADERS)  # forgets what was rendered
-        yield
+        _forget(files)
+        try:
+            yield
+        finally:
+            SEARCH_PATH.remove(folder)
+            _forget(files)
+
+
+def _forget(names: Collection[str]) -> None:
+    """Forget rendered texts, hashes, and the parsed templates of these names."""
+    parsed = environment().cache
+    for key in [key for key in parsed if key[1] in names]:
+        del parsed[key]
+    render.cache_clear()
+    forget()
 
 
 def compile_spec(spec: KernelSpec) -> bytes:
