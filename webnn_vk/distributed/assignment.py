@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from webnn_vk.driver import DriverError
@@ -21,20 +22,25 @@ from . import gpus
 from .gpus import Gpu
 
 CPU = "cpu"
-_AMD_MASKS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_MASKS = (*_AMD_MASKS, "CUDA_VISIBLE_DEVICES")
+#: How their indices count.
+_MASKS = {"HIP_VISIBLE_DEVICES": "hip", "ROCR_VISIBLE_DEVICES": "rocr",
+          "CUDA_VISIBLE_DEVICES": "cuda"}
 _NONE = ("", "-1", "NoDevFiles")
 _ORDER = "CUDA_DEVICE_ORDER"
+_Lister = Callable[[], list[Gpu]]
+_CONTAINER = "a container needs the driver's files"
 
 
 @dataclass(frozen=True)
 class Assigned:
     """What an engine assigned: GPUs by the engine's names, none for a worker on the CPU. ``source``
-    says where that is written; ``order`` how indices count: "cuda", "nvml" or "hip"."""
+    says where that is written; ``order`` how indices count: "cuda", "nvml", "hip" or "rocr";
+    ``cores`` is the number of processor cores."""
 
     source: str
     names: tuple[str, ...]
     order: str = "cuda"
+    cores: float | None = None
 
 
 def assigned_device() -> str | None:
@@ -55,7 +61,7 @@ def assigned_device() -> str | None:
         _say(f"WEBNN_VK_DEVICE asks for {sanitize(asked)}")
         return asked
     variables = environment.of_engines()
-    found = _from_ray(variables) or _from_spark() or from_masks(variables)
+    found = _from_engine(variables) or from_masks(variables)
     if found is None:
         return None
     if not found.names:
@@ -69,51 +75,30 @@ def assigned_device() -> str | None:
 
 def assigned_cores() -> int | None:
     """The number of processor cores that Ray or Spark assigned to this worker; None outside."""
-    ray = _ray_worker()
-    if ray is not None:
-        return max(1, int(ray.get_assigned_resources().get("CPU", 1)))
-    task = _spark_task()
-    return None if task is None else max(1, int(task.cpus()))
+    found = _from_engine(environment.of_engines())
+    return None if found is None else max(1, int(found.cores or 0))
 
 
 def _say(text: str) -> None:
     print(f"webnn_vk: {text}", file=sys.stderr, flush=True)
 
 
-def _ray_worker() -> Any:
-    """The context of this process as a worker of Ray; None elsewhere."""
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    context = ray.get_runtime_context()
-    return context if context.worker.mode == ray.WORKER_MODE else None
-
-
-def _from_ray(variables: Mapping[str, str]) -> Assigned | None:
-    worker = _ray_worker()
-    if worker is None:
-        return None
-    ids = worker.get_accelerator_ids().get("GPU", [])
-    amd = "HIP_VISIBLE_DEVICES" in variables and "CUDA_VISIBLE_DEVICES" not in variables
-    return Assigned("Ray", tuple(map(str, ids)), "hip" if amd else "cuda")
-
-
-def _spark_task() -> Any:
-    """The Spark task in this process; None elsewhere."""
-    if "pyspark" not in sys.modules:
-        return None
-    from pyspark import TaskContext
-
-    return TaskContext.get()
-
-
-def _from_spark() -> Assigned | None:
-    task = _spark_task()
+def _from_engine(variables: Mapping[str, str]) -> Assigned | None:
+    """What Ray or Spark assigned to this process; None outside of their workers."""
+    ray, spark = sys.modules.get("ray"), sys.modules.get("pyspark")
+    if ray is not None and ray.is_initialized():
+        worker = ray.get_runtime_context()
+        if worker.worker.mode == ray.WORKER_MODE:
+            ids = tuple(map(str, worker.get_accelerator_ids().get("GPU", ())))
+            amd = "HIP_VISIBLE_DEVICES" in variables and "CUDA_VISIBLE_DEVICES" not in variables
+            cores = worker.get_assigned_resources().get("CPU", 1)
+            return Assigned("Ray", ids, "hip" if amd else "cuda", cores)
+    task = None if spark is None else spark.TaskContext.get()
     if task is None:
         return None
-    resource = task.resources().get("gpu")
     # Spark's own script for finding GPUs writes the indices of nvidia-smi.
-    return Assigned("Spark", () if resource is None else tuple(resource.addresses), "nvml")
+    resource = task.resources().get("gpu")
+    return Assigned("Spark", tuple(resource.addresses) if resource else (), "nvml", task.cpus())
 
 
 def from_masks(variables: Mapping[str, str]) -> Assigned | None:
@@ -121,46 +106,41 @@ def from_masks(variables: Mapping[str, str]) -> Assigned | None:
     given = {name: variables[name] for name in _MASKS if name in variables}
     if not given:
         return None
-    name = next(iter(given))
-    names = []
-    for word in given[name].split(","):
-        word = word.strip()
-        if word in _NONE:  # as CUDA reads it: the rest is invisible
-            break
-        names.append(word)
-    if names and "CUDA_VISIBLE_DEVICES" in given and name != "CUDA_VISIBLE_DEVICES":
-        cuda = given["CUDA_VISIBLE_DEVICES"]
-        if cuda not in (*_NONE, given[name]):
-            raise NotSupportedError(
-                f"{name}={sanitize(given[name])} and CUDA_VISIBLE_DEVICES={sanitize(cuda)} assign "
-                "different GPUs; set one of them, or WEBNN_VK_DEVICE=uuid:…"
-            )
-    order = {"CUDA_VISIBLE_DEVICES": "cuda", "HIP_VISIBLE_DEVICES": "hip"}.get(name, "rocr")
-    return Assigned(f"{name}={sanitize(given[name])}", tuple(names), order)
+    name, text = next(iter(given.items()))
+    # As CUDA reads it: what comes after such a word is invisible.
+    words = (word.strip() for word in text.split(","))
+    names = tuple(takewhile(lambda word: word not in _NONE, words))
+    cuda = given.get("CUDA_VISIBLE_DEVICES", text)
+    if names and cuda not in (*_NONE, text):
+        raise NotSupportedError(
+            f"{name}={sanitize(text)} and CUDA_VISIBLE_DEVICES={sanitize(cuda)} assign different "
+            "GPUs; set one of them, or WEBNN_VK_DEVICE=uuid:…"
+        )
+    return Assigned(f"{name}={sanitize(text)}", names, _MASKS[name])
 
 
 def resolve(
     found: Assigned, variables: Mapping[str, str], devices: Sequence[Any],
-    nvidia: Callable[[], list[Gpu]] | None = None, amd: Callable[[], list[Gpu]] | None = None,
+    nvidia: _Lister = gpus.nvidia_gpus, amd: _Lister = gpus.amd_gpus,
 ) -> tuple[DeviceProfile, str]:
     """The Vulkan device of the first assigned GPU, and its name for ``Settings``. ``devices``: as
     ``find_devices`` gives them; ``nvidia`` and ``amd`` list the makers' GPUs. NotSupportedError as
     ``assigned_device``."""
     name = found.names[0]
-    lists = _Lists(nvidia or gpus.nvidia_gpus, amd or gpus.amd_gpus)
+    kind = name[:4].upper()
     if name.isdecimal():
-        gpu = _by_index(found, variables, lists)
-    elif name.upper().startswith("MIG-"):
+        gpu = _picked(found.source, name, _in_order(found, variables, nvidia, amd))
+    elif kind == "MIG-" or kind == "GPU-" and len(_digits(name)) == 32:
         gpu = Gpu(name, "")
-    elif name.upper().startswith("GPU-"):
-        gpu = _by_uuid(found, lists, devices)
+    elif kind == "GPU-":
+        known = [Gpu(f"GPU-{d.profile.uuid}", d.profile.pci) for d in devices]
+        gpu = _picked(found.source, name, (*known, *nvidia(), *amd()))
     else:
         raise NotSupportedError(
             f"{found.source} assigns GPU {sanitize(name)!r}: an index, GPU-… or MIG-… is expected"
         )
-    uuid = gpu.uuid.partition("-")[2].replace("-", "").lower()
-    real = [d for d in devices if not d.profile.is_software]
-    same = [d for d in real if not gpu.mig and (
+    uuid = _digits(gpu.uuid)
+    same = [d for d in devices if not gpu.mig and not d.profile.is_software and (
         d.profile.uuid == uuid or bool(gpu.pci) and d.profile.pci == gpu.pci
     )]
     usable = [d for d in same if d.unusable is None]
@@ -171,71 +151,49 @@ def resolve(
     return profile, f"uuid:{profile.uuid}" if unique else f"pci:{profile.pci}"
 
 
-@dataclass
-class _Lists:
-    nvidia: Callable[[], list[Gpu]]
-    amd: Callable[[], list[Gpu]]
+def _digits(uuid: str) -> str:
+    return uuid.partition("-")[2].replace("-", "").lower()
 
 
-def _by_index(found: Assigned, variables: Mapping[str, str], lists: _Lists) -> Gpu:
-    index = int(found.names[0])
-    nvidia = [] if found.order in ("hip", "rocr") else lists.nvidia()
-    amd = lists.amd()
-    if nvidia and amd:
+def _in_order(
+    found: Assigned, variables: Mapping[str, str], nvidia: _Lister, amd: _Lister
+) -> Sequence[Gpu]:
+    """The GPUs in the order in which the assigned index counts."""
+    of_nvidia = [] if found.order in ("hip", "rocr") else nvidia()
+    of_amd = amd()
+    if of_nvidia and of_amd:
         raise NotSupportedError(
-            f"{found.source} assigns GPU {index}, and there are {len(nvidia)} of NVIDIA's and "
-            f"{len(amd)} of AMD's: which is meant can't be known; assign UUIDs (GPU-…)"
+            f"{found.source} assigns GPU {found.names[0]}, and there are {len(of_nvidia)} of "
+            f"NVIDIA's and {len(of_amd)} of AMD's: which is meant can't be known; assign UUIDs "
+            "(GPU-…)"
         )
-    listed = nvidia
-    if amd:
-        listed = amd
-        mask = variables.get("ROCR_VISIBLE_DEVICES")
-        if mask and found.order != "rocr":  # HIP counts what ROCr leaves
-            words = [word.strip() for word in mask.split(",")]
-            listed = [_by_uuid_or_place(word, amd) for word in words]
-    elif found.order == "cuda" and len(nvidia) > 1:
+    mask = variables.get("ROCR_VISIBLE_DEVICES")
+    if of_amd and mask and found.order != "rocr":  # HIP counts what ROCr leaves
+        return [_picked("ROCR_VISIBLE_DEVICES", word.strip(), of_amd) for word in mask.split(",")]
+    if found.order == "cuda" and len(of_nvidia) > 1:
         if variables.get(_ORDER) != "PCI_BUS_ID":
             raise NotSupportedError(
-                f"{found.source} assigns GPU {index} of {len(nvidia)} in CUDA's own order, which "
-                f"can't be known; set {_ORDER}=PCI_BUS_ID on the node and in all its workers, or "
-                "assign UUIDs (CUDA_VISIBLE_DEVICES=GPU-…)"
+                f"{found.source} assigns GPU {found.names[0]} of {len(of_nvidia)} in CUDA's own "
+                f"order, which can't be known; set {_ORDER}=PCI_BUS_ID on the node and in all its "
+                "workers, or assign UUIDs (CUDA_VISIBLE_DEVICES=GPU-…)"
             )
-        listed = sorted(nvidia, key=lambda gpu: gpu.pci)
-    if index >= len(listed):
-        raise NotSupportedError(
-            f"{found.source} assigns GPU {index}, and {len(listed)} GPUs of NVIDIA's or AMD's are "
-            "found here (by NVML and the kernel's list): a container needs the driver's files"
-        )
-    return listed[index]
+        of_nvidia.sort(key=lambda gpu: gpu.pci)
+    return of_nvidia or of_amd
 
 
-def _by_uuid_or_place(word: str, amd: Sequence[Gpu]) -> Gpu:
-    chosen = [g for i, g in enumerate(amd) if word == str(i) or word.lower() == g.uuid.lower()]
+def _picked(source: str, word: str, listed: Sequence[Gpu]) -> Gpu:
+    """A GPU of a list by its place, its UUID or the beginning of one, as CUDA accepts it."""
+    if word.isdecimal():
+        chosen = [*listed[int(word) :][:1]]
+    else:  # Vulkan lists some of them, too
+        by_uuid = {_digits(gpu.uuid): gpu for gpu in listed}
+        chosen = [g for digits, g in by_uuid.items() if digits.startswith(_digits(word))]
     if len(chosen) != 1:
         raise NotSupportedError(
-            f"ROCR_VISIBLE_DEVICES names GPU {sanitize(word)!r}, which is none of the {len(amd)} "
-            "found here"
+            f"{source} assigns GPU {sanitize(word)}, which names {len(chosen) or 'none'} of the "
+            f"GPUs found here: {', '.join(gpu.uuid for gpu in listed) or 'none'}; {_CONTAINER}"
         )
     return chosen[0]
-
-
-def _by_uuid(found: Assigned, lists: _Lists, devices: Sequence[Any]) -> Gpu:
-    """The GPU of a UUID, or of the beginning of one, as CUDA accepts it."""
-    digits = found.names[0][4:].replace("-", "").lower()
-    if len(digits) == 32:
-        return Gpu(found.names[0], "")
-    known = [Gpu(f"GPU-{d.profile.uuid}", d.profile.pci) for d in devices]
-    listed = {g.uuid: g for g in (*known, *lists.nvidia(), *lists.amd())}.values()
-    begins = {
-        g.uuid.replace("-", "").lower(): g for g in listed
-        if g.uuid[4:].replace("-", "").lower().startswith(digits)
-    }
-    if len(begins) != 1:
-        raise NotSupportedError(
-            f"{found.source} assigns GPU {sanitize(found.names[0])}: {len(begins)} of the GPUs "
-            "found here have a UUID that begins so"
-        )
-    return next(iter(begins.values()))
 
 
 def _absent(found: Assigned, gpu: Gpu, same: Sequence[Any], devices: Sequence[Any]) -> str:
@@ -248,9 +206,9 @@ def _absent(found: Assigned, gpu: Gpu, same: Sequence[Any], devices: Sequence[An
         f"{d.profile.name} (uuid {d.profile.uuid or 'unknown'}, pci {d.profile.pci or 'unknown'})"
         for d in devices
     )
-    why = "a container needs the driver's Vulkan files (NVIDIA: NVIDIA_DRIVER_CAPABILITIES=all)"
-    if gpu.mig or gpu.uuid.upper().startswith("MIG-"):
-        why = "NVIDIA's driver has Vulkan for few kinds of MIG instances (those with graphics)"
+    of_mig = gpu.mig or gpu.uuid.upper().startswith("MIG-")
+    why = ("NVIDIA's driver has Vulkan for few kinds of MIG instances (those with graphics)"
+           if of_mig else f"{_CONTAINER} for Vulkan (NVIDIA: NVIDIA_DRIVER_CAPABILITIES=all)")
     return (
         f"{what} ({identity}), which has no Vulkan device here; {why}. Found: {there or 'none'}. "
         "Nothing else is used in its place; device=\"vulkan\" or \"cpu\" asks for another"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from webnn_vk.driver.device_profile import plain_pci
+from webnn_vk.runtime.device_selection import find_devices
 from webnn_vk.support import environment
 from webnn_vk.support.errors import NotSupportedError
 
@@ -27,7 +29,8 @@ def nvidia_gpus() -> list[Gpu]:
     """NVIDIA's GPUs in the order of NVML and nvidia-smi; none without NVIDIA's driver.
     NotSupportedError if the package for asking NVML is missing, or NVML fails."""
     if environment.text("WEBNN_VK_DRIVER") == "null":
-        return _pretended()
+        return [Gpu(f"GPU-{one.profile.uuid}", one.profile.pci)
+                for one in find_devices(driver="null") if one.profile.driver_name == "null"]
     try:
         import pynvml
     except ImportError:
@@ -38,31 +41,24 @@ def nvidia_gpus() -> list[Gpu]:
         ) from None
     try:
         pynvml.nvmlInit()
+        try:
+            return [_nvidia_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError_LibraryNotFound:
         return []
     except pynvml.NVMLError as error:
         raise NotSupportedError(f"NVML can't list NVIDIA's GPUs: {error}") from None
+
+
+def _nvidia_gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
     try:
-        return [_nvidia_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        raise NotSupportedError(f"NVML can't list NVIDIA's GPUs: {error}") from None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _nvidia_gpu(nvml: object, index: int) -> Gpu:
-    def ask(name: str, *arguments: object) -> object:
-        value = getattr(nvml, name)(*arguments)
-        return value.decode() if isinstance(value, bytes) else value
-
-    handle = ask("nvmlDeviceGetHandleByIndex", index)
-    pci = ask("nvmlDeviceGetPciInfo", handle).busId  # type: ignore[attr-defined]
-    try:
-        mig = ask("nvmlDeviceGetMigMode", handle)[0] == 1  # type: ignore[index]
-    except nvml.NVMLError:  # type: ignore[attr-defined]  # a GPU without MIG
+        mig = nvml.nvmlDeviceGetMigMode(handle)[0] == 1
+    except nvml.NVMLError:  # a GPU without MIG
         mig = False
-    address = pci.decode() if isinstance(pci, bytes) else pci
-    return Gpu(str(ask("nvmlDeviceGetUUID", handle)), plain_pci(address), mig)
+    pci = plain_pci(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    return Gpu(nvml.nvmlDeviceGetUUID(handle), pci, mig)
 
 
 def amd_gpus(folder: Path | None = None) -> list[Gpu]:
@@ -80,11 +76,3 @@ def amd_gpus(folder: Path | None = None) -> list[Gpu]:
             pci = f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
             found.append(Gpu(f"GPU-{facts.get('unique_id', 0):016x}", pci))
     return found
-
-
-def _pretended() -> list[Gpu]:
-    """Those of the null driver, as NVML would list them."""
-    from webnn_vk.runtime.device_selection import find_devices
-
-    profiles = [found.profile for found in find_devices(driver="null")]
-    return [Gpu(f"GPU-{p.uuid}", p.pci) for p in profiles if p.driver_name == "null"]

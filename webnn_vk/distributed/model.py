@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,9 @@ class RowModel:
         self._source = os.fspath(model) if isinstance(model, os.PathLike) else model
         self._model = read_model(self._source)
         self._ports = self._model.inputs
-        self.inputs = _renamed(inputs, list(self._ports), "input")
+        names = list(self._ports)
+        self.inputs = dict(zip(names, names, strict=True)) | _renamed(inputs, names, "input")
         self.outputs = _renamed(outputs, list(self._model.outputs), "output")
-        if {*self.inputs} != {*self._ports}:
-            raise ValueError(f"inputs: all of {', '.join(map(sanitize, self._ports))} are needed")
         #: The number of rows of a model that fixes it, None for any.
         self.fixed = self._fixed_rows()
         self._device = assigned_device() if device is None else device
@@ -60,13 +60,8 @@ class RowModel:
         self._largest = 0
         # ONNX Runtime takes any number of rows; graphs are of one each.
         self._session = (
-            None if self.context.device_info.is_vulkan
-            else Session(self._model, self.context, outputs=self._wanted())
+            None if self.context.device_info.is_vulkan else Session(self._model, self.context)
         )
-
-    def _wanted(self) -> list[str] | None:
-        names = list(self.outputs)
-        return None if names == list(self._model.outputs) else names
 
     def single_input(self) -> tuple[str, np.dtype, tuple[int | str | None, ...]]:
         """Name, type and shape of a row of the only input. ValueError if there are several."""
@@ -82,9 +77,9 @@ class RowModel:
 
     def feeds(
         self, columns: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray] | None, dict[int, str]]:
-        """The model's inputs, None if rows don't fit, and what is wrong by the places of rows.
-        RowError for a missing column."""
+    ) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+        """The model's inputs of the rows that fit, and what is wrong with the others, by their
+        places. RowError for a missing column."""
         feeds, wrong = {}, {}
         for name, column in self.inputs.items():
             if column not in columns:
@@ -95,15 +90,25 @@ class RowModel:
             shape = values.shape[1:] if port.shape is None else port.shape[1:]
             feeds[name], bad = batched(column, values, numpy_type(port.type), shape)
             wrong |= bad
-        return (None if wrong else feeds), wrong  # type: ignore[return-value]
+        if wrong:
+            left = [i for i in range(len(values)) if i not in wrong]
+            fitting = {column: columns[column][left] for column in self.inputs.values()}
+            feeds, more = self.feeds(fitting) if left else ({}, {})
+            wrong |= {left[place]: why for place, why in more.items()}
+        return feeds, wrong  # type: ignore[return-value]
 
     def run(self, columns: Mapping[str, np.ndarray], where: Where) -> dict[str, np.ndarray]:
-        """The outputs, by the names of their columns, for all rows. ``where`` names a row for
-        RowError. Other errors as ``MLContext.compute``; a lost device is opened again, once."""
+        """The outputs of all rows. ``where`` names a row for RowError; other errors as
+        ``compute``."""
         feeds, wrong = self.feeds(columns)
-        if feeds is None:
+        if wrong:
             first = min(wrong)
             raise RowError(f"{where(first)}: {wrong[first]}")
+        return self.compute(feeds)
+
+    def compute(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs for the model's inputs, by the names of their columns. Errors as
+        ``MLContext.compute``; a lost device is opened again, once."""
         with self._lock:
             try:
                 return self._run(feeds)
@@ -115,38 +120,36 @@ class RowModel:
 
     def _run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         count = len(next(iter(feeds.values())))
-        step = self.fixed or count
+        step = self.fixed or max(count, 1)
         parts = [
             self._batch({n: a[i : i + step] for n, a in feeds.items()})
-            for i in range(0, count, max(step, 1))
+            for i in range(0, max(count, 1), step)
         ]
-        if not parts:  # no rows: those of one, without it
-            one = {n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in feeds.items()}
-            parts = [{name: array[:0] for name, array in self._batch(one).items()}]
-        joined = parts[0] if len(parts) == 1 else {
-            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        return {
+            column: parts[0][name] if len(parts) == 1
+            else np.concatenate([part[name] for part in parts])
+            for name, column in self.outputs.items()
         }
-        return {column: joined[name] for name, column in self.outputs.items()}
 
     def _batch(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of at most as many rows as a graph takes, the last of which are repeated."""
+        """The outputs of at most as many rows as a graph takes, padded by zeros."""
         count = len(next(iter(feeds.values())))
-        size = self.fixed or (count if self._session else self._size(count))
+        size = self.fixed or max(count if self._session else self._size(count), 1)
         if size > count:
-            feeds = {n: np.concatenate([a, np.repeat(a[-1:], size - count, 0)])
+            feeds = {n: np.concatenate([a, np.zeros((size - count, *a.shape[1:]), a.dtype)])
                      for n, a in feeds.items()}
-        if self._session is not None:
-            made = dict(zip(self.outputs, self._session.run(list(self.outputs), feeds),
-                            strict=True))
+        names = list(self.outputs)
+        if self._session is None:
+            made = self._by_graph(feeds)
         else:
-            made = self._compute(feeds)
+            made = dict(zip(names, self._session.run(names, feeds), strict=True))
         for name, array in made.items():
             if array.shape[:1] != (size,):
                 raise ValueError(
                     f"output {sanitize(name)!r} is {list(array.shape)} for {size} rows: its first "
                     "dimension isn't the row"
                 )
-        return made if size == count else {name: array[:count] for name, array in made.items()}
+        return {name: array[:count] for name, array in made.items()}
 
     def _size(self, count: int) -> int:
         """The rows of the graph for so many: a power of two below the largest batch so far, so
@@ -156,7 +159,7 @@ class RowModel:
             return count
         return min(1 << (count - 1).bit_length(), self._largest)
 
-    def _compute(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _by_graph(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         shapes = tuple((name, array.shape) for name, array in sorted(feeds.items()))
         graph = self._graphs.get(shapes)
         if graph is None:
@@ -170,38 +173,30 @@ class RowModel:
         """The graph from the cache of saved graphs, else built, and saved where that can be."""
         self._digest = self._digest or self._hash()
         key = f"rows {self._digest} {shapes} {sorted(self.outputs)}"
-        try:
+        with suppress(NotSupportedError):  # there is none, or no folder for caches
             return self.context.load_graph(key).result()
-        except NotSupportedError:
-            graph = load(self._model, self.context, dict(shapes), outputs=self._wanted()).result()
-        try:
+        names = list(self.outputs)
+        graph = load(self._model, self.context, dict(shapes), outputs=names).result()
+        with suppress(NotSupportedError):
             self.context.save_graph(key, graph).result()
-        except NotSupportedError:
-            pass  # there is no folder for caches
         return graph
 
     def _hash(self) -> str:
         """What tells the model from others: its bytes, and the state of files with its weights."""
-        source, beside = self._source, []
+        source = self._source
         if not isinstance(source, str):
             data = source if isinstance(source, bytes) else source.SerializeToString()
             return hashlib.sha256(data).hexdigest()
-        for name in sorted({
-            entry.value for tensor in self._model.graph.initializer
-            for entry in tensor.external_data if entry.key == "location"
-        }):
-            path = Path(source).parent / name
-            if path.is_file():
-                beside.append((name, path.stat().st_size, path.stat().st_mtime_ns))
-        with Path(source).open("rb") as file:
-            return f"{hashlib.file_digest(file, 'sha256').hexdigest()} {beside or ''}"
+        names = {entry.value for tensor in self._model.graph.initializer
+                 for entry in tensor.external_data if entry.key == "location"}
+        states = [(name, file.stat().st_size, file.stat().st_mtime_ns) for name in sorted(names)
+                  if (file := Path(source).parent / name).is_file()]
+        return f"{hashlib.sha256(Path(source).read_bytes()).hexdigest()} {states or ''}"
 
     def _fixed_rows(self) -> int | None:
-        rows = {p.shape[0] if p.shape else None for p in self._ports.values()
-                if p.shape is None or p.shape[:1]}
+        rows = {None if p.shape is None else (*p.shape, 0)[0] for p in self._ports.values()}
         numbers = {n for n in rows if isinstance(n, int)}
-        scalar = [name for name, p in self._ports.items() if p.shape == ()]
-        if scalar or len(numbers) > 1 or numbers and len(rows) > 1:
+        if 0 in numbers or numbers and len(rows) > 1:
             raise ValueError(
                 "the first dimension of all inputs must be the row; they are " + ", ".join(
                     f"{sanitize(n)!r} {list(p.shape or ())}" for n, p in self._ports.items())
@@ -211,9 +206,8 @@ class RowModel:
 
 def _renamed(given: Names, names: Sequence[str], what: str) -> dict[str, str]:
     """The columns by the model's names."""
-    chosen = {name: name for name in names} if given is None else (
-        dict(given) if isinstance(given, Mapping) else {name: name for name in given}
-    )
+    words = names if given is None else given
+    chosen = dict(words if isinstance(words, Mapping) else zip(words, words, strict=True))
     unknown = [name for name in chosen if name not in names]
     if isinstance(given, str) or unknown or not chosen:
         raise ValueError(

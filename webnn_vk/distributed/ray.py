@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from .model import RowModel
 from .rows import from_arrow, to_arrow
 
@@ -36,21 +34,20 @@ class Predictor:
     def __call__(self, batch: Any) -> Any:
         """The batch with the outputs in place of the inputs, in the batch's format. RowError, and
         the errors of ``MLContext.compute``."""
-        inputs = {*self._model.inputs.values()}
-        if isinstance(batch, Mapping):
-            made = self._run(batch, batch)
-            return {**{n: c for n, c in batch.items() if n not in inputs}, **made}
-        given = {n: from_arrow(batch[n]) for n in batch.column_names if n in inputs}
-        made = self._run(given, batch)
-        result = batch.drop_columns([n for n in batch.column_names if n in inputs or n in made])
-        for name, array in made.items():
-            result = result.append_column(name, to_arrow(array))
-        return result
+        is_table = not isinstance(batch, Mapping)
+        names = batch.column_names if is_table else [*batch]
+        inputs = {*self._model.inputs.values()} & {*names}
+        given = {n: from_arrow(batch[n]) for n in inputs} if is_table else batch
 
-    def _run(self, columns: Mapping[str, np.ndarray], batch: Any) -> dict[str, np.ndarray]:
         def where(row: int) -> str:
-            names = batch.keys() if isinstance(batch, Mapping) else batch.column_names
             path = f" ({batch['path'][row]})" if "path" in names else ""
             return f"row {row} of the batch{path}"
 
-        return self._model.run(columns, where)
+        made = self._model.run(given, where)
+        kept = [name for name in names if name not in inputs and name not in made]
+        if not is_table:
+            return {**{name: batch[name] for name in kept}, **made}
+        result = batch.select(kept)
+        for name, array in made.items():
+            result = result.append_column(name, to_arrow(array))
+        return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -28,36 +29,29 @@ def batched(
     if not isinstance(array, str):
         return array, {}
     wrong = {}
-    first: tuple[int, ...] | None = None
-    expected = f"{dtype.name}{[d if isinstance(d, int) else '?' for d in shape]} is expected"
+    expected = shown = f"{dtype.name}{[d if isinstance(d, int) else '?' for d in shape]}"
     for place, value in enumerate(values):
-        row = _fitting(_stacked([value]), dtype, shape)
+        row = _fitting(stacked([value]), dtype, shape)
         if isinstance(row, str):
-            wrong[place] = f"column {sanitize(column)!r}: {row}; {expected}"
-        elif first is not None and row.shape != first:
-            wrong[place] = (
-                f"column {sanitize(column)!r}: the shape is {list(row.shape[1:])}, that of rows "
-                f"before it {list(first[1:])}; rows of one batch need one shape"
-            )
-        else:
-            first = row.shape
-    return None, wrong or {0: f"column {sanitize(column)!r}: {array}; {expected}"}
+            wrong[place] = f"column {sanitize(column)!r}: {row}; {expected} is expected"
+        else:  # rows of one batch need one shape
+            shape = row.shape[1:]
+            expected = f"{shown}, {list(shape)} as in rows before it," if "?" in shown else shown
+    return None, wrong or {0: f"column {sanitize(column)!r}: {array}; {expected} is expected"}
 
 
-def _stacked(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+def stacked(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Objects as one array, of objects where they don't fit together."""
     try:
         arrays = map(np.asarray, values)
-        made = np.array([a.tolist() if a.dtype == object else a for a in arrays])
+        return np.array([a.tolist() if a.dtype == object else a for a in arrays])
     except ValueError:  # ragged
-        made = np.empty(len(values), object)
-        made[:] = list(values)
-    return made
+        return np.fromiter(values, object)
 
 
 def _fitting(values: np.ndarray, dtype: np.dtype, shape: Dimensions) -> np.ndarray | str:
     """The array of a model's input, or what is in the way."""
-    array = _stacked(values) if values.dtype == object else values
+    array = stacked(values) if values.dtype == object else values
     if array.dtype.kind not in "biuf":
         shown = sanitize(repr(array[:1].tolist())[1:-1])[:60]
         return f"{shown} is no number" if array.ndim == 1 else f"{shown} are not all numbers"
@@ -90,19 +84,15 @@ def from_arrow(column: Any) -> np.ndarray:
     if isinstance(column, pa.ChunkedArray):  # several are joined by a copy
         one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if one.null_count:
-        made = np.empty(len(one), object)
-        made[:] = one.to_pylist()
-        return made
+        return np.fromiter(one.to_pylist(), object)
     if isinstance(one, pa.FixedShapeTensorArray):
         return one.to_numpy_ndarray()
     if isinstance(one, pa.FixedSizeListArray) and not one.flatten().null_count:
-        return from_arrow(one.flatten()).reshape(len(one), one.type.list_size)
-    if isinstance(one, (pa.ListArray, pa.LargeListArray)) and len(one):
-        lengths = np.diff(one.offsets.to_numpy())
-        values = one.flatten()
-        if (lengths == lengths[0]).all() and not values.null_count and lengths[0]:
-            flat = from_arrow(values)
-            return flat.reshape(len(one), lengths[0], *flat.shape[1:])
+        flat = from_arrow(one.flatten())
+        return flat.reshape(len(one), one.type.list_size, *flat.shape[1:])
+    if isinstance(one, (pa.ListArray, pa.LargeListArray)) and len(one) and len(one[0]):
+        with suppress(pa.ArrowInvalid):  # lists of different lengths
+            return from_arrow(one.cast(pa.list_(one.type.value_type, len(one[0]))))
     return one.to_numpy(zero_copy_only=False)
 
 

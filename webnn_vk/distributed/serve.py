@@ -10,7 +10,7 @@ import numpy as np
 from ray import serve
 
 from .model import RowModel
-from .rows import RowError
+from .rows import RowError, stacked
 
 
 class ModelServer:
@@ -41,10 +41,12 @@ class ModelServer:
 
     async def predict(self, row: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The outputs of one row. RowError for a row that the model can't take."""
-        found = await self._batch(row)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if not isinstance(row, Mapping):
+            raise RowError(f"an object of inputs is expected, not {type(row).__name__}")
+        feeds, wrong = self._model.feeds({name: stacked([value]) for name, value in row.items()})
+        if wrong:
+            raise RowError(wrong[0])
+        return await self._batch(feeds)
 
     async def __call__(self, request: Any) -> Any:
         """The answer to a request by HTTP, as JSON."""
@@ -60,29 +62,16 @@ class ModelServer:
     async def _batch(self, rows: list[Any]) -> list[Any]:
         return await asyncio.to_thread(self._answers, rows)
 
-    def _answers(self, rows: Sequence[Any]) -> list[Any]:
-        """The outputs of each row, or its error. Rows of equal shapes are computed together."""
+    def _answers(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[Any]:
+        """The outputs of each row. Those of equal shapes are computed together."""
         answers: list[Any] = [None] * len(rows)
         groups: dict[Any, list[int]] = {}
-        fed = []
         for i, row in enumerate(rows):
-            feeds: Any = {}
-            try:
-                if not isinstance(row, Mapping):
-                    raise RowError(f"an object of inputs is expected, not {type(row).__name__}")
-                feeds, wrong = self._model.feeds({n: np.array([v]) for n, v in row.items()})
-                if feeds is None:
-                    raise RowError(wrong[0])
-                groups.setdefault(tuple(a.shape for a in feeds.values()), []).append(i)
-            except ValueError as error:
-                answers[i] = error if isinstance(error, RowError) else RowError(str(error))
-            fed.append(feeds)
+            groups.setdefault(tuple(a.shape for a in row.values()), []).append(i)
         for members in groups.values():
-            columns = {
-                column: np.concatenate([fed[i][name] for i in members])
-                for name, column in self._model.inputs.items()
-            }
-            made = self._model.run(columns, str)
+            made = self._model.compute({
+                name: np.concatenate([rows[i][name] for i in members]) for name in rows[0]
+            })
             for place, i in enumerate(members):
                 answers[i] = {name: array[place] for name, array in made.items()}
         return answers
@@ -90,4 +79,4 @@ class ModelServer:
 
 #: ``ModelServer`` as a deployment: ``serve.run(Deployment.bind("model.onnx"))``; ``options`` sets
 #: replicas and GPUs.
-Deployment = serve.deployment(ModelServer, health_check_period_s=5)
+Deployment = serve.deployment(health_check_period_s=5)(ModelServer)

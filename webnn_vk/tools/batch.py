@@ -5,28 +5,30 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 
+from webnn_vk.distributed.model import RowModel
+from webnn_vk.distributed.rows import RowError, from_arrow, to_arrow
 from webnn_vk.support import environment
 from webnn_vk.support.errors import sanitize
 
-from . import ToolError, need
+from . import ToolError
 from .inputs import IMAGES, ImageScale, image_array
 from .models import IMAGE
 from .output import emit
 
-#: Ray of one machine listens to this machine alone.
-_LOCAL = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
 #: Readers of Parquet folders leave out what begins so.
 _PLAN = "_batch.json"
 _SKIPPED = b"webnn_vk.skipped"
@@ -75,7 +77,6 @@ class Job:
 def batch(job: Job, source: Path, workers: int, gpus: float | None, as_json: bool) -> None:
     """Compute the outputs of all rows of ``source`` that ``job.out`` doesn't have yet. ``gpus``: of
     each worker. ``ToolError`` for the first row, or file, that the model can't take."""
-    need("batch needs", "onnx", "ray")
     parts = [*_parts(source, _BATCHES * job.rows)]
     if not parts:
         raise ToolError(f"{source}: there are no .parquet, .csv or image files")
@@ -98,19 +99,20 @@ def _run(
     job: Job, parts: list[Part], left: list[int], workers: int, gpus: float | None
 ) -> Iterator[dict[str, Any]]:
     cluster = environment.of_engines().get("RAY_ADDRESS")
-    if not cluster:  # Ray of this machine alone keeps to the loopback interface
+    if not cluster:  # Ray of this machine alone: it keeps to the loopback interface
         environment.set_default("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if not ray.is_initialized():
-        ray.init(**({} if cluster else _LOCAL))
+        local: Any = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        ray.init(cluster or "local", **({} if cluster else local))
     there = ray.cluster_resources()
     largest = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
     if gpus is None:
         gpus = 1 if job.device is None and there.get("GPU", 0) >= workers else 0
     rows = ray.data.from_items([{"part": i} for i in left], override_num_blocks=len(left))
-    done = rows.map_batches(
-        Worker, fn_constructor_args=(job, parts), batch_size=1,
+    done = rows.map(
+        Worker, fn_constructor_args=(job, parts),
         num_cpus=max(1, int(min(there["CPU"] / workers, largest))), num_gpus=gpus,
         compute=ray.data.ActorPoolStrategy(size=workers),
     )
@@ -125,49 +127,34 @@ class Worker:
     """An actor of Ray Data: reads a part, computes it and writes its file."""
 
     def __init__(self, job: Job, parts: list[Part]) -> None:
-        from webnn_vk.distributed.model import RowModel
-
         self.job, self.parts = job, parts
         self.model = RowModel(job.model, None, job.outputs, job.device)
 
-    def __call__(self, items: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-        """The errors of each part, a line for each row; ``fatal``: of the part as a whole."""
-        import pyarrow as pa
-
-        from webnn_vk.distributed import RowError
-
-        found: dict[str, list[Any]] = {"error": [], "fatal": []}
-        for number in items["part"]:
-            part, fatal = self.parts[number], False
-            try:
-                error = "\n".join(self._part(part, self.job.file(number)))
-            except (RowError, pa.ArrowException, OSError, UnicodeDecodeError) as problem:
-                error, fatal = f"{part.files[0]}: {' '.join(str(problem).split())}", True
-            found["error"].append(error)
-            found["fatal"].append(fatal)
-        return found
+    def __call__(self, row: Mapping[str, int]) -> dict[str, Any]:
+        """The errors of a part, a line for each row; ``fatal``: of the part as a whole."""
+        part = self.parts[row["part"]]
+        try:
+            return {"error": "\n".join(self._part(part, self.job.file(row["part"]))),
+                    "fatal": False}
+        except (RowError, pa.ArrowException, OSError, UnicodeDecodeError) as problem:
+            return {"error": f"{part.files[0]}: {' '.join(str(problem).split())}", "fatal": True}
 
     def _part(self, part: Part, target: Path) -> list[str]:
         """Writes the file of a part; what is wrong with rows."""
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
-        from webnn_vk.distributed.rows import to_arrow
-
         if target.exists():  # a worker wrote it and died
             return []
         table, columns, wrong = self._read(part)
         made = []
-        rows = [i for i in range(len(table)) if i not in wrong]
+        rows = np.array([i for i in range(len(table)) if i not in wrong], int)
         for i in range(0, len(rows), self.job.rows):
             some = rows[i : i + self.job.rows]
-            _, bad = self.model.feeds({n: a[some] for n, a in columns.items()})
-            wrong |= {some[place]: why for place, why in bad.items()}
-            some = [row for row in some if row not in wrong]
-            if some and (self.job.skip or not wrong):
-                kept = table.take(some)
-                outputs = self.model.run({n: a[some] for n, a in columns.items()}, part.place)
-                for name, array in outputs.items():
+            feeds, bad = self.model.feeds({n: a[some] for n, a in columns.items()})
+            wrong |= {int(some[place]): why for place, why in bad.items()}
+            if wrong and not self.job.skip:
+                break
+            if feeds:
+                kept = table.take(np.delete(some, [*bad]))
+                for name, array in self.model.compute(feeds).items():
                     kept = kept.append_column(name, to_arrow(array))
                 made.append(kept)
         errors = [f"{part.place(row)}: {why}" for row, why in sorted(wrong.items())]
@@ -182,28 +169,23 @@ class Worker:
 
     def _read(self, part: Part) -> tuple[Any, dict[str, np.ndarray], dict[int, str]]:
         """A part as an Arrow table, the columns of the model's inputs, and unreadable rows."""
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
-        from webnn_vk.distributed import RowError
-        from webnn_vk.distributed.rows import from_arrow
-
         if part.is_images:
             images, wrong = self._images(part)
             return pa.table({"path": part.files}), images, wrong
-        is_csv = part.files[0].endswith(".csv")
-        table = _read_csv(part) if is_csv else (
-            parquet.ParquetFile(part.files[0]).read_row_group(part.start))
-        columns = {}
+        is_csv, columns = part.files[0].endswith(".csv"), {}
+        table, wrong = _read_csv(part) if is_csv else (
+            parquet.ParquetFile(part.files[0]).read_row_group(part.start), {})
         for wanted in self.model.inputs:
             names = self.job.columns.get(wanted, (wanted,))
             missing = [n for n in names if n not in table.column_names]
             if missing:
                 raise RowError(f"there is no column {sanitize(missing[0])!r}; columns: "
                                + ", ".join(map(sanitize, table.column_names)))
-            arrays = [(_numbers if is_csv else from_arrow)(table[n]) for n in names]
+            arrays = [from_arrow(table[n]) for n in names]
+            if is_csv:
+                arrays = [np.array([*map(_number, a)], object) for a in arrays]
             columns[wanted] = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
-        return table, columns, {}
+        return table, columns, wrong
 
     def _images(self, part: Part) -> tuple[dict[str, np.ndarray], dict[int, str]]:
         name, kind, declared = self.model.single_input()
@@ -219,9 +201,6 @@ class Worker:
 
 def _parts(source: Path, rows: int) -> Iterator[Part]:
     """The parts of a file or of all files below a folder, in the order of their names."""
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
     found = sorted(source.rglob("*")) if source.is_dir() else [source]
     names = [str(path) for path in found if path.is_file()]
     images = [name for name in names if name.lower().endswith(IMAGES)]
@@ -238,45 +217,37 @@ def _parts(source: Path, rows: int) -> Iterator[Part]:
         elif name.endswith(".csv"):
             with open(name, "rb") as file:
                 start = len(file.readline())
-                # A line is a row, as for Arrow's readers in parallel.
-                while lines := [*islice(file, rows)]:
-                    length = sum(map(len, lines))
-                    yield Part((name,), first, start, length)
-                    start, first = start + length, first + len(lines)
+                # A line is a row; those without text are none.
+                while lines := [*islice(filter(bytes.strip, file), rows)]:
+                    yield Part((name,), first, start, file.tell() - start)
+                    start, first = file.tell(), first + len(lines)
     for i in range(0, len(images), rows):
         yield Part(tuple(images[i : i + rows]), i)
 
 
-def _read_csv(part: Part) -> Any:
-    """The rows of a part with all columns as text: other parts of the file would have others."""
-    from pyarrow import csv as arrow_csv
-    from pyarrow import string
-
+def _read_csv(part: Part) -> tuple[Any, dict[int, str]]:
+    """The rows of a part, with all columns as text since other parts could have other types, and
+    what is wrong with rows."""
     with open(part.files[0], "rb") as file:
-        header = file.readline()
+        header = file.readline().decode("utf-8-sig")
         file.seek(part.start)
-        data = header.rstrip(b"\r\n") + b"\n" + file.read(part.length)
-    names = next(csv.reader([header.decode("utf-8-sig")]))
-    return arrow_csv.read_csv(io.BytesIO(data), convert_options=arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(names, string())))
+        lines = file.read(part.length).split(b"\n")
+    names = next(csv.reader([header]))
+    rows, wrong = [], {}
+    for i, line in enumerate(filter(bytes.strip, lines)):
+        row = next(csv.reader([line.decode()]))
+        if len(row) != len(names):
+            wrong[i] = f"{len(row)} values for {len(names)} columns"
+            row = [""] * len(names)
+        rows.append(row)
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), wrong
 
 
-def _numbers(column: Any) -> np.ndarray:
-    """A column of text as numbers, of what is none as it is."""
-    import pyarrow as pa
-
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return column.cast(kind).to_numpy()
-        except pa.ArrowInvalid:
-            pass
-    values = np.empty(len(column), object)
-    for i, text in enumerate(column.to_pylist()):
-        try:
-            values[i] = float(text)
-        except ValueError:
-            values[i] = text
-    return values
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _keep_plan(job: Job, parts: list[Part]) -> None:
@@ -284,9 +255,8 @@ def _keep_plan(job: Job, parts: list[Part]) -> None:
     what is there."""
     files = sorted({name for part in parts for name in part.files} | {job.model})
     states = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in files]
-    plan = [states, [asdict(part) for part in parts], sorted(job.columns.items()), job.outputs,
-            job.rows, asdict(job.scale)]
-    digest = hashlib.sha256(json.dumps(plan).encode()).hexdigest()
+    plan = (states, parts, sorted(job.columns.items()), job.outputs, job.rows, job.scale)
+    digest = hashlib.sha256(repr(plan).encode()).hexdigest()
     path = job.out / _PLAN
     job.out.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -300,8 +270,6 @@ def _keep_plan(job: Job, parts: list[Part]) -> None:
 
 
 def _report(job: Job, parts: int, before: int, as_json: bool) -> None:
-    import pyarrow.parquet as parquet
-
     described = [parquet.ParquetFile(job.file(i)).metadata for i in range(parts)]
     result = {
         "rows": sum(one.num_rows for one in described),

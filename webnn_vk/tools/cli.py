@@ -16,7 +16,7 @@ import typer
 
 import webnn_vk
 
-from . import ToolError
+from . import ToolError, need
 from .cli_options import Device, Input, Json, Model, Outputs, Seed, Shape, option
 from .cli_options import numbers as _numbers
 from .cli_options import options_of as _options
@@ -344,6 +344,7 @@ def batch(
     device: Device = None, json: Json = False,
 ) -> None:
     """Run a model over many rows or images, by workers of Ray."""
+    need("batch needs", "onnx", "ray")
     from .batch import Job
     from .batch import batch as do
     from .inputs import ImageScale

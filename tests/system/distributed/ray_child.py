@@ -15,7 +15,7 @@ from pathlib import Path
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
     RAY_worker_niceness="0", RAY_enable_worker_prestart="0", RAY_prestart_worker_first_driver="0",
-    RAY_raylet_start_wait_time_s="120",
+    RAY_raylet_start_wait_time_s="300",
 )
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,10 @@ from ray.cluster_utils import Cluster
 
 from tests.support.commands import blocks
 from tests.support.paths import ROOT
+from tests.support.trained import kinds_of_files
 from webnn_vk.distributed.ray import Predictor
 from webnn_vk.distributed.serve import Deployment, ModelServer
+from webnn_vk.examples import ray_service
 from webnn_vk.tools.cli import main
 
 FOLDER = Path(sys.argv[1])
@@ -117,9 +119,9 @@ class Fragile(ModelServer):
         return os.getpid()
 
 
-def ask(row):
-    body = json.dumps(row).encode()
-    request = urllib.request.Request("http://127.0.0.1:8265/", body)
+def ask(row, path=""):
+    body = row if isinstance(row, bytes) else json.dumps(row).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:8265/{path}", body)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
@@ -149,6 +151,8 @@ def service():
         except Exception:  # while there is no replica
             pass
         time.sleep(0.2)
+    serve.run(ray_service.Deployment.bind("cpu"), name="files", route_prefix="/files")
+    found["files"] = {label: ask(data, "files") for label, data in kinds_of_files().items()}
     found["restarted"] = handle.process.remote().result() != before
     found["afterwards"] = handle.predict.remote({"x": [1, 0, 0, 0]}).result()["y"].tolist()
     serve.shutdown()
@@ -172,10 +176,21 @@ def command():
     status = main(["batch", MODEL, str(FOLDER / "rows"), str(out), "--workers", "2", "--device",
                    "cpu", "--batch-size", "16", "--json"])
     rows = parquet.read_table(out).to_pylist()
+    # As after a run that was ended: the parts whose files are there aren't computed again.
+    files = {path: path.stat().st_mtime_ns for path in sorted(out.glob("*.parquet"))}
+    missing = [*files][1]
+    missing.unlink()
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        again = main(["batch", MODEL, str(FOLDER / "rows"), str(out), "--workers", "2", "--device",
+                      "cpu", "--batch-size", "16", "--json"])
+    changed = [path for path, time in files.items() if path.stat().st_mtime_ns != time]
+    restarted = {"again": again, "changed": changed == [missing],
+                 "same": parquet.read_table(out).to_pylist() == rows, **json.loads(told.getvalue())}
     parquet.write_table(pa.table({"id": [1], "z": [[1.0, 2, 3, 4]]}), FOLDER / "other.parquet")
     wrong = main(["batch", MODEL, str(FOLDER / "other.parquet"), str(FOLDER / "out2"), "--device",
                   "cpu"])
-    return {"status": status, "wrong": wrong, "rows": sorted((r["id"], r["y"]) for r in rows)}
+    return {"status": status, "wrong": wrong, "restarted": restarted,
+            "rows": sorted((r["id"], r["y"]) for r in rows)}
 
 
 def run():

@@ -17,6 +17,8 @@ from onnx import helper, save
 
 from tests.support.onnx_models import info, model
 from tests.support.paths import ROOT
+from tests.support.trained import require
+from webnn_vk.examples.file_types import CONFIG, MODEL
 
 ROWS = 600
 X = np.random.default_rng(26).standard_normal((ROWS, 4)).astype(np.float32)
@@ -59,6 +61,7 @@ def child(name: str, folder: Path) -> dict[str, Any]:
 def test_ray(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
+    require(MODEL, CONFIG)
     found = child("ray_child.py", tmp_path)
     assert found["address"] == ["127.0.0.1"] * 2
     doubled = (X * 2).tolist()
@@ -75,6 +78,9 @@ def test_ray(tmp_path: Path) -> None:
 
     command = found["command"]
     assert (command["status"], command["wrong"]) == (0, 1)
+    restarted = command["restarted"]
+    assert restarted["again"] == 0 and restarted["changed"] and restarted["same"]
+    assert (restarted["rows"], restarted["files"], restarted["files_before"]) == (ROWS, 6, 5)
     assert command["rows"] == [[i, y] for i, y in enumerate(doubled)]
 
     page = found["page"]
@@ -90,6 +96,9 @@ def test_ray(tmp_path: Path) -> None:
         assert status == 400 and message in answer["error"]
     assert service["many"] == [[2 * i, 0, 0, 0] for i in range(20)]
     assert service["beside a bad one"] == [2, 2, 2, 2]
+    assert len(service["files"]) > 3
+    for label, (status, answer) in service["files"].items():  # of the example
+        assert (status, answer["type"]) == (200, label) and answer["score"] > 0.5
     assert service["restarted"] and service["afterwards"] == [2, 0, 0, 0]
 
 

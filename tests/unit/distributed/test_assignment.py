@@ -64,9 +64,11 @@ def test_gpus_of_nvidia(names, order, expected):
 def test_gpus_of_amd(names, variables, expected):
     found = device(Assigned("HIP_VISIBLE_DEVICES", names, "hip"), variables, RADV, (), KFD)
     assert found == f"uuid:{int(expected, 16):032x}"
-    # A driver that gives all its devices one UUID.
+    # A driver that gives all its devices one UUID; GPUs to which ROCm gives none.
     alike = [Found(one.profile.replace(uuid="0" * 32)) for one in RADV]
-    found = device(Assigned("HIP_VISIBLE_DEVICES", names, "hip"), variables, alike, (), KFD)
+    by_place = "GPU-" not in f"{names}{variables}"
+    listed = [Gpu(f"GPU-{0:016x}", gpu.pci) for gpu in KFD] if by_place else KFD
+    found = device(Assigned("HIP_VISIBLE_DEVICES", names, "hip"), variables, alike, (), listed)
     assert found == f"pci:0000:{expected}:00.0"
 
 
@@ -81,12 +83,12 @@ def test_rocr_itself_and_the_mask_of_cuda_on_amd():
 @pytest.mark.parametrize(("given", "options", "message"), [
     (("0",), {"variables": {}}, "GPU 0 of 2 in CUDA's own order.*CUDA_DEVICE_ORDER=PCI_BUS_ID"),
     (("0",), {"variables": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}, "CUDA's own order"),
-    (("2",), {}, "assigns GPU 2, and 2 GPUs"),
-    (("0",), {"nvidia": ()}, "assigns GPU 0, and 0 GPUs.*a container needs the driver's files"),
+    (("2",), {}, f"assigns GPU 2, which names none of the GPUs found here: GPU-{A}, {DASHED}"),
+    (("0",), {"nvidia": ()}, "GPU 0, which names none of .*: none; a container needs the driver's"),
     (("0",), {"amd": KFD}, "2 of NVIDIA's and 2 of AMD's.*assign UUIDs"),
     (("first",), {}, "'first': an index, GPU-… or MIG-… is expected"),
-    (("GPU-84c",), {}, "2 of the GPUs found here have a UUID that begins so"),
-    (("GPU-123",), {}, "0 of the GPUs found here"),
+    (("GPU-84c",), {}, "GPU-84c, which names 2 of the GPUs found here"),
+    (("GPU-123",), {}, "GPU-123, which names none of the GPUs found here"),
     ((f"GPU-{'0' * 32}",), {}, "has no Vulkan device here; a container needs.*Nothing else is"),
     (("MIG-84c7545d-b252-b9c6-5030-5931de02a4b0",), {}, "few kinds of MIG instances"),
     (("0",), {"devices": [Found(LLVMPIPE)]}, "no Vulkan device here.*Found: llvmpipe"),
@@ -168,9 +170,9 @@ def nvml(**changes):
     calls = {
         "nvmlInit": lambda: None, "nvmlShutdown": lambda: None, "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda i: i, "nvmlDeviceGetMigMode": mig,
-        "nvmlDeviceGetUUID": lambda handle: [f"GPU-{A}", DASHED.encode()][handle],
+        "nvmlDeviceGetUUID": lambda handle: [f"GPU-{A}", DASHED][handle],
         "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(
-            busId=["00000000:65:00.0", b"00000001:CA:00.0"][handle]),
+            busId=["00000000:65:00.0", "00000001:CA:00.0"][handle]),
     }
     module = SimpleNamespace(NVMLError=NVMLError,
                              NVMLError_LibraryNotFound=NVMLError_LibraryNotFound)
@@ -216,8 +218,29 @@ def test_the_kernels_list_of_amds_gpus(tmp_path):
 def test_a_task_of_spark(monkeypatch):
     task = SimpleNamespace(
         resources=lambda: {"gpu": SimpleNamespace(addresses=["1"])}, cpus=lambda: 3)
-    monkeypatch.setattr(assignment, "_spark_task", lambda: task)
-    assert assignment._from_spark() == Assigned("Spark", ("1",), "nvml")
+    spark = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: task))
+    monkeypatch.setitem(sys.modules, "pyspark", spark)
+    assert assignment._from_engine({}) == Assigned("Spark", ("1",), "nvml", 3)
     assert assignment.assigned_cores() == 3
     task.resources = dict
-    assert assignment._from_spark().names == ()
+    assert assignment._from_engine({}).names == ()
+    task = None
+    assert assignment._from_engine({}) is None and assignment.assigned_cores() is None
+
+
+@pytest.mark.parametrize(("variables", "order"), [
+    ({}, "cuda"), ({"HIP_VISIBLE_DEVICES": "1"}, "hip"),
+    ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}, "cuda"),
+])
+def test_a_worker_of_ray(monkeypatch, variables, order):
+    context = SimpleNamespace(
+        worker=SimpleNamespace(mode=1), get_accelerator_ids=lambda: {"GPU": [1], "TPU": []},
+        get_assigned_resources=lambda: {"CPU": 0.5})
+    ray = SimpleNamespace(
+        WORKER_MODE=1, is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    assert assignment._from_engine(variables) == Assigned("Ray", ("1",), order, 0.5)
+    assert assignment.assigned_cores() == 1
+    context.worker.mode = 0  # the driver
+    assert assignment._from_engine(variables) is None

@@ -47,7 +47,7 @@ def test_what_is_taken(column, dtype, shape, expected):
     (np.array([1, 0]), BOOL, (), [0, 1], "int64 is given; bool"),
     (np.zeros((2, 3), np.float32), FLOAT, (4,), [0, 1], r"the shape is \[3\]"),
     (objects([1, 2], [3, 4, 5], [6, 7]), FLOAT, ("n",), [1],
-     r"the shape is \[3\], that of rows before it \[2\]"),
+     r"the shape is \[3\]; float32\['\?'\], \[2\] as in rows before it, is expected"),
 ])
 def test_what_is_refused(column, dtype, shape, places, message):
     array, wrong = batched("x", column, dtype, shape)

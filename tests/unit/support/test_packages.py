@@ -34,6 +34,7 @@ USES = {
     "webnn_vk/tools": ("onnx", "cpu", "ray", "reading"),
     "bench": ("charts", "cpu", "onnx", "ray", "reading", "wgpu"),
     "docs/hooks": ("site",),
+    "examples/ray_service.py": ("ray",),
     "examples/sentence_encoder.py": ("search",),
     "examples": ("reading",),
 }

@@ -9,12 +9,12 @@ from onnx import helper, save
 
 from tests.support.onnx_models import info, model
 from webnn_vk.tools import ToolError
-from webnn_vk.tools import batch as module
-from webnn_vk.tools.batch import Job, Part, Worker
 from webnn_vk.tools.inputs import ImageScale
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+module = pytest.importorskip("webnn_vk.tools.batch")
+Job, Part, Worker = module.Job, module.Part, module.Worker
 
 X = np.random.default_rng(26).standard_normal((50, 4)).astype(np.float32)
 
@@ -38,7 +38,9 @@ def make_job(folder, **changes):
 def run(job, source):
     """All parts by one worker: their errors, and the rows of the results."""
     parts = [*module._parts(source, 20)]
-    found = Worker(job, parts)({"part": np.arange(len(parts))})
+    worker = Worker(job, parts)
+    rows = [worker({"part": i}) for i in range(len(parts))]
+    found = {key: [row[key] for row in rows] for key in ("error", "fatal")}
     tables = [parquet.read_table(job.file(i)) for i in range(len(parts)) if job.file(i).exists()]
     return parts, found, pa.concat_tables(tables) if tables else None
 
@@ -87,10 +89,9 @@ def test_rows_of_csv_that_do_not_fit(job, tmp_path):
     job = make_job(tmp_path, columns=COLUMNS)
     parts, found, _ = run(job, tmp_path / "in.csv")
     assert found["error"][0] == (
-        f"{tmp_path}/in.csv, row 7: column 'x': ['1.0', 'zwei', '3.0', '4.0'] are not all "
-        "numbers; "
+        f"{tmp_path}/in.csv, row 7: column 'x': ['1', 'zwei', '3', '4'] are not all numbers; "
         "float32[4] is expected")
-    assert "in.csv, row 23: column 'x': ['1.0', '', '3.0', '4.0'] are" in found["error"][1]
+    assert "in.csv, row 23: column 'x': ['1', '', '3', '4'] are" in found["error"][1]
     assert [job.file(i).exists() for i in range(3)] == [False, False, True]
     job = make_job(tmp_path, columns=COLUMNS, skip=True)
     parts, found, table = run(job, tmp_path / "in.csv")
@@ -98,6 +99,23 @@ def test_rows_of_csv_that_do_not_fit(job, tmp_path):
     assert table["id"].to_pylist() == [str(i) for i in kept]
     np.testing.assert_array_equal(np.array(table["y"].to_pylist(), np.float32), X[kept] * 2)
     module._report(job, 3, 0, as_json=False)
+
+
+def test_rows_of_csv_with_other_numbers_of_values(job, tmp_path):
+    """Each is named; empty lines are no rows, wherever they are."""
+    changes = {3: '3,1,"2,3,4', 21: "21,1,2,3,4\r\n  \n", 30: "30,1,2", 49: "49,1,2,3,4,5\n\n"}
+    write_csv(tmp_path / "in.csv", changes)
+    _, found, _ = run(make_job(tmp_path, columns=COLUMNS), tmp_path / "in.csv")
+    assert found["error"] == [
+        f"{tmp_path}/in.csv, row {row}: {values} values for 5 columns"
+        for row, values in ((3, 3), (30, 3), (49, 6))
+    ] and not any(found["fatal"])
+    job = make_job(tmp_path, columns=COLUMNS, skip=True)
+    _, _, table = run(job, tmp_path / "in.csv")
+    kept = [i for i in range(50) if i not in (3, 30, 49)]
+    assert table["id"].to_pylist() == [str(i) for i in kept]
+    expected = np.where(np.array(kept)[:, None] == 21, [1, 2, 3, 4], X[kept]) * 2
+    np.testing.assert_array_equal(np.array(table["y"].to_pylist()), expected.astype(np.float32))
 
 
 def test_the_report_counts_what_was_skipped_in_all_runs(job, tmp_path, capsys):
@@ -116,9 +134,9 @@ def test_files_that_do_not_fit_are_an_error_in_any_case(job, tmp_path, skip):
     assert all(found["fatal"]) and table is None
     assert found["error"][0] == f"{tmp_path}/in.csv: there is no column 'x'; columns: " \
                                 "id, a, b, c, d"
-    write_csv(tmp_path / "in.csv", {30: "30,1,2"})
+    (tmp_path / "in.csv").write_bytes(b"a,b,c,d\n1,2,3,\xff\n")
     _, found, _ = run(make_job(tmp_path, columns=COLUMNS, skip=skip), tmp_path / "in.csv")
-    assert found["fatal"] == [False, True, False] and "in.csv: CSV parse error" in found["error"][1]
+    assert found["fatal"] == [True] and "in.csv: 'utf-8' codec can't" in found["error"][0]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(ToolError, match="bad.parquet: "):
         [*module._parts(tmp_path / "bad.parquet", 20)]
