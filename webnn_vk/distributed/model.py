@@ -175,8 +175,7 @@ class RowModel:
         key = f"rows {self._digest} {shapes} {sorted(self.outputs)}"
         with suppress(NotSupportedError):  # there is none, or no folder for caches
             return self.context.load_graph(key).result()
-        names = list(self.outputs)
-        graph = load(self._model, self.context, dict(shapes), outputs=names).result()
+        graph = load(self._model, self.context, dict(shapes), outputs=[*self.outputs]).result()
         with suppress(NotSupportedError):
             self.context.save_graph(key, graph).result()
         return graph
@@ -191,7 +190,8 @@ class RowModel:
                  for entry in tensor.external_data if entry.key == "location"}
         states = [(name, file.stat().st_size, file.stat().st_mtime_ns) for name in sorted(names)
                   if (file := Path(source).parent / name).is_file()]
-        return f"{hashlib.sha256(Path(source).read_bytes()).hexdigest()} {states or ''}"
+        whole = hashlib.sha256(np.memmap(source, mode="r"))
+        return f"{whole.hexdigest()} {states or ''}"
 
     def _fixed_rows(self) -> int | None:
         rows = {None if p.shape is None else (*p.shape, 0)[0] for p in self._ports.values()}
