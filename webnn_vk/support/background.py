@@ -134,7 +134,11 @@ def _work(first: list[_Job]) -> None:
     job: _Job | None = first.pop()
     while job is not None:
         thread.name = f"webnn_vk-{job.name}"
-        job.run()
+        try:
+            job.run()
+        except MemoryError as error:
+            if not job.ran:
+                job.refuse(OperationError(f"out of memory: {error}"))
         # Not kept until the next one comes.
         job = None
         thread.name = "webnn_vk-worker"

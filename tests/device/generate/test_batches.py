@@ -101,7 +101,7 @@ def test_sequences_join_and_leave_at_random(model):
 
     alone = [run(number) for number in range(count)]
     for sequences in BATCHES:
-        model._engine.scheduler._tensors_of(model._engine.graph(1, False, sequences))
+        model._engine.scheduler._tensors_of(model._engine.graph(1, False, sequences), 1)
     device = model.context._state.device
     sizes, memory = group_sizes(model), device.memory_in_use()
     with ThreadPoolExecutor(24) as pool:

@@ -31,7 +31,7 @@ def patient(function):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
-    assert outcome, "it hangs"
+    assert outcome, ("it hangs", short.at, short.places)
     return outcome[0]
 
 def attempt(world, at, times):
