@@ -159,6 +159,11 @@ def service():
     return found
 
 
+def printed(out):
+    """What was printed, without Ray's warnings of slow starts and of workers that were killed."""
+    return "".join(line for line in out.getvalue().splitlines(True) if "(raylet)" not in line)
+
+
 def page():
     """The snippets of docs/distributed.md, in this folder; what the last two print."""
     found, names = [], {}
@@ -166,7 +171,7 @@ def page():
     for code in blocks(ROOT / "docs" / "distributed.md", "python")[:3]:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code, names)
-        found.append(out.getvalue())
+        found.append(printed(out))
     serve.shutdown()
     return {"printed": found[1:], "device": str(names["context"].device_info)}
 
@@ -185,7 +190,7 @@ def command():
                       "cpu", "--batch-size", "16", "--json"])
     changed = [path for path, time in files.items() if path.stat().st_mtime_ns != time]
     restarted = {"again": again, "changed": changed == [missing],
-                 "same": parquet.read_table(out).to_pylist() == rows, **json.loads(told.getvalue())}
+                 "same": parquet.read_table(out).to_pylist() == rows, **json.loads(printed(told))}
     parquet.write_table(pa.table({"id": [1], "z": [[1.0, 2, 3, 4]]}), FOLDER / "other.parquet")
     wrong = main(["batch", MODEL, str(FOLDER / "other.parquet"), str(FOLDER / "out2"), "--device",
                   "cpu"])
