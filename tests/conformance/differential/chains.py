@@ -17,7 +17,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.conformance.differential.graphs import RandomGraph, Step, assert_equal
-from webnn_vk.compiler.types.data_types import ALL_TYPES, broadcast_shapes
+from webnn_vk.compiler.types.broadcasting import broadcast_shapes
+from webnn_vk.compiler.types.data_types import ALL_TYPES
 
 FLOATS = ("float32", "float16")
 _SIGNED = (*FLOATS, "int64", "int32", "int8")

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.program import Program
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor, broadcast_shapes
+from webnn_vk.compiler.types.broadcasting import broadcast_shapes
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes
+from ..types.broadcasting import broadcast_shapes
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from .arguments import Bool, Double, Number, Operand
 from .lowering import Attention
 from .record import Check, Like, Limits, compiler_operator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, broadcast_shapes, cast_number
+from ..types.broadcasting import broadcast_shapes
+from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor, cast_number
 from .arguments import Bool, Double, Operand
 from .lowering import Product
 from .record import Check, Inferred, Like, Limits, operator

@@ -10,11 +10,11 @@ from itertools import accumulate
 import numpy as np
 
 from ..types.access import Access
+from ..types.broadcasting import broadcast_shapes
 from ..types.data_types import (
     ALL_TYPES,
     MAX_RANK,
     MLOperandDescriptor,
-    broadcast_shapes,
     cast_number,
     smallest_dimension,
 )

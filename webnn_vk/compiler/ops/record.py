@@ -36,14 +36,13 @@ import numpy as np
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
+from ..types.broadcasting import broadcast_shapes, broadcastable_to
 from ..types.data_types import (
     ALL_TYPES,
     DATA_TYPES,
     MAX_DIMENSION,
     MAX_RANK,
     MLOperandDescriptor,
-    broadcast_shapes,
-    broadcastable_to,
     check_dimensions,
     low_precision_types,
     smallest_dimension,

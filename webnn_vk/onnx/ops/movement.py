@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from webnn_vk.api.builder import MLOperand
-from webnn_vk.compiler.types.data_types import broadcast_shapes
+from webnn_vk.compiler.types.broadcasting import broadcast_shapes
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if

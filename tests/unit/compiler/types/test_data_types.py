@@ -1,4 +1,4 @@
-"""WebIDL conversions, descriptors and broadcasting."""
+"""WebIDL conversions and descriptors."""
 
 import math
 
@@ -7,8 +7,6 @@ import pytest
 
 from webnn_vk import MLOperandDescriptor, MLTensorDescriptor
 from webnn_vk.compiler.types.data_types import (
-    broadcast_shapes,
-    broadcastable_to,
     cast_loss,
     cast_number,
     check_dimensions,
@@ -90,25 +88,6 @@ def test_descriptors_from_mappings_and_from_each_other():
 def test_dimensions(shape, message):
     error = check_dimensions(MLOperandDescriptor("uint8", shape))
     assert error is None if message is None else message in error
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "both", "one_way"),
-    [
-        ((2, 3), (2, 3), (2, 3), True),
-        ((3,), (2, 3), (2, 3), True),
-        ((), (2, 3), (2, 3), True),
-        ((2, 1), (2, 3), (2, 3), True),
-        ((2, 3), (3,), (2, 3), False),
-        ((2, 3), (2, 1), (2, 3), False),
-        ((4, 1), (1, 5), (4, 5), False),
-        ((2,), (3,), None, False),
-        ((2, 3), (2,), None, False),
-    ],
-)
-def test_broadcasting(a, b, both, one_way):
-    assert broadcast_shapes(a, b) == broadcast_shapes(b, a) == both
-    assert broadcastable_to(a, b) == one_way
 
 
 @pytest.mark.parametrize(
