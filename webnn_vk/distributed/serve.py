@@ -63,7 +63,7 @@ class ModelServer:
         return await asyncio.to_thread(self._answers, rows)
 
     def _answers(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[Any]:
-        """The outputs of each row. Those of equal shapes are computed together."""
+        """The outputs of each row. Rows of equal shapes are computed together."""
         answers: list[Any] = [None] * len(rows)
         groups: dict[Any, list[int]] = {}
         for i, row in enumerate(rows):

@@ -43,9 +43,9 @@ class Choice:
         return self.sampling.choose(logits, self.seen, self.keys)
 
     def row(self, seen: int) -> np.ndarray:
-        """The row of the input "choice", of which all but the scale are exact as float32: numbers,
-        the halves of both words, and so many tokens: each of those so far once, then the last of
-        them again and again."""
+        """The row of the input "choice", whose numbers except the scale are exact as float32: the
+        options, the halves of both words, and ``seen`` tokens, which are the distinct ones so far,
+        padded by the last of them."""
         s = self.sampling
         numbers = (
             s._scale, s._least_score, s.temperature > 0, s.top_k or 3e38,

@@ -179,7 +179,7 @@ class Scheduler:
             run.results = self._last = results[run.wants]
 
     def _tensors_of(self, graph: MLGraph, size: int) -> dict[str, MLTensor]:
-        """Tensors for the step and the results of a graph's runs on so many tokens."""
+        """Tensors for the step and the results of a graph's runs on ``size`` tokens."""
         made = self._tensors.setdefault(graph, {})
         described = {"step": graph.inputs["step"]} | {
             name: graph.outputs[name] for name in ("logits", "token")

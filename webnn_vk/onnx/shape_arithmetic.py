@@ -125,7 +125,7 @@ def table_length(size: Any) -> int | None:
 
 
 def window(length: Any, start: Any, end: Any) -> tuple[Any, Any]:
-    """Where Python's slice ``start:end`` of so many elements begins and ends."""
+    """The first and last bound of Python's slice ``start:end`` of ``length`` elements."""
     ends = []
     for place in (start, end):
         if place < 0:

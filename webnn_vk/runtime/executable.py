@@ -363,8 +363,8 @@ class DriverExecutable:
         return commands
 
     def _turns(self, step: RepeatStep, bind: Bind) -> Iterator[Sequence[Command]]:
-        """The commands of each repetition: those of the first, with copies from and to other
-        places."""
+        """The commands of each repetition. They are the first repetition's, except that copies
+        advance by their strides."""
         first = self._commands(step.steps, bind)
         yield first
         for turn in range(1, step.count):

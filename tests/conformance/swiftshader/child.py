@@ -89,8 +89,8 @@ def run_examples(examples: list[Example]) -> tuple[list[str], set[sample.Triple]
     failures: list[str] = []
     had: set[sample.Triple] = set()
     with (
-        _context("vulkan") as device,
-        _context("cpu") as cpu,
+        context_on("vulkan") as device,
+        context_on("cpu") as cpu,
     ):
         for at in range(0, len(examples), _BATCH):
             batch = examples[at : at + _BATCH]
@@ -110,7 +110,8 @@ def run_examples(examples: list[Example]) -> tuple[list[str], set[sample.Triple]
     return failures, had
 
 
-def _context(device: str) -> Any:
+def context_on(device: str) -> Any:
+    """A context on "vulkan" or "cpu" with the conformance tests' settings."""
     return webnn_vk.ml.create_context(
         settings=conformance.settings_for(device, "default")
     ).result()

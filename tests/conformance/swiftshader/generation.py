@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-import webnn_vk
-from tests.conformance.wpt import conformance
+from tests.conformance.swiftshader.child import context_on
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
+from webnn_vk import MLContext
 from webnn_vk.driver.vulkan.instance import instance, reported
 from webnn_vk.generate import Model
 
@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)
     names = random.Random(options.seed).sample(sorted(CONFIGS), SAMPLE)
-    with _context("vulkan") as context, _context("cpu") as cpu:
+    with context_on("vulkan") as context, context_on("cpu") as cpu:
         models = [_compared(name, None, context, cpu) for name in names]
         models.append(_compared("llama", "int4", context, cpu))
         result = {
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _compared(
-    name: str, dtype: str | None, context: webnn_vk.MLContext, cpu: webnn_vk.MLContext
+    name: str, dtype: str | None, context: MLContext, cpu: MLContext
 ) -> dict[str, Any]:
     """Rounded weights are compared with the CPU device's, others with the reference."""
     config, weights = CONFIGS[name], random_weights(CONFIGS[name], 1)
@@ -70,12 +70,6 @@ def _compared(
         "chosen": chosen, "greedy": greedy == int(np.argmax(expected[-1])),
         "cpu_steps": model.report().count("cpu"),
     }
-
-
-def _context(device: str) -> Any:
-    return webnn_vk.ml.create_context(
-        settings=conformance.settings_for(device, "default")
-    ).result()
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def location(slots: Sequence[Slot], place: Range) -> Location:
 def read_location(
     slots: Sequence[Slot], place: Range, viewed: Callable[[int], int]
 ) -> Location:
-    """The location that a step reads. ``viewed``: the bytes that a texel view of a slot of so many
-    bytes covers. If the range ends its slot, its view may reach beyond, where later values lie."""
+    """The location that a step reads. ``viewed`` maps a slot's size to the bytes that a texel view
+    of it covers. If the range ends its slot, the view may reach into the memory of later values."""
     found = location(slots, place)
     slot = slots[place.slot]
     size = upper_bound(slot.size)
