@@ -135,6 +135,9 @@ class Stress:
             self.replace(slot, self.worlds[slot], drop=True)
             caller.counts[kind] += 1
             return
+        if kind in KINDS and KINDS[kind].apart:
+            caller.counts[kind] += KINDS[kind].run(caller, self.worlds[slot]) is not False
+            return
         with self._lock:
             world = self.worlds[slot]
             world.visitors += 1

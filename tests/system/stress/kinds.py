@@ -25,6 +25,8 @@ class Kind:
     on: Literal["any", "vulkan", "cpu"] = "any"
     #: Costs seconds or a context (a child process, say).
     event: bool = False
+    #: Makes no calls on the world, which may end meanwhile.
+    apart: bool = False
 
 
 def all_kinds() -> dict[str, Kind]:

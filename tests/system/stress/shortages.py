@@ -203,9 +203,12 @@ class Child:
 # -- what the parent does
 def ended_by_others(said: str) -> bool:
     """Whether a child without memory ended in foreign code that does not check its allocator's
-    result: the C library, for a thread's variables; protobuf, by SIGSEGV in a call from ``onnx`` or
-    from our modules that write ONNX; the driver, on its own thread, which runs no Python
-    (docs/failures.md)."""
+    result: the C library, for a thread's variables; the interpreter, which waits for ever for a
+    thread that had no memory to begin (CPython's issue 140746); protobuf, by SIGSEGV in a call from
+    ``onnx`` or from our modules that write ONNX; the driver, on its own thread, which runs no
+    Python (docs/failures.md)."""
+    if re.search("Exception ignored in thread started by.*\nMemoryError", said):
+        return True
     if "cannot allocate memory for thread-local data" in said:
         return True
     if "Fatal Python error: Segmentation fault" in said and "Current thread" not in said:
@@ -302,10 +305,10 @@ def _held(device: Any) -> int:
 
 
 KINDS = (
-    Kind("idle_context", rest, share=4, event=True),
-    *[Kind(f"exhausted_{kind}", Shortage(kind), share=2, event=True)
+    Kind("idle_context", rest, share=4, event=True, apart=True),
+    *[Kind(f"exhausted_{kind}", Shortage(kind), share=2, event=True, apart=True)
       for kind in ("threads", "files", "memory", "disk")],
-    Kind("failing_compiler", Shortage("compiler"), share=2, event=True),
+    Kind("failing_compiler", Shortage("compiler"), share=2, event=True, apart=True),
 )
 
 

@@ -33,6 +33,8 @@ def test_a_thread_of_the_driver_is_none_of_ours():
 @pytest.mark.parametrize(("said", "others"), [
     ("", False), ("MemoryError", False), ("Fatal Python error: Aborted", False),
     ("cannot allocate memory for thread-local data: ABORT", True),
+    ("Exception ignored in thread started by: <object repr() failed>\nMemoryError: ", True),
+    ("Exception ignored in thread started by: <function f at 0x7f>\nTraceback\nKeyError: 1", False),
 ])
 def test_other_ends(said, others):
     assert ended_by_others(said) == others
