@@ -71,6 +71,11 @@ class SchedulerLock:
         self._holder: int | None = None
         # -- state of the lock's holder
         self.schedule = schedule
+        # The message that is being handled.
+        self._message: Message | None = None
+        # Messages whose updates failed. They are handled again after the end, which tells their
+        # senders.
+        self._failed: list[Message] = []
         self._lost = False
         self._fences: dict[Stream, deque[Fence]] = {}
 
@@ -101,6 +106,7 @@ class SchedulerLock:
                 effects = self._take_in()
             except BaseException as error:
                 failed = error
+                self._put_aside(error)
             finally:
                 self._holder = None
                 self._lock.release()
@@ -131,13 +137,15 @@ class SchedulerLock:
                     if self._fences:
                         self._reach_fences()  # a fence is over when it has its place
                     try:
-                        message = self.inbox.get(timeout=seconds)
+                        self._message = self.inbox.get(timeout=seconds)
                     except Empty:
                         effects.append(quiet)
                     else:
-                        effects = self._take_in(message)
-                        del message
+                        effects = self._take_in()
                 return None, effects
+            except BaseException as error:
+                self._put_aside(error)
+                raise
             finally:
                 self._holder = None
 
@@ -152,21 +160,22 @@ class SchedulerLock:
         if lost:
             self._reach_fences()
             self._lost = True
-        if self.end is not None:
-            return []
-        self.end = reason
-        return self.schedule.drop()
+        first, self.end = self.end is None, self.end or reason
+        while self._failed:
+            self.inbox.put(self._failed.pop())
+        return self.schedule.drop() if first else []
 
     # -- updates -----------------------------------------------------------------------------------
-    def _take_in(self, message: Message | None = None) -> Effects:
-        """Update the schedule with ``message`` and all messages after it."""
+    def _take_in(self) -> Effects:
+        """Update the schedule with the present message, if any, and all messages after it."""
         effects: Effects = []
         while True:
-            if message is None:
+            if self._message is None:
                 try:
-                    message = self.inbox.get_nowait()
+                    self._message = self.inbox.get_nowait()
                 except Empty:
                     break
+            message = self._message
             if type(message) is tuple:
                 stream, what = message
                 if type(what) is Fence:
@@ -180,10 +189,17 @@ class SchedulerLock:
                     effects += [partial(work.fail, error) for work in what]
             else:
                 message()
-            message = None
+            # Not kept until the next one comes.
+            self._message = message = None
         if self._fences:
             self._reach_fences()
         return effects
+
+    def _put_aside(self, error: BaseException) -> None:
+        """Keep the message whose update failed, unless that was a defect after the end."""
+        if type(self._message) is tuple and (self.end is None or isinstance(error, MemoryError)):
+            self._failed.append(self._message)
+        self._message = None
 
     def _reach_fences(self) -> None:
         for stream, fences in list(self._fences.items()):

@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from webnn_vk.runtime.device import Batch
 from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
 from webnn_vk.runtime.storage import DeviceLostError, Storage
+from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.throttle import BATCH_SECONDS, Cost
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.runtime.work import Allocate, Await, Read, Run, RunGraph, Write
@@ -309,6 +311,36 @@ def test_a_fence_whose_work_is_dropped_raises(device, stream):
             fence.wait(10)
         assert not fence.done
     assert stream.reached == MAX_IN_FLIGHT
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), ValueError("a defect")])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_message_that_fails_tells_its_sender(device, stream, monkeypatch, error, failures):
+    """Its work or fence ends with the reason, and the timeline closes."""
+    left = [error] * (failures if isinstance(error, MemoryError) else 1)
+
+    def failing(function):
+        def call(*arguments):
+            if left:
+                raise left.pop()
+            return function(*arguments)
+        return call
+
+    monkeypatch.setattr(Fence, "place", failing(Fence.place))
+    with pytest.raises(InvalidStateError, match=str(error)):
+        stream.fence().wait(10)
+    stream.leave()
+    assert device.closed and not left
+
+    other = Timeline(FakeDevice())
+    stream, schedule = other.stream(), other._scheduler.schedule
+    left += [error]
+    monkeypatch.setattr(schedule, "append", failing(schedule.append))
+    told = SimpleQueue()
+    stream.enqueue(Run(lambda: None, told.put))
+    assert str(error) in str(told.get(timeout=10))
+    stream.leave()
+    assert other.device.closed
 
 
 def test_a_completion_that_fails_fails_its_work_alone(device, stream):
