@@ -252,9 +252,9 @@ def _make_graph(
     def failed(error: BaseException) -> None:
         promise.reject(_as_rejection(error, what))
 
-    def refused(error: Exception) -> None:
+    def refused(error: BaseException) -> None:
         give_up()
-        promise.reject(error)
+        failed(error)
 
     def make() -> None:
         try:

@@ -236,16 +236,18 @@ class Session:
         ``callback([], user_data, message)`` where it fails. The arrays must stay as they are until
         then. ValueError for unknown names at once."""
         names = output_names and [*output_names]
+        calls = [callback]
 
         def work() -> None:
             try:
                 made, message = self.run(names, input_feed, run_options), ""
             except Exception as error:
                 made, message = [], str(error) or type(error).__name__
-            callback(made, user_data, message)
+            calls.pop()(made, user_data, message)
 
-        def refused(error: Exception) -> None:
-            callback([], user_data, str(error))
+        def refused(error: BaseException) -> None:
+            if calls:  # else the callback itself has failed
+                calls.pop()([], user_data, str(error))
 
         if not background.start(work, "session", refused=refused):
             refused(InvalidStateError("the interpreter is exiting"))

@@ -64,11 +64,11 @@ class _Job:
     __slots__ = ("_call", "abandoned", "error", "name", "over", "ran", "refused", "result")
 
     def __init__(
-        self, function: Callable[[], Any], name: str, refused: Callable[[Exception], Any]
+        self, function: Callable[[], Any], name: str, refused: Callable[[BaseException], Any]
     ) -> None:
         self._call: Callable[[], Any] | None = function
         self.name = name
-        # Called when there is no thread to run it on.
+        # Called when there is no thread to run it on, and when a call of ``start`` fails.
         self.refused = refused
         self.over = Event()
         self.ran = False
@@ -90,6 +90,9 @@ class _Job:
                 self.result = call()
         except BaseException as error:
             self.error = error
+            if self.name != _ON_WORKER:
+                _print(error)
+                self.refused(error)
         _current.job = None
         # Its arguments are released before its end is visible.
         del call
@@ -116,7 +119,7 @@ def waiting() -> Callable[[], bool]:
     return lambda: job is None or not job.abandoned
 
 
-def _ignore(error: Exception) -> None:
+def _ignore(error: BaseException) -> None:
     pass
 
 
@@ -244,14 +247,14 @@ def start(
     function: Callable[..., Any],
     name: str,
     *arguments: Any,
-    refused: Callable[[Exception], Any] = _ignore,
+    refused: Callable[[BaseException], Any] = _ignore,
 ) -> bool:
     """Run ``function`` on a thread of its own; False when the interpreter is past its exit, where
     a new thread would never run (and destructors may still come here). ``refused`` is called when
-    the process can have no more threads. What the function raises is printed."""
+    the process can have no more threads, and with what the function raises, which is printed."""
     if _ended:
         return False
-    _hand_over(_Job(partial(_call, function, arguments), name, refused))
+    _hand_over(_Job(partial(function, *arguments), name, refused))
     return True
 
 
@@ -265,17 +268,20 @@ def retry(function: Callable[..., Any], name: str, *arguments: Any) -> bool:
 
 
 def _lasting(function: Callable[[], Any], name: str) -> _Job:
-    def again(error: Exception) -> None:
+    def again(error: BaseException) -> None:
         _put_off.append(_lasting(function, name))
 
-    return _Job(partial(_call, function, ()), name, again)
+    def call() -> None:
+        try:
+            function()
+        except BaseException as error:
+            _print(error)
+
+    return _Job(call, name, again)
 
 
-def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    try:
-        function(*arguments)
-    except BaseException:
-        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
+def _print(error: BaseException) -> None:
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
 
 
 def when_gone(owner: Any, function: Callable[[], Any]) -> None:

@@ -366,10 +366,11 @@ def start_for(
     promise: MLPromise[T],
     call: Callable[[], Any],
     name: str,
-    refused: Callable[[Exception], Any] | None = None,
+    refused: Callable[[BaseException], Any] | None = None,
 ) -> MLPromise[T]:
-    """``promise``, which ``call`` settles on a thread of its own. It is rejected where there is no
-    thread; ``refused`` (by default that rejection) is called when the process can't have one."""
+    """``promise``, which ``call`` settles on a thread of its own. ``refused`` (by default the
+    promise's rejection) is called when the process can't have one, and with what ``call``
+    raises."""
     if not background.start(call, name, refused=refused or promise.reject):
         promise.reject(StateError("the interpreter is exiting"))
     return promise
