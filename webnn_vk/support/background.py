@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import sys
 import threading
 import time
 from collections import deque
