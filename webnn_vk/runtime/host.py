@@ -8,6 +8,7 @@ import numpy as np
 
 from webnn_vk.compiler.program import CopyStep, CpuStep, HostSegment, Range
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.support import forks
 
 #: Results of CPU steps by slot, for later CPU steps.
 Arrays = dict[int, np.ndarray]
@@ -34,8 +35,9 @@ def run_steps(steps: Iterable[CpuStep | CopyStep], arrays: Arrays, memory: Memor
 
 
 def _run(step: CpuStep, arrays: Arrays, memory: Memory) -> None:
-    from webnn_vk.compiler.ops import ALL_OPERATORS
-    from webnn_vk.compiler.ops.arguments import Operands
+    with forks.undisturbed():
+        from webnn_vk.compiler.ops import ALL_OPERATORS
+        from webnn_vk.compiler.ops.arguments import Operands
 
     operands = {
         name: view_of(arrays.get(t.slot), memory, t.slot, t.descriptor)

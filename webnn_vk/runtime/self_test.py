@@ -11,6 +11,7 @@ from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.program import Program
 from webnn_vk.driver import DriverError
+from webnn_vk.support import forks
 from webnn_vk.support.integers import padded
 
 from .driver_memory import DriverMemory
@@ -29,7 +30,8 @@ class Trials:
 
     def require(self, device: DriverMemory, program: Program) -> None:
         """See ``device.Device.try_out``."""
-        from webnn_vk.compiler.program.self_test import self_test_keys, self_tests
+        with forks.undisturbed():
+            from webnn_vk.compiler.program.self_test import self_test_keys, self_tests
 
         keys = self_test_keys(program)
         for trial in self_tests(keys - self._outcomes.keys(), device.profile):
