@@ -14,31 +14,38 @@ from webnn_vk.runtime.cpu import CpuExecutable
 from webnn_vk.runtime.mapping import fill
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
 from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.tensor_state import owned
 from webnn_vk.runtime.work import Executable, Read, RunGraph, Work, Write
 from webnn_vk.support import background
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise
 
-from .ml_graph import MLGraph, check_alive, check_names, executable_of
+from .ml_graph import MLGraph, check_alive, check_names, executable_of, storages
+from .tensor import MLTensor
 
 
 def checked_arrays(
     state: ContextState, graph: MLGraph, inputs: Mapping[str, Any], what: str
-) -> tuple[Executable, CpuExecutable | None, dict[str, np.ndarray]]:
+) -> tuple[Executable, CpuExecutable | None, dict[str, np.ndarray], dict[str, Storage]]:
     """The executable; the same if it is to be called directly, with the inputs by name as arrays of
     elements, or None, with the inputs as bytes, if the run must go through the context's order of
-    work. Under a profile all runs do."""
+    work. Under a profile all runs do, and those on tensors, whose storages come last."""
     inputs = entries(inputs, f"{what}: inputs is a mapping of names to arrays")
     executable = executable_of(graph, state, what, _shapes, inputs)
     profiled = state.timeline.observer is not None
     at_once = None
-    if isinstance(executable, CpuExecutable) and executable.at_once and not profiled:
+    tensors = {name: x for name, x in inputs.items() if isinstance(x, MLTensor)}
+    direct = not profiled and not tensors
+    if isinstance(executable, CpuExecutable) and executable.at_once and direct:
         # No other work uses this executable's memory.
         at_once = executable
     expected = executable.program.inputs
     check_names(inputs, expected, f"{what}: inputs", graph._unused)
+    shared = _shared(state, executable, tensors, what) if tensors else {}
     arrays = {}
     for name, descriptor in expected.items():
+        if name in shared:
+            continue
         array = inputs[name]
         if at_once is None or not is_exactly(array, descriptor):
             array = as_bytes(array, descriptor, f"{what}: input {sanitize(name)!r}")
@@ -46,12 +53,32 @@ def checked_arrays(
                 array = array.view(descriptor.numpy_dtype).reshape(descriptor.shape)
                 array = np.require(array, requirements=["ALIGNED"])
         arrays[name] = array
-    return executable, at_once, arrays
+    return executable, at_once, arrays, shared
+
+
+def _shared(
+    state: ContextState, executable: Executable, tensors: Mapping[str, MLTensor], what: str
+) -> dict[str, Storage]:
+    """The storages of tensors that are given for donated inputs."""
+    program = executable.program
+    for name, tensor in tensors.items():
+        if name not in program.donated:
+            raise TypeError(
+                f"{what}: input {sanitize(name)!r} is a tensor, an array is expected; only a "
+                "donated input may be a tensor (build(…, donate={input: output}))"
+            )
+        owned(tensor, state, what)
+        tensor._state.use(what)
+    if len({*map(id, tensors.values())}) < len(tensors):
+        raise TypeError(f"{what}: a tensor is given for more than one input")
+    return storages(tensors, {name: program.inputs[name] for name in tensors}, "input", what=what)
 
 
 def _shapes(graph: MLGraph, inputs: Mapping[str, Any], what: str) -> dict[str, tuple[int, ...]]:
     check_names(inputs, graph.inputs, f"{what}: inputs", graph._unused)
-    return {name: np.shape(array) for name, array in inputs.items()}
+    return {
+        name: x.shape if isinstance(x, MLTensor) else np.shape(x) for name, x in inputs.items()
+    }
 
 
 def run_once(
@@ -59,51 +86,58 @@ def run_once(
     graph: MLGraph,
     executable: Executable,
     inputs: dict[str, np.ndarray],
+    shared: Mapping[str, Storage],
     held: Reservation | None = None,
 ) -> dict[str, np.ndarray]:
-    """A run in the context's order of work: the outputs by name. ``held``: the staging memory
-    reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
+    """A run in the context's order of work: the outputs by name. ``shared``: the storages of
+    donated inputs, which the run updates; their outputs are not in the result. ``held``: the
+    staging memory reserved for the inputs, if they are copies. ``inputs``, bytes by name, is
+    emptied."""
     check_alive(graph, "compute")
     state.check()
     if held is None:
         size = sum(view.nbytes for view in inputs.values())
         held = state.timeline.staging.reserve(size, "compute")
-    # Only this call uses the memory. No earlier work does, so the host may write to it at once; no
-    # later work does, so it need not be zeroed or copied before it is read.
+    # Only this call uses the memory that is not shared. No earlier work does, so the host may write
+    # to it at once; no later work does, so it need not be zeroed or copied before it is read.
     works: list[Work] = []
     workspace = executable.workspace
     sources, results = workspace and workspace.take() or ({}, {})
-    sources, results = dict(sources), dict(results)
+    donated = executable.program.donated
+    updated = {donated[name]: storage for name, storage in shared.items()}
+    own = {name: s for name, s in sources.items() if name not in shared}
+    made = {name: s for name, s in results.items() if name not in updated}
     while inputs:
         name, view = inputs.popitem()
-        if name not in sources:
-            sources[name], before = state.new_storage(view.nbytes, False)
+        if name not in own:
+            own[name], before = state.new_storage(view.nbytes, False)
             works += before
         with state.timeline.building():
-            filled = fill(sources[name], view)
+            filled = fill(own[name], view)
         if not filled:
-            works.append(_writing(state, sources[name], view, held))
+            works.append(_writing(state, own[name], view, held))
         del view
-    for name, d in executable.program.outputs.items():
-        if name not in results:
-            results[name], before = state.new_storage(d.byte_length, False)
+    outputs = {n: d for n, d in executable.program.outputs.items() if n not in updated}
+    for name, d in outputs.items():
+        if name not in made:
+            made[name], before = state.new_storage(d.byte_length, False)
             works += before
-    works.append(RunGraph(executable, sources, results))
+    works.append(RunGraph(executable, own | shared, made | updated))
     promises = {}
-    for name, d in executable.program.outputs.items():
+    for name, d in outputs.items():
         promises[name] = promise = state.new_promise(f"an array {d}")
 
         def done(data: np.ndarray, d: Any = d, promise: MLPromise[Any] = promise) -> None:
             promise.resolve(elements(data, d))
 
-        works.append(Read(results[name], done, promise.reject, last=True))
+        works.append(Read(made[name], done, promise.reject, last=True))
     state.stream.enqueue(*works)
     del works
     # Retrieve the errors of all promises, even if several are rejected.
     errors = [promise.exception() for promise in promises.values()]
     if workspace is not None and not any(errors):
-        workspace.keep((sources, results))
-    del sources, results
+        workspace.keep((own, made))
+    del sources, results, own, made
     return {name: promise.result() for name, promise in promises.items()}
 
 

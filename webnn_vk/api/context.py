@@ -302,16 +302,21 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.
 
         ``inputs``: an array (or bytes, or lists of numbers) for each input of the graph. An array
-        of more than one dimension must have the input's shape. Blocks; ``compute_async`` doesn't.
-        Raises TypeError for names and arrays that don't match, InvalidStateError for a destroyed
-        graph or context, OperationError when the run fails."""
+        of more than one dimension must have the input's shape. A donated input (``build``) may be
+        a tensor, which the run updates; its output is not in the result then. Blocks;
+        ``compute_async`` doesn't. Raises TypeError for names and arrays that don't match,
+        InvalidStateError for a destroyed graph or context, OperationError when the run fails."""
         try:
-            executable, at_once, arrays = checked_arrays(self._state, graph, inputs, "compute")
+            executable, at_once, arrays, shared = checked_arrays(
+                self._state, graph, inputs, "compute"
+            )
             if at_once is not None:
                 # No state changes here that an interrupt could leave half done.
                 self._state.check()
                 return at_once.compute(arrays)
-            return background.run_on_worker(run_once, self._state, graph, executable, arrays)
+            return background.run_on_worker(
+                run_once, self._state, graph, executable, arrays, shared
+            )
         except MemoryError as error:
             raise shortage_error(error, "compute") from None
 
@@ -324,7 +329,9 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
-            executable, at_once, arrays = checked_arrays(self._state, graph, inputs, what)
+            executable, at_once, arrays, shared = checked_arrays(
+                self._state, graph, inputs, what
+            )
             size = sum(array.nbytes for array in arrays.values())
             held = [self._state.timeline.staging.reserve(size, what)]
             copies = {name: array.copy() for name, array in arrays.items()}
@@ -334,7 +341,7 @@ class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
                 if at_once is not None:
                     self._state.check()
                     return at_once.compute(copies)
-                return run_once(self._state, graph, executable, copies, held.pop())
+                return run_once(self._state, graph, executable, copies, shared, held.pop())
 
             return settle_in_background(
                 promise, run, "compute", lambda error: shortage_error(error, what)

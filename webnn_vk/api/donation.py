@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from webnn_vk.compiler.ir import Value
 
 
-def checked_pairs(
-    donate: Mapping[str, str] | None, inputs: Mapping[str, Value], outputs: Mapping[str, Value]
+def checked_names(
+    donate: Mapping[str, str] | None, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
+    what: str, whose: str,
 ) -> dict[str, str]:
-    """``build``'s ``donate``, from inputs to outputs. Raises TypeError for a name that the graph
-    does not have, an output that two inputs are given to, and descriptors that differ."""
+    """``donate``, from inputs to outputs. Raises TypeError for a name that is not among these, and
+    for an output that two inputs are given to. ``what`` and ``whose`` ("the graph's"): for
+    messages."""
     pairs = {} if donate is None else dict(
-        entries(donate, "build: donate is a mapping of inputs to outputs")
+        entries(donate, f"{what}: donate is a mapping of inputs to outputs")
     )
     taken: set[str] = set()
     for past, present in pairs.items():
@@ -27,12 +29,22 @@ def checked_pairs(
             if not isinstance(name, str) or name not in known:
                 text = sanitize(name) if isinstance(name, str) else shown(name)
                 raise TypeError(
-                    f"build: donate names {text!r}; the graph's {kind}s are "
+                    f"{what}: donate names {text!r}; {whose} {kind}s are "
                     f"{sorted(map(sanitize, known))}"
                 )
         if present in taken:
-            raise TypeError(f"build: donate gives output {sanitize(present)!r} two inputs")
+            raise TypeError(f"{what}: donate gives output {sanitize(present)!r} two inputs")
         taken.add(present)
+    return pairs
+
+
+def checked_pairs(
+    donate: Mapping[str, str] | None, inputs: Mapping[str, Value], outputs: Mapping[str, Value]
+) -> dict[str, str]:
+    """``build``'s ``donate``, from inputs to outputs. Raises TypeError as ``checked_names`` does,
+    and for descriptors that differ."""
+    pairs = checked_names(donate, inputs, outputs, "build", "the graph's")
+    for past, present in pairs.items():
         given, wanted = inputs[past].descriptor, outputs[present].descriptor
         if given != wanted:
             raise TypeError(

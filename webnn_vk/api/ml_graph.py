@@ -204,20 +204,21 @@ def storages(
     descriptors: Mapping[str, MLOperandDescriptor],
     kind: str,
     unused: Collection[str] = (),
+    what: str = "dispatch",
 ) -> dict[str, Storage]:
     """The storages of a graph's inputs or outputs (``kind``) by name. Raises TypeError for tensors
     that don't match ``descriptors`` (§8.3, "validate tensors with descriptors")."""
     if tensors.keys() != descriptors.keys():
-        check_names(tensors, descriptors, f"dispatch: {kind}s", unused)
+        check_names(tensors, descriptors, f"{what}: {kind}s", unused)
     bound = {}
     for name, tensor in tensors.items():
         state, wanted = tensor._state, descriptors[name]
         given = state.descriptor
         if state.constant:
-            raise TypeError(f"dispatch: {kind} {sanitize(name)!r} is a constant tensor")
+            raise TypeError(f"{what}: {kind} {sanitize(name)!r} is a constant tensor")
         if given.shape != wanted.shape or given.data_type != wanted.data_type:
             raise TypeError(
-                f"dispatch: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
+                f"{what}: {kind} {sanitize(name)!r} is {given}, {wanted} is expected"
             )
-        bound[name] = state.storage or state.storage_of("dispatch")
+        bound[name] = state.storage or state.storage_of(what)
     return bound

@@ -15,6 +15,7 @@ import numpy as np
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, SizedBuilder, constant_of
 from webnn_vk.api.context import MLContext
+from webnn_vk.api.donation import checked_names
 from webnn_vk.api.ml_graph import MLGraph, annotate
 from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.cpu import CpuDevice
@@ -25,6 +26,7 @@ from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize
 from .binding import IOBinding
 from .convert import Conversion
 from .defaults import default_context, provider_names, title_of
+from .donated import split
 from .dynamic import DynamicRun, Trial, may_run, opened, plain
 from .ends import End, of_numbers
 from .errors import UnsupportedModelError
@@ -75,7 +77,9 @@ class Session:
     CPUExecutionProvider alone. Providers decide nothing else, and what ``sess_options`` (which may
     also come second) says of threads and optimisers isn't followed. ``outputs`` picks some of the
     model's outputs, or other values that its nodes make, as ``load`` does. ``narrow_double``
-    computes double in float32. Raises InvalidModelError as ``load`` does.
+    computes double in float32. ``donate``, from inputs to outputs: as for ``load``; a decoder's
+    cache is fed as a tensor of the context (``run``). Raises InvalidModelError as ``load`` does,
+    TypeError for a ``donate`` with names that the model doesn't have.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Session:
         outputs: Sequence[str] | None = None,
         narrow_double: bool = False,
         dimensions: Mapping[str, int] | None = None,
+        donate: Mapping[str, str] | None = None,
     ) -> None:
         if context is not None and not isinstance(context, MLContext):
             if not hasattr(context, "intra_op_num_threads"):
@@ -107,6 +112,9 @@ class Session:
         self._outputs = picked(self._model, outputs)
         if outputs is not None and not self._outputs:
             raise ValueError("outputs: at least one is needed")
+        self._donate = checked_names(
+            donate, self._model.inputs, self._outputs, "Session", "the model's"
+        )
         self._optional = {
             t.name: Port(t.name, type_name(t.data_type), tuple(t.dims))
             for t in overridable(self._model.graph, self._model.proto.ir_version)
@@ -130,8 +138,8 @@ class Session:
             for p in self._model.inputs.values()
         )
         dynamic = (
-            self._shares and not narrow_double and outputs is None and may_run(device)
-            and plain(self._model)
+            self._shares and not narrow_double and outputs is None and not self._donate
+            and may_run(device) and plain(self._model)
         )
         self._open: OpenDimensions | None = None
         if self._shares and "dynamic-shapes" in context_state(self._context).experimental:
@@ -192,6 +200,9 @@ class Session:
         types. An output that can't be taken is in the way only where it is asked for. Of
         ``run_options`` ``terminate`` is heeded.
 
+        A donated input (``donate``) may be fed as an ``MLTensor`` of the session's context. The run
+        updates it, and it is what the list has for the donated output. Arrays are copied instead.
+
         ValueError for missing or unknown names, and feeds of other types and shapes;
         UnsupportedModelError when the model can't be taken in these shapes, OperationError when
         the run fails or is terminated.
@@ -205,9 +216,11 @@ class Session:
                 f"the model has no output {sanitize(str(unknown[0]))!r}; it has "
                 f"{', '.join(repr(sanitize(n)) for n in self._outputs)}"
             )
-        arrays = checked(
-            self._model.inputs, self._optional, input_feed if feeds is None else feeds
+        feeds, tensors = split(
+            self._model.inputs, input_feed if feeds is None else feeds, self._donate,
+            self._narrow_double,
         )
+        arrays = checked(self._model.inputs, self._optional, feeds)
         if getattr(run_options, "terminate", False):
             raise OperationError("run: the run options say terminate")
         dynamic = self._dynamic_run(arrays)
@@ -218,11 +231,12 @@ class Session:
         results = dict(compiled.known)
         if compiled.graph is not None:
             given = {
-                name: to_carrier(arrays[name], d.data_type)
+                name: tensors[name] if name in tensors else to_carrier(arrays[name], d.data_type)
                 for name, d in compiled.graph.inputs.items()
             }
             results |= self._context.compute(compiled.graph, given)
-        return [compiled.ends[n](results[n]) for n in names]
+        updated = {self._donate[name]: tensor for name, tensor in tensors.items()}
+        return [updated[n] if n in updated else compiled.ends[n](results[n]) for n in names]
 
     def run_async(
         self,
@@ -264,7 +278,8 @@ class Session:
     def graph(self, feeds: Mapping[str, Any]) -> MLGraph | None:
         """The graph that ``run`` uses for such feeds, or would if ONNX Runtime didn't take the
         whole model; None when all is known at import."""
-        return self.compile(checked(self._model.inputs, self._optional, feeds)).graph
+        arrays, _ = split(self._model.inputs, feeds, self._donate, self._narrow_double)
+        return self.compile(checked(self._model.inputs, self._optional, arrays)).graph
 
     # -- one engine session for all shapes -------------------------------------------------------
     def _dynamic_run(self, arrays: Mapping[str, np.ndarray]) -> DynamicRun | None:
@@ -309,7 +324,7 @@ class Session:
         self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None
     ) -> _Compiled:
         all_of = names is None or {*names} == {*self._outputs}
-        some = None if names is None or all_of else sorted({*names})
+        some = None if names is None or all_of else sorted({*names, *self._donate.values()})
         with self._lock:
             while True:
                 wanted = some if self._partial else None
@@ -323,7 +338,8 @@ class Session:
                 try:
                     made = self._made(arrays, others, wanted)
                 except UnsupportedModelError as error:
-                    more = {n for n in error.values_needed if _may_bind(arrays.get(n))}
+                    needed = error.values_needed.difference(self._donate)
+                    more = {n for n in needed if _may_bind(arrays.get(n))}
                     if more - self._bound:
                         self._bound |= more
                         self._unnamed = ""
@@ -396,7 +412,8 @@ class Session:
         """With ``sized`` a graph with named dimensions; None if it is not for the arrays' sizes."""
         builder = MLGraphBuilder(self._context) if sized is None else sized
         constant = self._shared_constant if self._shares else constant_of
-        conversion = Conversion(self._model, builder, constant, self._narrow_double)
+        donated = frozenset(self._donate)
+        conversion = Conversion(self._model, builder, constant, self._narrow_double, donated)
         # An input without elements has no place in a graph; its value is known, though.
         as_values = {*self._bound, *self._optional}
         given = {
@@ -417,7 +434,7 @@ class Session:
             holds = sized.condition()
             if not holds(sizes or {}):
                 return None
-        graph = builder.build(operands).result() if live else None
+        graph = builder.build(operands, donate=self._donate).result() if live else None
         ends = {
             name: end or partial(_converted, self._output_type(name, v))
             for name, (v, end) in values.items()

@@ -69,6 +69,43 @@ def test_compute_takes_donated_inputs_from_arrays(context: MLContext):
     )
 
 
+@pytest.mark.parametrize("how", ["compute", "compute_async"])
+def test_compute_updates_a_donated_tensor(context: MLContext, how):
+    """The output is in the tensor, not in the result; others are arrays. Calls with arrays go on
+    beside it, in memory of their own."""
+    builder = MLGraphBuilder(context)
+    past, x = _operand(builder, "past", (3,)), _operand(builder, "x", (3,))
+    present = builder.add(past, x)
+    outputs = {"present": present, "twice": builder.mul(present, builder.constant("float32", 2))}
+    graph = builder.build(outputs, donate={"past": "present"}).result()
+    tensor, other = (_tensor(context, np.full(3, n, np.float32)) for n in (1, 5))
+
+    def run(past, x):
+        made = getattr(context, how)(graph, {"past": past, "x": np.full(3, x, np.float32)})
+        return made if how == "compute" else made.result()
+
+    for x, total in ((2, 3), (3, 6)):
+        result = run(tensor, x)
+        assert list(result) == ["twice"] and result["twice"].tolist() == [2 * total] * 3
+        assert context.read_tensor(tensor).result().tolist() == [total] * 3
+        result = run(np.ones(3, np.float32), 1)
+        assert result["present"].tolist() == [2] * 3 and result["twice"].tolist() == [4] * 3
+    assert run(other, 1)["twice"].tolist() == [12] * 3
+    assert context.read_tensor(tensor).result().tolist() == [6] * 3
+    for wrong, message in (
+        ({"past": tensor, "x": other}, "input 'x' is a tensor"),
+        ({"past": _tensor(context, np.ones(2, np.float32)), "x": np.ones(3)}, "is expected"),
+        ({"past": tensor}, "x"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            made = getattr(context, how)(graph, wrong)
+            made.result()
+    other.destroy()
+    with pytest.raises(TypeError, match="destroyed"):
+        made = getattr(context, how)(graph, {"past": other, "x": np.ones(3, np.float32)})
+        made.result()
+
+
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 def test_engines_of_the_cpu_device(engine):
     """Results are written while the input is read, in the same tensor."""

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import webnn_vk
+from tests.support import exported_decoder
 from tests.support.bridge import BridgedDriver
 from tests.support.command_line import affine
 from tests.support.commands import blocks
@@ -41,7 +43,7 @@ ELSEWHERE = {
 }
 GUIDES = set(test_guides.FOLLOWED)
 #: How many snippets of a page run here, after those of the other tests.
-HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 2}
+HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 3}
 
 
 def snippet(page: str, number: int) -> str:
@@ -232,7 +234,12 @@ def test_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     around = Around(y=operand)
     run(snippet("onnx", 0), around)
     assert around["scores"].shape == (1, 3, 224, 224) and (around["scores"] == 1).all()
-    run(snippet("onnx", 1), around)
+    onnx.save(exported_decoder.decoder(), "decoder.onnx")
+    sizes = {name: getattr(exported_decoder, name.upper()) for name in ("layers", "size")}
+    run(snippet("onnx", 1), around.given(**sizes, heads=exported_decoder.KV, prompt=[3, 17, 5]))
+    assert len(around["tokens"]) == 10
+    assert around["logits"].shape == (1, 1, exported_decoder.VOCABULARY)
+    run(snippet("onnx", 2), around)
     assert [node.op_type for node in around["model"].graph.node] == ["Mul", "Add"]
     assert {"model.onnx", "compiled.onnx", "large.onnx"} <= {p.name for p in tmp_path.iterdir()}
     around["context"].destroy()
