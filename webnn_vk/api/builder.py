@@ -209,7 +209,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         try:
             claim.append(self._graph(outputs, donate))
             if isinstance(shaped := shaped_graph(claim[0], self._given), ShapedGraph):
-                shaped.check_names()
+                shaped.check_names("build")
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")

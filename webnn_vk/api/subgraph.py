@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
+from webnn_vk.compiler.program.shapes import ShapedGraph, shaped_graph
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
+    empty_dimensions,
     entries,
     items,
     shown,
     to_u32,
 )
+from webnn_vk.compiler.types.dimensions import shown_dimension
+from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import kind_of
 
 from .loops import loop_over
+from .shapes import shown as shown_shape
 
 #: The most iterations of a loop: each is recorded.
 MAX_ITERATIONS = 2**14
@@ -32,19 +38,20 @@ class MLSubgraph(PublicDir, OneOfAKind):
     """A definition made by ``builder.build_subgraph`` (experimental), for all builders of the
     context."""
 
-    def __init__(self, context: Any, graph: Graph) -> None:
+    def __init__(self, context: Any, graph: ShapedGraph) -> None:
         self._context = context
-        self._graph = graph
+        self._shaped = graph
+        self._graph = graph.graph
 
     @property
     def inputs(self) -> dict[str, MLOperandDescriptor]:
         """Name → descriptor of every input."""
-        return {name: value.descriptor for name, value in self._graph.inputs.items()}
+        return {name: shown_shape(value.descriptor) for name, value in self._graph.inputs.items()}
 
     @property
     def outputs(self) -> dict[str, MLOperandDescriptor]:
         """Name → descriptor of every output."""
-        return {name: value.descriptor for name, value in self._graph.outputs.items()}
+        return {name: shown_shape(value.descriptor) for name, value in self._graph.outputs.items()}
 
     def __repr__(self) -> str:
         inputs, outputs = (
@@ -62,7 +69,8 @@ class Subgraphs:
     def build_subgraph(self, outputs: Mapping[str, Any]) -> MLSubgraph:
         """What computes ``outputs``, name → operand, as a definition for ``subgraph``, ``cond`` and
         ``loop`` (extension, webnn#907; needs experimental "subgraph"). Its inputs are the
-        builder's inputs that the outputs depend on. The builder remains usable. Returns at once.
+        builder's inputs that the outputs depend on. Where they have named dimensions, each use
+        gives these its operands' sizes. The builder remains usable. Returns at once.
         Raises TypeError as ``build`` rejects with it."""
         return _define(self, outputs)
 
@@ -71,7 +79,7 @@ class Subgraphs:
     ) -> dict[str, Any]:
         """The outputs of a definition, name → operand, for ``operands`` in the place of its inputs,
         name → operand of the same data type and shape (extension, webnn#907; needs experimental
-        "subgraph"). The compiler sees the definition's operators, and fuses those that it has a
+        "subgraph"). A named dimension takes an operand's size, known or named, within its bounds. The compiler sees the definition's operators, and fuses those that it has a
         kernel for. Labels inside begin with ``label``. Returns at once. Raises TypeError for
         missing, unknown or mismatched operands and definitions of another context."""
         return Inliner(self, "subgraph", label).inline(definition, operands)
@@ -112,9 +120,12 @@ def _define(builder: Any, outputs: Mapping[str, Any]) -> MLSubgraph:
     require_experimental(builder._experimental, "subgraph", what)
     graph = builder._graph(outputs, what=what)
     builder._defined.update(graph.inputs.values())
-    if builder._trace is not None:
-        raise TypeError("build_subgraph: not supported with named dimensions")
-    return MLSubgraph(builder._context, graph)
+    shaped = shaped_graph(graph, builder._given)
+    if not isinstance(shaped, ShapedGraph):
+        shaped = ShapedGraph(shaped, {node: dict(node.arguments) for node in shaped.nodes})
+    elif builder._trace is not None:
+        shaped.check_names(what)
+    return MLSubgraph(builder._context, shaped)
 
 
 class Inliner:
@@ -134,31 +145,26 @@ class Inliner:
         self, definition: MLSubgraph, operands: Mapping[str, Any], prefix: str = ""
     ) -> dict[str, Any]:
         """The definition's outputs; ``prefix`` follows the label in labels inside."""
-        graph = self._definition(definition, "definition")
+        known = self._definition(definition, "definition")
         given = self._operands(operands)
-        self._names(given, graph.inputs)
-        for name, value in graph.inputs.items():
-            self._same(f"operand {sanitize(name)!r}", given[name], value.descriptor)
-        return self._add(graph, given, prefix)
+        self._names(given, known.graph.inputs)
+        return self._add(self._fitted(known, given), given, prefix)
 
     def cond(
         self, predicate: Any, then: MLSubgraph, otherwise: MLSubgraph,
         operands: Mapping[str, Any],
     ) -> dict[str, Any]:
-        chosen, other = (
-            self._definition(d, name) for d, name in ((then, "then"), (otherwise, "otherwise"))
-        )
+        known = [self._definition(then, "then"), self._definition(otherwise, "otherwise")]
         given = self._operands(operands)
-        self._names(given, {**chosen.inputs, **other.inputs})
+        self._names(given, {name for d in known for name in d.graph.inputs})
+        chosen, other = (self._fitted(d, given) for d in known)
         self._one_byte("predicate", self.builder._check_own(predicate, f"{self.what}: predicate"))
-        if then.outputs != otherwise.outputs:
+        alike, wanted = ({n: _kind(v) for n, v in d.graph.outputs.items()} for d in (chosen, other))
+        if alike != wanted:
             self._fail(
                 f"then is {then!r}, otherwise is {otherwise!r}; the same names, data types and "
                 "shapes of outputs are expected"
             )
-        for graph in (chosen, other):
-            for name, value in graph.inputs.items():
-                self._same(f"operand {sanitize(name)!r}", given[name], value.descriptor)
         data = predicate._value.data
         if data is not None:
             return self._add(chosen if data.item() else other, given)
@@ -169,15 +175,15 @@ class Inliner:
         self, body: MLSubgraph, count: int, operands: Mapping[str, Any],
         scan: Sequence[str], iteration: str | None, condition: str | None,
     ) -> dict[str, Any]:
-        graph = self._definition(body, "body")
-        given = self._operands(operands)
+        known = self._definition(body, "body")
+        graph, given = known.graph, self._operands(operands)
         count = to_u32(count, f"{self.what}: count")
         if not 0 < count <= MAX_ITERATIONS:
             self._fail(f"{count} iterations; 1 … {MAX_ITERATIONS} are accepted")
         scanned = self._scanned(scan, graph, iteration)
         carried = [name for name in graph.outputs if name in graph.inputs]
         stacked = [name for name in graph.outputs if name not in carried and name != condition]
-        self._check_passed(body, carried, scanned, iteration)
+        self._check_passed(carried, scanned, iteration)
         if condition is not None:
             if condition not in graph.outputs:
                 self._fail(f"condition {shown(condition)} is not an output of {body!r}")
@@ -185,33 +191,32 @@ class Inliner:
             if stacked:
                 self._fail(f"with a condition, outputs {stacked} can't be stacked")
         self._names(given, [name for name in graph.inputs if name != iteration])
-        for name, value in graph.inputs.items():
-            if name != iteration:
-                shape = (count, *value.shape) if name in scanned else value.shape
-                expected = MLOperandDescriptor(value.data_type, shape)
-                self._same(f"operand {sanitize(name)!r}", given[name], expected)
-        return self._repeat(graph, given, count, scanned, iteration, condition, carried, stacked)
+        fitted = self._fitted(known, given, {name: (count,) for name in scanned})
+        for name in carried:
+            is_, expected = (side[name] for side in (fitted.graph.outputs, fitted.graph.inputs))
+            self._same(f"output {sanitize(name)!r} of the body", is_, expected.descriptor)
+        return self._repeat(fitted, given, count, scanned, iteration, condition, carried, stacked)
 
     # -- adding nodes -------------------------------------------------------------------------
     def _repeat(
-        self, graph: Graph, given: dict[str, Any], count: int, scanned: Sequence[str],
+        self, body: ShapedGraph, given: dict[str, Any], count: int, scanned: Sequence[str],
         iteration: str | None, condition: str | None, carried: list[str], stacked: list[str],
     ) -> dict[str, Any]:
         builder, label = self.builder, self.label
         columns = [given[name] for name in scanned]
         # A loop goes over something, and that is the numbers of the iterations where there is
         # nothing else.
-        kind = "int32" if iteration is None else graph.inputs[iteration].data_type
+        kind = "int32" if iteration is None else body.graph.inputs[iteration].data_type
         numbers = np.arange(count).astype(kind).view(np.uint8)
         columns.append(builder._constant_value(MLOperandDescriptor(kind, (count,)), numbers))
         states = [given[name] for name in carried]
         if condition is not None:
             states.append(builder.constant("uint8", 1))
 
-        def body(now: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        def step(now: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
             seen = {**given, **dict(zip(carried, now, strict=False))}
             seen |= dict(zip([*scanned, iteration], slices, strict=True))
-            made = self._add(graph, seen)
+            made = self._add(body, seen)
             after = {name: made[name] for name in carried}
             if condition is None:
                 return list(after.values()), [made[name] for name in stacked]
@@ -221,25 +226,26 @@ class Inliner:
             going = builder.not_equal(going, builder.constant("uint8", 0), label=label)
             return [*kept.values(), builder.logical_and(active, going, label=label)], []
 
-        results = loop_over(builder, body, states, columns, label=label)
+        results = loop_over(builder, step, states, columns, label=label)
         return dict(zip(carried, results, strict=False)) | dict(
             zip(stacked, results[len(states) :], strict=True)
         )
 
     def _add(
-        self, graph: Graph, given: Mapping[str, Any], prefix: str = ""
+        self, shaped: ShapedGraph, given: Mapping[str, Any], prefix: str = ""
     ) -> dict[str, Any]:
         """The graph's nodes, for the operands in the place of its inputs."""
-        builder = self.builder
+        builder, graph = self.builder, shaped.graph
         values = {value: given[name]._value for name, value in graph.inputs.items()}
         for node in graph.nodes:
             outputs = tuple(Value(v.descriptor) for v in node.outputs)
             values.update(zip(node.outputs, outputs, strict=True))
             operands = {name: values.get(v, v) for name, v in node.operands.items()}
             label = "/".join(part for part in (self.label, prefix, node.label) if part)
-            builder._nodes.append(
-                replace(node, operands=operands, outputs=outputs, label=label, origins=())
-            )
+            made = replace(node, operands=operands, outputs=outputs, label=label, origins=())
+            builder._nodes.append(made)
+            if builder._trace is not None:
+                builder._given[made] = shaped.given[node]
         return {
             name: builder._operand(values[v], f"{self.what} output {sanitize(name)!r}")
             for name, v in graph.outputs.items()
@@ -258,12 +264,57 @@ class Inliner:
     def _fail(self, message: str) -> None:
         raise TypeError(f"{self.what}: {message}")
 
-    def _definition(self, given: Any, name: str) -> Graph:
+    def _definition(self, given: Any, name: str) -> ShapedGraph:
         if not isinstance(given, MLSubgraph):
             self._fail(f"{name}: an MLSubgraph is expected, not {kind_of(given)}")
         if given._context is not self.builder._context:
             self._fail(f"{name} {given!r} belongs to another context")
-        return given._graph
+        return given._shaped
+
+    def _fitted(
+        self, known: ShapedGraph, given: Mapping[str, Any],
+        leading: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    ) -> ShapedGraph:
+        """A definition for the sizes of the operands; those of inputs in ``leading`` have these
+        dimensions before the input's own."""
+        inputs = known.graph.inputs
+        sizes: dict[str, Any] = {}
+        for name, value in inputs.items():
+            if name not in given:
+                continue
+            more, shape = leading.get(name, ()), given[name]._descriptor.shape
+            if len(more) + len(value.shape) != len(shape):
+                described = MLOperandDescriptor(value.data_type, (*more, *value.shape))
+                self._same(f"operand {sanitize(name)!r}", given[name], described)
+            for wanted, size in zip(value.shape, shape[len(more) :], strict=True):
+                if isinstance(wanted, Size) and str(wanted) in known.trace.expressions.bounds:
+                    self._within(name, wanted, size)
+                    sizes.setdefault(str(wanted), size)
+        fitted = known
+        if any(isinstance(d, Size) for value in inputs.values() for d in value.shape):
+            builder = self.builder
+            try:
+                with empty_dimensions(builder._has_empty):
+                    fitted = known.within(sizes, builder._max_byte_length)
+            except TypeError as error:  # of an operator inside
+                raise TypeError(f"{self.what}: {error}") from None
+        for name, value in fitted.graph.inputs.items():
+            if name in given:
+                expected = (*leading.get(name, ()), *value.shape)
+                described = MLOperandDescriptor(value.data_type, expected)
+                self._same(f"operand {sanitize(name)!r}", given[name], described)
+        return fitted
+
+    def _within(self, name: str, wanted: Size, size: Any) -> None:
+        """Refuse an operand whose size may be outside of a dimension's bounds."""
+        accepted, own = shown_dimension(wanted), shown_dimension(size)
+        low, high = (own.min_size, own.max_size) if isinstance(size, Size) else (size, size)
+        if low < accepted.min_size or high > accepted.max_size:
+            has = f"{own} ({low} … {high})" if isinstance(size, Size) else size
+            self._fail(
+                f"operand {sanitize(name)!r} has {has} elements for dimension {accepted.name!r}; "
+                f"{accepted.min_size} … {accepted.max_size} are accepted"
+            )
 
     def _operands(self, given: Any) -> dict[str, Any]:
         named = entries(given, f"{self.what}: a mapping of names to operands is expected")
@@ -280,9 +331,9 @@ class Inliner:
             )
 
     def _same(self, name: str, given: Any, expected: MLOperandDescriptor) -> None:
-        if (given.data_type, given.shape) != (expected.data_type, expected.shape):
-            is_ = MLOperandDescriptor(given.data_type, given.shape)
-            self._fail(f"{name} is {is_}, {expected} is expected")
+        is_ = given if isinstance(given, Value) else given._value
+        if _kind(is_) != _kind(expected):
+            self._fail(f"{name} is {is_.descriptor}, {expected} is expected")
 
     def _one_byte(self, name: str, given: Any) -> None:
         if given.data_type != "uint8" or given.shape not in ((), (1,)):
@@ -306,7 +357,7 @@ class Inliner:
         return list(dict.fromkeys(names))
 
     def _check_passed(
-        self, body: MLSubgraph, carried: list[str], scanned: Sequence[str], iteration: str | None
+        self, carried: list[str], scanned: Sequence[str], iteration: str | None
     ) -> None:
         for name in carried:
             if name in scanned or name == iteration:
@@ -314,4 +365,9 @@ class Inliner:
                     f"output {sanitize(name)!r} of the body can't be passed to an input that is "
                     f"{'scanned' if name in scanned else 'the iteration'}"
                 )
-            self._same(f"output {sanitize(name)!r}", body.outputs[name], body.inputs[name])
+
+
+def _kind(value: Any) -> Any:
+    """A key of a data type and shape. Sizes are equal if their expressions are: not by chance."""
+    sizes = [("size", d.terms) if isinstance(d, Size) else d for d in value.shape]
+    return value.data_type, *sizes

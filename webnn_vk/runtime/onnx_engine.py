@@ -364,7 +364,8 @@ class _Region:
 
     def whole(self, program: Program) -> WholeRun | None:
         """Takes the program's inputs and returns its outputs by name, in memory that the session
-        allocates and releases; None if the region takes other tensors: constant tensors."""
+        allocates and releases; None if the region takes other tensors (constant tensors) or doesn't
+        make all outputs: those without elements have no step."""
         slots = program.slots
         feeds = [(bound.name, slots[bound.slot]) for bound in self._inputs]
         if any(slot.kind != "input" for _, slot in feeds):
@@ -372,6 +373,8 @@ class _Region:
         renamed = [(name, slot.name) for name, slot in feeds]
         results = {slots[bound.slot].name: bound.name for bound in self._outputs}
         outputs = list(program.outputs)
+        if not results.keys() >= set(outputs):
+            return None
         wanted = [results[name] for name in outputs]
 
         def take(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

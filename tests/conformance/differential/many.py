@@ -3,6 +3,11 @@ data types, the NumPy reference, and ONNX Runtime by the exported model.
 
     python -m tests.conformance.differential.many --seed 1 --count 20000
 
+or many random graphs with named dimensions, some of size 0, and the graphs of single shapes:
+
+    python -m tests.conformance.differential.many --shapes cpu --count 2000
+    python -m tests.conformance.differential.many --shapes vulkan --count 2000
+
 Prints each difference with its graph, and counts at the end. The exit status is 1 if anything
 differs.
 """
@@ -27,6 +32,7 @@ import numpy as np
 
 from tests.conformance.differential.chains import difference, make
 from tests.conformance.differential.graphs import RandomGraph
+from tests.conformance.differential.shaped import ShapedGraph, compare
 from tests.conformance.wpt.conformance import ALL_PASSES
 from tests.support.contexts import open_context
 from webnn_vk import MLContext, MLGraphBuilder, onnx
@@ -136,17 +142,41 @@ class Runs:
         return {name: np.where(same[name], got[name], array) for name, array in wanted.items()}
 
 
+def shapes(device: str, numbers: range, seconds: float) -> int:
+    """Compares graphs with named dimensions with the graphs of single shapes; see the module."""
+    start, failed, compared, done = time.monotonic(), 0, 0, 0
+    with open_context(device=device, experimental=["dynamic-shapes"]) as context:
+        for number in numbers:
+            if time.monotonic() - start > seconds:
+                break
+            try:
+                compared += compare(context, number)
+            except Exception:
+                failed += 1
+                print(f"-- {number}\n{ShapedGraph(number)}\n{traceback.format_exc()}", flush=True)
+            done += 1
+            if done % 100 == 0:
+                print(f"{done} graphs, {compared} shapes equal, {failed} failed", flush=True)
+    print(f"end: {device}, {done} graphs in {time.monotonic() - start:.0f} s, "
+          f"{compared} shapes equal, {failed} graphs failed")
+    return 1 if failed or not compared else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="the first graph's number")
     parser.add_argument("--count", type=int, default=20000, help="how many graphs")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="the longest to run")
+    parser.add_argument("--shapes", choices=("cpu", "vulkan"), help="graphs with named dimensions")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     start, failures, done = time.monotonic(), Counter[str](), 0
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         os.environ["WEBNN_VK_CACHE"] = folder
         os.environ["WEBNN_VK_VERIFY_PASSES"] = "1"  # GLSL that doesn't compile is an error
+        if given.shapes:
+            numbers = range(given.seed, given.seed + given.count)
+            return shapes(given.shapes, numbers, given.seconds)
         runs = Runs(stack)
         for number in range(given.seed, given.seed + given.count):
             if time.monotonic() - start > given.seconds:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk import MLContext, MLGraph, MLGraphBuilder
+from tests.conformance.differential.graphs import assert_equal
+from webnn_vk import MLContext, MLDynamicDimension, MLGraph, MLGraphBuilder
 
 #: The sizes of the dimensions by name: numbers, or dimensions of a builder.
 Sizes = Mapping[str, Any]
@@ -269,3 +270,41 @@ class ShapedGraph:
 
 def _flat(operands: Any) -> list[int]:
     return [i for o in operands for i in (o if isinstance(o, list) else [o])]
+
+
+def compare(context: MLContext, seed: int) -> int:
+    """Compares one graph for a few shapes; returns for how many."""
+    graph, pick, compared = ShapedGraph(seed), random.Random(seed), 0
+    if not graph.outputs:
+        return 0
+    least = pick.randint(0, 1)
+    dimensions = {name: MLDynamicDimension(name, size, least) for name, size in MAX.items()}
+    try:
+        shaped = graph.build(context, dimensions)
+    except TypeError as error:
+        assert "no input that an output depends on" in str(error)
+        return 0
+    with shaped:
+        for _ in range(4):
+            sizes = {name: pick.choice((least, pick.randint(1, m), m)) for name, m in MAX.items()}
+            given_ = graph.feeds(sizes, list(shaped.inputs))
+            try:
+                static = graph.build(context, sizes)
+            except TypeError as error:
+                # Of nothing some operators have no result; then both say so.
+                try:
+                    context.compute(shaped, given_)
+                except TypeError as refused:
+                    said = str(refused)
+                else:
+                    raise AssertionError(f"{sizes}: only the static graph is refused: {error}") from error
+                # The message has the names of dimensions that aren't 0, and the sizes.
+                assert said.split(":")[0] == str(error).split(":")[0]
+                continue
+            with static:
+                wanted = context.compute(static, graph.feeds(sizes, list(static.inputs)))
+            shapes = shaped.compute_shapes({name: a.shape for name, a in given_.items()})
+            assert shapes == {name: array.shape for name, array in wanted.items()}
+            assert_equal(context.compute(shaped, given_), wanted, f"{sizes}")
+            compared += 1
+    return compared

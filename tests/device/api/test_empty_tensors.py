@@ -207,3 +207,15 @@ def test_tensors_without_elements(context):
     graph = builder.build({"y": builder.add(x_operand, x_operand)}).result()
     context.dispatch(graph, {"x": x}, {"y": y})
     assert context.read_tensor(y).result().shape == (0, 3)
+
+
+def test_an_output_without_elements_beside_others(context):
+    builder = MLGraphBuilder(context)
+    nothing = builder.input("nothing", {"data_type": F, "shape": [2, 0]})
+    some = builder.input("some", {"data_type": F, "shape": [2]})
+    graph = builder.build({"a": builder.relu(nothing), "b": builder.neg(some)}).result()
+    for _ in range(2):
+        got = context.compute(
+            graph, {"nothing": np.zeros((2, 0), np.float32), "some": np.float32([1, 2])})
+        assert got["a"].shape == (2, 0)
+        np.testing.assert_array_equal(got["b"], [-1, -2])

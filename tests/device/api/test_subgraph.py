@@ -216,7 +216,7 @@ def refusals(builder, other):
     yield lambda: builder.loop(definition, 0, {"x": x}), "0 iterations"
     yield lambda: builder.loop(definition, 2**14 + 1, {"x": x}), "16385 iterations"
     yield lambda: builder.loop(definition, -1, {"x": x}), "count"
-    yield lambda: builder.loop(typed, 2, {"x": x}), "output 'x' is int32"
+    yield lambda: builder.loop(typed, 2, {"x": x}), "output 'x' of the body is int32"
     yield lambda: builder.loop(definition, 2, {"x": x}, scan="x"), "scan: a sequence of names"
     yield lambda: builder.loop(definition, 2, {"x": x}, scan=["x"]), "can't be passed"
     yield lambda: builder.loop(plain, 2, {"x": x}, scan=["z"]), "'z' is not an input"

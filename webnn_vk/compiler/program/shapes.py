@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,11 +61,9 @@ class ShapedGraph:
     @property
     def trace(self) -> Trace:
         """The builder's trace."""
-        return next(
-            d.trace for v in self.graph.inputs.values() for d in v.shape if isinstance(d, Size)
-        )
+        return next(_sizes(self.graph, self.given)).trace
 
-    def check_names(self) -> None:
+    def check_names(self, what: str) -> None:
         """TypeError if a dimension that the graph needs is that of no input."""
         expressions = self.trace.expressions
         shapes = [value.shape for value in self.graph.inputs.values()]
@@ -73,7 +71,7 @@ class ShapedGraph:
         for size in sizes_in([*shapes, *self.given.values()]):
             if missing := sorted(expressions.names_in(size.terms) - known):
                 raise TypeError(
-                    f"build: no input that an output depends on has the dimension "
+                    f"{what}: no input that an output depends on has the dimension "
                     f"{sanitize(missing[0])!r} itself"
                 )
 
@@ -88,6 +86,21 @@ class ShapedGraph:
         trace = Trace(expressions, dict(zip(expressions.bounds, sizes, strict=True)))
         with empty_dimensions():
             return self._with(lambda size: trace.value(size.terms))
+
+    def within(self, sizes: Mapping[str, Any], max_byte_length: int | None) -> ShapedGraph:
+        """The graph for sizes of the named dimensions: numbers, or sizes of another trace.
+        TypeError as ``at``."""
+        expressions, known = self.trace.expressions, {}
+
+        def change(size: Size) -> Any:
+            return expressions.value(size.terms, sizes, known)
+
+        made = self._with(change, max_byte_length)
+        given = {
+            node: symbolic(self.given[old], change)
+            for old, node in zip(self.graph.nodes, made.nodes, strict=True)
+        }
+        return ShapedGraph(made, given)
 
     def _with(
         self, change: Callable[[Size], Any], max_byte_length: int | None = None
@@ -117,11 +130,17 @@ class ShapedGraph:
         return replace(self.graph, inputs=inputs, outputs=outputs, nodes=tuple(nodes))
 
 
+def _sizes(graph: Graph, given: Mapping[Node, dict[str, Any]]) -> Iterator[Size]:
+    """The sizes in the shapes of a graph's inputs and in the arguments of its nodes."""
+    yield from sizes_in([value.shape for value in graph.inputs.values()])
+    yield from sizes_in([given.get(node) for node in graph.nodes])
+
+
 def shaped_graph(
     graph: Graph, given: dict[Node, dict[str, Any]], guarded: bool = False
 ) -> Graph | ShapedGraph:
     """The graph, with the given arguments of its nodes if it has named dimensions."""
-    if not any(isinstance(d, Size) for v in graph.inputs.values() for d in v.shape):
+    if next(_sizes(graph, given), None) is None:
         return graph
     # Compilations for several sizes share what is made of a constant.
     own = uuid.uuid4().hex

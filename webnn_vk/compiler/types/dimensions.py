@@ -177,7 +177,7 @@ def shown_dimension(size: Any) -> Any:
     """A dimension for users: a size of a trace as a named or computed dimension."""
     if not isinstance(size, Size):
         return size
-    # By the bounds of the names alone, without the builder's example.
-    low, high = Trace(size.trace.expressions, size.trace.examples).interval(size.terms)
+    # By the bounds of the names alone, whatever the builder decided.
+    low, high = Trace(size.trace.expressions, {}).interval(size.terms)
     largest = int(min(high, _LARGEST))
     return MLDynamicDimension(str(size), largest, int(max(low, 0)), _source=size)

@@ -8,7 +8,7 @@ result is no such sum: a division with a remainder, or arithmetic with floats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,27 @@ class Expressions:
             )
         self.atom("dimension", name)
 
+    def value(self, terms: Any, sizes: Mapping[str, Any], known: dict[int, Any]) -> Any:
+        """The value of an expression for sizes of the named dimensions: numbers, or sizes of
+        another trace. ``known``: the values of atoms, which it adds to."""
+        if not isinstance(terms, tuple):
+            return terms
+
+        def atom(number: int) -> Any:
+            value = known.get(number)
+            if value is None:
+                operation, a, b = self.atoms[number]
+                if operation == "dimension":
+                    value = sizes[a]
+                else:
+                    value = OPERATIONS[operation](*(self.value(x, sizes, known) for x in (a, b)))
+                known[number] = value
+            return value
+
+        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
+            return atom(terms[0][0][0])
+        return sum(c * math.prod(map(atom, product)) for product, c in terms)
+
     def names_in(self, terms: Any) -> set[str]:
         """The named dimensions that an expression depends on."""
         found: set[str] = set()
@@ -88,6 +109,8 @@ class Expressions:
 
 def scaled(size: Any, scale: float) -> Any:
     """``size * scale`` as single floats, rounded down."""
+    if not isinstance(size, (int, float)):  # a size of a trace
+        return size.scaled(scale)
     # The product of two single floats is exact in double.
     product = float(np.float32(size)) * float(np.float32(scale))
     return int(np.float32(min(product, 2.0**32)))

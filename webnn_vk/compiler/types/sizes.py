@@ -81,22 +81,7 @@ class Trace:
     # -- values ----------------------------------------------------------------------------------
     def value(self, terms: Any) -> Number:
         """The value of an expression for the examples."""
-        if not isinstance(terms, tuple):
-            return terms
-        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
-            return self._atom_value(terms[0][0][0])
-        return sum(c * math.prod(map(self._atom_value, product)) for product, c in terms)
-
-    def _atom_value(self, number: int) -> Number:
-        value = self._values.get(number)
-        if value is None:
-            operation, a, b = self.expressions.atoms[number]
-            if operation == "dimension":
-                value = self.examples[a]
-            else:
-                value = OPERATIONS[operation](self.value(a), self.value(b))
-            self._values[number] = value
-        return value
+        return self.expressions.value(terms, self.examples, self._values)
 
     # -- guards ----------------------------------------------------------------------------------
     def at_most(self, terms: Terms, limit: int) -> bool:
