@@ -237,6 +237,14 @@ class ShaderStore:
         if len(self._memo) > MAX_REMEMBERED:
             self._memo.popitem(last=False)
 
+    def keep(self, modules: Mapping[KernelSpec, bytes]) -> None:
+        """Keep modules that come from elsewhere in memory, for as long as recently used ones."""
+        with self._lock:
+            for spec, module in modules.items():
+                self._memo[spec.key()] = module
+            while len(self._memo) > MAX_REMEMBERED:
+                self._memo.popitem(last=False)
+
     def _compile(self, specs: list[KernelSpec]) -> dict[str, bytes]:
         names = ", ".join(sorted({spec.template for spec in specs}))
         if self._compiler is None:

@@ -14,6 +14,7 @@ import numpy as np
 from webnn_vk import __version__
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.ir import Graph
+from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.program import (
     Constants,
     Program,
@@ -22,10 +23,13 @@ from webnn_vk.compiler.program import (
     compile_program,
     kernels_of,
     serial,
+    shaped_files,
 )
 from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
+from webnn_vk.compiler.program.shaped_files import LoadedGraph
 from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram, compile_for
+from webnn_vk.compiler.types.data_types import require_data_type
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
     DeviceLostError,
@@ -36,10 +40,12 @@ from webnn_vk.runtime.storage import (
 )
 from webnn_vk.runtime.work import Executable, Read, Run
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
+from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.promise import MLPromise, settle_in_background, start_for
 from webnn_vk.support.settings import verify_passes
 from webnn_vk.support.warnings import say_once
 
+from .constants import elements_of
 from .donation import check_in_place
 from .ml_graph import MLGraph, executable_of
 from .shapes import Shapes
@@ -84,8 +90,14 @@ def build_graph(
     return state.promised(lambda: _make_graph(state, prepare, "build", give_up))
 
 
-def _shapes(graph: ShapedGraph, state: ContextState, in_place: bool) -> Loaded:
-    """A graph with named dimensions, compiled for some sizes and set up."""
+def _shapes(
+    graph: ShapedGraph, state: ContextState, in_place: bool,
+    modules: Mapping[KernelSpec, bytes] | None = None,
+) -> Loaded:
+    """A graph with named dimensions, compiled for some sizes and set up. ``modules``: the SPIR-V
+    that the graph was saved with."""
+    if modules:
+        state.device.keep_shaders(modules)
 
     def compile_sizes(
         sizes: Sequence[int], other: Executable | None
@@ -104,7 +116,14 @@ def _shapes(graph: ShapedGraph, state: ContextState, in_place: bool) -> Loaded:
             state.tuner(
                 kernels_of(graph.at_example(sizes), state.target), state.target.available
             )
-        executable = _compiled(compile_for_sizes, state.target, state, other)
+        try:
+            # With the modules, kernels are chosen as where the graph was saved.
+            target = replace(state.target, has_compiler=True) if modules else state.target
+            executable = _compiled(compile_for_sizes, target, state, other)
+        except ShaderUnavailable:
+            if state.target.has_compiler or not modules:
+                raise
+            executable = _compiled(compile_for_sizes, state.target, state, other)
         done: MLPromise[None] = state.new_promise("the end of the set-up")
         executable.set_up(state.stream, Run(lambda: done.resolve(None), done.reject))
         done.result()
@@ -112,7 +131,7 @@ def _shapes(graph: ShapedGraph, state: ContextState, in_place: bool) -> Loaded:
             raise error
         return made[0], executable
 
-    shapes = Shapes(graph, state, compile_sizes)
+    shapes = Shapes(graph, state, compile_sizes, in_place)
     return shapes.build(), graph.graph.unused, shapes
 
 
@@ -180,6 +199,17 @@ def load_graph(state: ContextState, folder: Path | None, key: str) -> MLPromise[
     def prepare() -> Loaded:
         start = time.perf_counter()
         parts, unused = saved.load(key)
+        if isinstance(parts, LoadedGraph):
+            what = "load_graph: named dimensions"
+            require_experimental(state.experimental, "dynamic-shapes", what)
+            named = replace(parts.graph.graph, unused=unused)
+            for node in named.nodes:
+                for value in (*node.inputs, *node.outputs):
+                    require_data_type(value.data_type, state.experimental, "load_graph")
+            shaped = replace(parts.graph, graph=named)
+            return _shapes(shaped, state, parts.in_place, parts.modules)
+        for described in (*parts.program.inputs.values(), *parts.program.outputs.values()):
+            require_data_type(described.data_type, state.experimental, "load_graph")
         parts.program.report.build_seconds["load"] = time.perf_counter() - start
         return load_executable(state, parts.program, parts.constants, parts.modules), unused, None
 
@@ -193,9 +223,12 @@ def save_graph(
     context's order of work."""
     check_key(key, "save_graph")
     executable, unused = executable_of(graph, state, "save_graph"), graph._unused
-    saved = _saved(state, folder)
+    saved, shapes = _saved(state, folder), graph._shapes
 
     def write(folder: Path) -> None:
+        if shapes is not None:
+            shaped_files.save(shapes.shaped, shapes.in_place, folder, elements_of, shapes.modules())
+            return
         form = after_setup(executable.program)
         contents = executable.contents()
 

@@ -16,7 +16,7 @@ from webnn_vk.compiler.types.data_types import shown as shown_value
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.work import Executable
-from webnn_vk.support.errors import InvalidStateError, NotSupportedError, sanitize
+from webnn_vk.support.errors import InvalidStateError, sanitize
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
@@ -164,18 +164,16 @@ def executable_of(
     inputs: Any = None,
 ) -> Executable:
     """The graph's executable. Raises TypeError unless it is a graph of the context (None: of any),
-    InvalidStateError when it was destroyed. ``what`` names the call. A graph with named
-    dimensions needs ``shapes``, a function of the graph, ``inputs`` and ``what`` that gives the
-    inputs' shapes by name; NotSupportedError without it."""
+    InvalidStateError when it was destroyed. ``what`` names the call. ``shapes``: a
+    function of the graph, ``inputs`` and ``what`` that gives the inputs' shapes by name; without it
+    a graph with named dimensions has the executable of its largest sizes."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if context is not None and graph._context is not context:
         raise TypeError(f"{what}: the graph belongs to another context")
     executable = check_alive(graph, what)
-    if (made := graph._shapes) is None:
+    if (made := graph._shapes) is None or shapes is None:
         return executable
-    if shapes is None:
-        raise NotSupportedError(f"{what}: graphs with named dimensions are not supported here")
     return made.at(made.sizes_of(shapes(graph, inputs, what), what))
 
 

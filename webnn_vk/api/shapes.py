@@ -52,7 +52,9 @@ class _Compiled:
 class Shapes:
     """The executables of a graph with named dimensions, by the sizes of these."""
 
-    def __init__(self, shaped: ShapedGraph, state: ContextState, compile: Compile) -> None:
+    def __init__(
+        self, shaped: ShapedGraph, state: ContextState, compile: Compile, in_place: bool
+    ) -> None:
         graph = shaped.graph
         self.inputs = {name: value.descriptor for name, value in graph.inputs.items()}
         self.outputs = {name: value.descriptor for name, value in graph.outputs.items()}
@@ -61,7 +63,9 @@ class Shapes:
         self._compile = compile
         self._compiled: list[_Compiled] = []
         self._executables: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
-        self._shaped, self._state = shaped, state
+        self.shaped, self._state = shaped, state
+        #: Copies of donated inputs are refused.
+        self.in_place = in_place
         self._guard = shaped.trace.function(()) if shaped.guarded else None
         # Only acquired on worker threads: a signal handler may dispatch in the main thread.
         self._lock = threading.Lock()
@@ -71,7 +75,7 @@ class Shapes:
         self._locate()
 
     def _locate(self) -> None:
-        expressions = self._shaped.trace.expressions
+        expressions = self.shaped.trace.expressions
         for name, descriptor in self.inputs.items():
             for axis, size in enumerate(descriptor.shape):
                 if isinstance(size, Size) and str(size) in self.names:
@@ -120,7 +124,7 @@ class Shapes:
         ]
         between = sorted(itertools.product(*ladders), reverse=True)
         # Conditions of the builder hold for its examples at least.
-        examples = self._shaped.trace.examples
+        examples = self.shaped.trace.examples
         between.append(tuple(examples.get(name, 0) for name in self.names))
         yield from dict.fromkeys((*itertools.product(*ends), *equal, *between))
 
@@ -152,7 +156,7 @@ class Shapes:
                 )
         if not self.admits(sizes):
             given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
-            guards = "; ".join(self._shaped.trace.guards)
+            guards = "; ".join(self.shaped.trace.guards)
             raise TypeError(f"{what}: the graph is not for {given}; its conditions are {guards}")
         return tuple(sizes)
 
@@ -165,6 +169,13 @@ class Shapes:
         operator doesn't accept them; otherwise the errors that a build rejects with."""
         found = self._executables.get(sizes)
         return background.run_on_worker(self._find, sizes) if found is None else found
+
+    def modules(self) -> dict[Any, bytes]:
+        """The SPIR-V of all kernels so far."""
+        return {
+            spec: made.executable.modules[spec]
+            for made in list(self._compiled) for spec in made.executable.program.kernels
+        }
 
     def _find(self, sizes: tuple[int, ...]) -> Executable:
         with self._lock:
@@ -210,11 +221,11 @@ class Shapes:
             program = compiled.many.at(sizes)
             if program is not None:
                 return {name: d.shape for name, d in program.outputs.items()}
-        expressions = self._shaped.trace.expressions
+        expressions = self.shaped.trace.expressions
         trace = Trace(expressions, dict(zip(self.names, sizes, strict=True)))
         limit = self._state.device.max_tensor_byte_length
         with empty_dimensions(), self._naming(sizes):
-            outputs = self._shaped.at(trace, limit).outputs
+            outputs = self.shaped.at(trace, limit).outputs
         return {name: tuple(map(int, value.shape)) for name, value in outputs.items()}
 
 

@@ -164,6 +164,9 @@ class CpuDevice:
     def stage(self, data: np.ndarray) -> Any:
         return None
 
+    def keep_shaders(self, modules: Mapping[Any, bytes]) -> None:
+        pass
+
     def find_shaders(self, program: Program) -> None:
         pass
 

@@ -84,6 +84,9 @@ class Device(Protocol):
     def stage(self, data: np.ndarray) -> Any:
         """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
 
+    def keep_shaders(self, modules: Mapping[KernelSpec, bytes]) -> None:
+        """Keep the SPIR-V of kernels, of a saved graph, for its compilations."""
+
     def find_shaders(self, program: Program) -> None:
         """Make a program's shaders available, compiling them if needed. ShadersMissing if the
         compiler failed: a program without those shaders may still be possible. KernelsRefused if

@@ -78,6 +78,9 @@ class DriverDevice(DriverMemory):
         staged.write(data)
         return staged
 
+    def keep_shaders(self, modules: Mapping[Any, bytes]) -> None:
+        self.shaders.keep(modules)
+
     def find_shaders(self, program: Program) -> None:
         try:
             self.shaders.get(program.kernels)

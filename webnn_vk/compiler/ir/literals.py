@@ -21,7 +21,7 @@ import numpy as np
 
 from webnn_vk.support.errors import sanitize
 
-from ..types.data_types import MLOperandDescriptor
+from ..types.data_types import LOW_PRECISION, MLOperandDescriptor
 
 # Constants with more elements are printed as a digest, unless all elements are equal.
 MAX_INLINE_ELEMENTS = 16
@@ -76,6 +76,8 @@ def number_text(number: np.generic) -> str:
 
 def constant_text(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
     """The elements of a constant, in a form of the module's docstring."""
+    if descriptor.data_type in LOW_PRECISION:  # experimental: numbers have no text
+        return f"data({digest(descriptor, data)})"
     flat = np.ascontiguousarray(data).reshape(-1)
     bits = flat.view(f"u{flat.itemsize}")
     if flat.size and (bits == bits[0]).all():

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from webnn_vk.support.token_reader import TokenReader
 
 from ..ops import ALL_OPERATORS, Operator
 from ..ops.arguments import Operands
-from ..types.data_types import DATA_TYPES, MLOperandDescriptor, check_dimensions
+from ..types.data_types import DATA_TYPES, LOW_PRECISION, MLOperandDescriptor, check_dimensions
 from .emit import make_node
 from .graph import Graph, Node, Value
 from .literals import PLAIN_LABEL, PLAIN_NAME, random_elements
@@ -64,10 +64,18 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     ``constants`` has the arrays of the constants called ``data(key)`` in the text, by key, and may
     have the sources of constants called ``tensor(key)``, by ``"tensor(key)"``.
     """
+    return parse_given(text, constants)[0]
+
+
+def parse_given(
+    text: str, constants: Mapping[str, Any] | None = None, sizes: Sequence[Any] = ()
+) -> tuple[Graph, dict[Node, dict[str, Any]]]:
+    """The graph as ``parse`` reads it, and the arguments of its nodes as the text gives them.
+    ``sizes``: what ``@0``, ``@1`` … stand for in shapes and arguments."""
     reader = _Reader(dict(constants or {}))
     for number, line in enumerate(text.split("\n"), 1):
-        reader.statement(_Line(line.rstrip("\r"), number))
-    return Graph(reader.inputs, reader.outputs, tuple(reader.nodes))
+        reader.statement(_Line(line.rstrip("\r"), number, sizes))
+    return Graph(reader.inputs, reader.outputs, tuple(reader.given)), reader.given
 
 
 class _Line(TokenReader):
@@ -75,9 +83,9 @@ class _Line(TokenReader):
 
     BLANK, WORD = _SPACE, _WORD
 
-    def __init__(self, text: str, number: int) -> None:
+    def __init__(self, text: str, number: int, sizes: Sequence[Any]) -> None:
         super().__init__(text)
-        self.number = number
+        self.number, self.sizes = number, sizes
 
     def fail(self, message: str, at: int | None = None) -> GraphTextError:
         return GraphTextError(message, self.number, (self.at if at is None else at) + 1)
@@ -85,6 +93,14 @@ class _Line(TokenReader):
     @property
     def ended(self) -> bool:
         return self.at == len(self.text) or self.text[self.at] == "#"
+
+    def size(self) -> Any:
+        """The size that a number after ``@`` stands for."""
+        at = self.at
+        number = int(self.match(_DIMENSION, "the number of a size"))
+        if number >= len(self.sizes):
+            raise self.fail(f"there is no size {number}", at)
+        return self.sizes[number]
 
     def string(self, what: str) -> str:
         at = self.at
@@ -114,7 +130,8 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
-        self.nodes: list[Node] = []
+        # The nodes in order, with their arguments as the text gives them.
+        self.given: dict[Node, dict[str, Any]] = {}
 
     def statement(self, line: _Line) -> None:
         if line.ended:
@@ -234,7 +251,7 @@ class _Reader:
             if declared not in (None, value.descriptor):
                 raise line.fail(f"{token} is {value.descriptor}, not {declared}", where)
             self._define(line, token, value, where)
-        self.nodes.append(_placed(line, node))
+        self.given[_placed(line, node)] = arguments
 
     def _given(self, line: _Line, operator: Operator) -> tuple[dict[str, Any], dict[str, Any]]:
         """The text between the parentheses: operands and arguments by name."""
@@ -307,10 +324,14 @@ def _placed(line: _Line, node: Node) -> Node:
 def _descriptor(line: _Line) -> MLOperandDescriptor:
     at = line.at
     data_type = line.match(_WORD, "a data type")
-    if data_type not in DATA_TYPES:
+    if data_type not in DATA_TYPES and data_type not in LOW_PRECISION:
         raise line.fail(f"{data_type} is no data type; one of {', '.join(DATA_TYPES)}", at)
     line.expect("[")
-    shape = line.items("]", lambda: int(line.match(_DIMENSION, "a dimension")))
+
+    def dimension() -> Any:
+        return line.size() if line.accept("@") else int(line.match(_DIMENSION, "a dimension"))
+
+    shape = line.items("]", dimension)
     try:
         descriptor = MLOperandDescriptor(data_type, tuple(shape))
     except TypeError as error:
@@ -347,6 +368,8 @@ def _literal(line: _Line) -> Any:
     for opening, closing in (("(", ")"), ("[", "]")):
         if line.accept(opening):
             return tuple(line.items(closing, lambda: _literal(line), trailing=True))
+    if line.accept("@"):
+        return line.size()
     at = line.at
     text = line.match(_NUMBER, "a number, a string, True, False, None or a list of them")
     try:

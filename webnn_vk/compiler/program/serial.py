@@ -17,19 +17,19 @@ import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
-from webnn_vk.support.integers import round_up
 
+from . import shaped_files
 from .compiled import graph_text
-from .constants import Constants, FileRange, MappedFile
+from .constants import Constants, FileRange
+from .data_file import DATA, DataReader, DataWriter
 from .program import CompiledText, Originals, Program
 from .reporting import with_report
 from .rows import Form, checked, described, form_of, type_hints
+from .shaped_files import LoadedGraph
 from .verify import verify
 
 FORMAT, VERSION = "webnn_vk program", 5
-TEXT, DATA = "program.json", "program.bin"
-#: Large constants begin at a page, so that a device may use the file's own pages.
-_PAGE, _SMALL = 4096, 16
+TEXT = "program.json"
 
 #: The bytes of a constant tensor's storage.
 Fetch = Callable[[Any], np.ndarray]
@@ -57,14 +57,15 @@ class Loaded:
     modules: Modules
 
 
-def load(folder: Path) -> Loaded:
-    """The program that ``save`` wrote. ValueError if ``save`` did not write the files, OSError if
-    they can't be read."""
+def load(folder: Path) -> Loaded | LoadedGraph:
+    """The program that ``save`` wrote, or a graph with named dimensions (``shaped_files``).
+    ValueError if ``save`` did not write the files, OSError if they
+    can't be read."""
     try:
         text = json.loads((folder / TEXT).read_text("utf-8"))
-        reader = _Reader(folder / DATA)
-        program, constants = reader.program(text)
-        return Loaded(program, constants, reader.modules(text["modules"]))
+        if isinstance(text, dict) and text.get("format") == shaped_files.FORMAT:
+            return shaped_files.load(text, DataReader(folder / DATA))
+        return _Reader(folder / DATA).program(text)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / TEXT}: {type(error).__name__}: {error}") from error
 
@@ -76,11 +77,11 @@ _MEMBERS = (
 )
 
 
-class _Writer:
+class _Writer(DataWriter):
     def __init__(self, program: Program, file: BinaryIO) -> None:
-        self._program, self._file = program, file
+        super().__init__(file)
+        self._program = program
         self.kernels = {spec: number for number, spec in enumerate(program.kernels)}
-        self._known: dict[bytes, list[int]] = {}
 
     def program(self, constants: Constants, fetch: Fetch, modules: Modules) -> dict[str, Any]:
         program = self._program
@@ -90,8 +91,7 @@ class _Writer:
             data = constants.read(number) if storage is None else fetch(storage)
             if data.nbytes != descriptor.byte_length:
                 raise ValueError(f"constant {number}: {data.nbytes} bytes for {descriptor}")
-            place = self._append(data, _PAGE if data.nbytes >= _PAGE else _SMALL)
-            stored.append([descriptor.data_type, list(descriptor.shape), *place])
+            stored.append([descriptor.data_type, list(descriptor.shape), *self.append(data)])
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -115,40 +115,25 @@ class _Writer:
         stored = _form("originals").write(self, originals)
         return {"graph": graph.text, "arrays": arrays, "originals": stored}
 
-    def _append(self, data: Any, alignment: int) -> list[int]:
-        start = self._file.tell()
-        self._file.write(b"\0" * (round_up(start, alignment) - start))
-        start = self._file.tell()
-        self._file.write(memoryview(data))
-        return [start, len(data)]
 
-    def bytes(self, data: bytes) -> list[int]:
-        """The place of these bytes in the file. Equal bytes are stored once."""
-        if data not in self._known:
-            self._known[data] = self._append(data, _SMALL)
-        return self._known[data]
-
-
-class _Reader:
+class _Reader(DataReader):
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = MappedFile(path)
-        self._data = self._file.data
-        self._size = len(self._data)
+        super().__init__(path)
         self.kernels: list[KernelSpec] = []
 
-    def program(self, text: Any) -> tuple[Program, Constants]:
+    def program(self, text: Any) -> Loaded:
         if not isinstance(text, dict) or text.get("format") != FORMAT:
-            raise ValueError(f"{self._path.with_name(TEXT)} is no {FORMAT}")
+            raise ValueError(f"{self.path.with_name(TEXT)} is no {FORMAT}")
         if text.get("version") != VERSION:
             raise ValueError(
                 f"{FORMAT} of version {text.get('version')!r}; {VERSION} is what this reads"
             )
-        self.kernels = [KernelSpec.from_json(data) for data in checked(text["kernels"], list)]
-        stored = self._read(tuple[tuple[str, tuple[int, ...], int, int], ...], text["constants"])
+        modules = self.modules(text["kernels"], text["modules"])
+        self.kernels = [*modules]
+        stored = self.read(tuple[tuple[str, tuple[int, ...], int, int], ...], text["constants"])
         constants = tuple(described(kind, shape) for kind, shape, _, _ in stored)
         for descriptor, (_, _, offset, length) in zip(constants, stored, strict=True):
-            self._check_place(offset, length)
+            self.check_place(offset, length)
             if length != descriptor.byte_length:
                 raise ValueError(f"a constant has {length} bytes for {descriptor}")
         compiled, originals = self._compiled(text["compiled"], len(constants))
@@ -157,14 +142,11 @@ class _Reader:
             constants=constants, compiled=compiled, originals=originals,
         )
         verify(program)
-        folded = self._read(tuple[str, ...], text["folded"])
+        folded = self.read(tuple[str, ...], text["folded"])
         store = Constants(
-            FileRange(self._path, offset, length, self._file) for _, _, offset, length in stored
+            FileRange(self.path, offset, length, self.file) for _, _, offset, length in stored
         )
-        return with_report(program, folded), store
-
-    def _read(self, kind: Any, data: Any) -> Any:
-        return form_of(kind).read(self, data)
+        return Loaded(with_report(program, folded), store, modules)
 
     def _compiled(self, data: Any, count: int) -> tuple[CompiledText | None, Originals]:
         """The graph's text and arrays. The text is parsed when the graph is needed."""
@@ -172,7 +154,7 @@ class _Reader:
             return None, ()
         text = checked(data["graph"], str)
         arrays = {}
-        stored = self._read(Mapping[str, tuple[str, tuple[int, ...], bytes]], data["arrays"])
+        stored = self.read(Mapping[str, tuple[str, tuple[int, ...], bytes]], data["arrays"])
         for key, (data_type, shape, elements) in stored.items():
             descriptor = described(data_type, shape)
             if len(elements) != descriptor.byte_length:
@@ -183,24 +165,6 @@ class _Reader:
         if any(not 0 <= number < count for held in originals for number, _ in held):
             raise ValueError(f"the graph refers to other constants than {count}")
         return CompiledText(text, arrays), originals
-
-    def modules(self, places: Any) -> Modules:
-        modules = self._read(tuple[bytes, ...], places)
-        if len(modules) != len(self.kernels):
-            raise ValueError(f"{len(modules)} modules for {len(self.kernels)} kernels")
-        if len(set(self.kernels)) != len(modules):
-            raise ValueError("a kernel is there twice")
-        return dict(zip(self.kernels, modules, strict=True))
-
-    def _check_place(self, offset: int, length: int) -> None:
-        if offset < 0 or length < 0 or offset + length > self._size:
-            raise ValueError(f"{self._path} of {self._size} bytes has no {offset}+{length}")
-
-    def bytes(self, place: Any) -> bytes:
-        """The bytes at a place of the file."""
-        offset, length = self._read(tuple[int, int], place)
-        self._check_place(offset, length)
-        return self._data[offset : offset + length].tobytes()
 
     def kernel(self, number: Any) -> KernelSpec:
         """The kernel with this number."""

@@ -53,9 +53,9 @@ class Trace:
     ) -> None:
         self.expressions, self.folds = expressions, folds
         self.examples = dict(examples)
-        self._guards, self._preferences = Guards(), Guards()
+        self.decided, self._preferences = Guards(), Guards()
         self._values: dict[int, Number] = {}
-        self._intervals = Intervals(expressions, self._guards)
+        self._intervals = Intervals(expressions, self.decided)
         #: Bounds of a sum of integers.
         self.interval = self._intervals.of
         # With and without elements are different programs.
@@ -114,7 +114,7 @@ class Trace:
         rest, constant = split_constant(terms)
         key, factor = normal(rest)
         wanted, remainder = divmod(number - constant, factor)
-        if remainder or wanted in self._guards.excluded.get(key, ()):
+        if remainder or wanted in self.decided.excluded.get(key, ()):
             return False
         if self.value(terms) == number:
             self._narrow(key, wanted, wanted)
@@ -131,26 +131,26 @@ class Trace:
     def truth(self, operation: str, a: Any, b: Any) -> bool:
         """The truth of a comparison of which a side is a float, guarded."""
         key = operation, a, b
-        found = self._guards.truths.get(key)
+        found = self.decided.truths.get(key)
         if found is None:
             found = bool(OPERATIONS[operation](self.value(a), self.value(b)))
             self._store().truths[key] = found
         return found
 
     def _store(self) -> Guards:
-        return self._preferences if _preferring.get() else self._guards
+        return self._preferences if _preferring.get() else self.decided
 
     def _narrow(self, key: Terms, low: float, high: float) -> None:
         store = self._store()
         known = store.intervals.get(key, EVERYTHING)
         store.intervals[key] = max(known[0], low), min(known[1], high)
-        if store is self._guards:
+        if store is self.decided:
             self._intervals.forget()
 
     def function(self, results: Sequence[Any]) -> Callable[..., tuple[Number, ...] | None]:
         """A function of the named dimensions, in the order of ``Expressions.bounds``: the values
         of the ``results`` (terms, or numbers), or None where a guard doesn't hold."""
-        return FunctionSource(self.expressions, self._guards).function(results)
+        return FunctionSource(self.expressions, self.decided).function(results)
 
     def suits(self) -> Callable[..., tuple[Number, ...] | None]:
         """A function of the named dimensions: None where other decisions would be better."""
@@ -159,7 +159,7 @@ class Trace:
     @property
     def guards(self) -> list[str]:
         """The guards as text."""
-        text, made = self.expressions.text, self._guards
+        text, made = self.expressions.text, self.decided
         ranges = [f"{a} <= {text(key)} <= {b}" for key, (a, b) in made.intervals.items()]
         others = [f"{text(key)} != {n}" for key, ns in made.excluded.items() for n in ns]
         truths = [f"{text(a)} {op} {text(b)}: {so}" for (op, a, b), so in made.truths.items()]
