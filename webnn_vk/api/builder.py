@@ -354,7 +354,12 @@ def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
     operands = list(outputs.values()) if isinstance(outputs, Mapping) else []
     if not operands or not isinstance(operands[0], MLOperand):
         raise TypeError("a mapping of names to operands is expected, of one at least")
-    return operands[0]._builder._graph(outputs)
+    builder = operands[0]._builder
+    shaped = shaped_graph(builder._graph(outputs), builder._given)
+    if isinstance(shaped, ShapedGraph):
+        shaped.check_names("export")
+        return shaped.described()
+    return shaped
 
 
 def is_computed(operand: MLOperand) -> bool:

@@ -12,6 +12,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, experimental_of
+from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.support.errors import sanitize
 
 from . import folding, functions, records, shape_arithmetic
@@ -134,9 +135,20 @@ class Conversion:
         sizes = tensor.sizes.reshape(-1).tolist()
         if len(sizes) > _MAX_SIZES:
             raise Unsupported(f"{len(sizes)} sizes that are known at dispatch are used as data")
-        parts = [self.from_table(tensor.type, size, 1) for size in sizes]
+        parts = [self._as_data(tensor.type, size) for size in sizes]
         whole = self.builder.concat(parts, 0) if len(parts) > 1 else parts[0]
         return self.builder.reshape(whole, tensor.shape)
+
+    def _as_data(self, type: str, size: Any) -> MLOperand:
+        """A size, or what floats make of it, as an operand of one element."""
+        if isinstance(size, shape_arithmetic.Scaled):
+            number, factor = self._as_data(type, size.size), size.factor
+            if factor is None:
+                return self.builder.div(number, self.builder.constant(type, size.divisor))
+            return self.builder.mul(number, self.builder.constant(type, factor))
+        if isinstance(size, Size) and size.trace.interval(size.terms)[1] < 0:
+            return self.builder.neg(self.from_table(type, -size, 1))
+        return self.from_table(type, size, 1)
 
     # -- graphs ----------------------------------------------------------------------------------
     def run(

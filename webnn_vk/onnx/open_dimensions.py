@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
+from webnn_vk.compiler.types.data_types import MAX_DIMENSION
 from webnn_vk.compiler.types.dimensions import MLDynamicDimension
 from webnn_vk.support.errors import sanitize
 
@@ -17,11 +20,27 @@ from .reading import Port
 _LEAST = 16
 
 
+def exported_bounds(model: ModelProto) -> dict[str, int]:
+    """The largest sizes of dimensions that ``export`` has written into a model."""
+    for entry in model.metadata_props:
+        if entry.key == "webnn_vk.dimensions":
+            try:
+                return {
+                    str(name): high for name, (_, high) in json.loads(entry.value).items()
+                    if type(high) is int and 1 <= high <= MAX_DIMENSION and name.isidentifier()
+                }
+            except (ValueError, TypeError, AttributeError):  # another program's
+                return {}
+    return {}
+
+
 class OpenDimensions:
     """Names and largest sizes of the open dimensions of a model's inputs. Dimensions without a name
     in the model, and those that exporters call "?", are each their own."""
 
-    def __init__(self, ports: Iterable[Port], largest: Mapping[str, int]) -> None:
+    def __init__(
+        self, ports: Iterable[Port], largest: Mapping[str, int], stored: Mapping[str, int]
+    ) -> None:
         self._names: dict[str, tuple[str | int, ...]] = {
             port.name: tuple(
                 d if isinstance(d, int) or (d and d.isidentifier()) else f"{port.name}.{axis}"
@@ -38,7 +57,8 @@ class OpenDimensions:
                 )
             if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
                 raise ValueError(f"dimensions: {name!r}: a size of 1 or more is expected")
-        self._largest = {name: operator.index(size) for name, size in largest.items()}
+        self._largest = {name: size for name, size in stored.items() if name in known}
+        self._largest |= {name: operator.index(size) for name, size in largest.items()}
 
     def sizes(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int] | None:
         """The sizes by name; None where a graph with named dimensions can't take the arrays: of

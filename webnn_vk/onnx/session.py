@@ -33,7 +33,7 @@ from .errors import UnsupportedModelError
 from .feeds import checked, described
 from .importing import convert, output_operands, picked
 from .node_args import ModelMetadata, NodeArg, metadata, node_arg, overridable
-from .open_dimensions import OpenDimensions
+from .open_dimensions import OpenDimensions, exported_bounds
 from .reading import Port, read_model
 from .types import numpy_type, to_carrier, type_name
 from .values import Tensor
@@ -143,7 +143,8 @@ class Session:
         )
         self._open: OpenDimensions | None = None
         if self._shares and "dynamic-shapes" in context_state(self._context).experimental:
-            self._open = OpenDimensions(self._model.inputs.values(), dimensions or {})
+            stored = exported_bounds(self._model.proto)
+            self._open = OpenDimensions(self._model.inputs.values(), dimensions or {}, stored)
         # Graphs with named dimensions, and why there are no more of them.
         self._named: list[_Compiled] = []
         self._unnamed = ""

@@ -13,12 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.api.builder import MLGraphBuilder, MLOperand, constant_of, is_computed
+from webnn_vk.api.builder import (
+    MLGraphBuilder,
+    MLOperand,
+    constant_of,
+    experimental_of,
+    is_computed,
+)
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.ops import Operator
 from webnn_vk.compiler.ops.arguments import Double, Number, Operands
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, cast_number, check_dimensions
+from webnn_vk.compiler.types.dimensions import MLDynamicDimension
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.promise import MLPromise, follow_in_background
@@ -48,7 +55,8 @@ def load(
     ``weights`` is the file with the tensors, relative to the graph's folder; without it
     ``NAME.safetensors`` or ``model.safetensors`` there. They are mapped, not copied: they have to
     stay as they are until the graph is built, and on the CPU device for as long as it lives.
-    ``dimensions`` gives the sizes of dynamic dimensions by name.
+    ``dimensions`` gives the sizes of dynamic dimensions by name. In contexts with "dynamic-shapes"
+    (experimental) the others stay named dimensions.
 
     Rejects with GraphFileError (a ValueError), which has the line, for what is no valid file or
     describes no valid graph, OSError where the file can't be read, and as
@@ -179,14 +187,16 @@ class _Building:
                 f"the graph has no dimension {sanitize(str(unknown[0]))!r}; it has {has}"
             )
 
-    def _shape(self, declared: Declared) -> tuple[int, ...]:
+    def _shape(self, declared: Declared) -> tuple[Any, ...]:
         return tuple(
             d if isinstance(d, int) else self._size(declared.line, d) for d in declared.shape
         )
 
-    def _size(self, line: int, dimension: Dynamic) -> int:
+    def _size(self, line: int, dimension: Dynamic) -> Any:
         name = sanitize(dimension.name)
         if dimension.name not in self.dimensions:
+            if "dynamic-shapes" in experimental_of(self.builder):
+                return MLDynamicDimension(dimension.name, dimension.largest)
             raise GraphFileError(
                 f"dimension {name!r} is dynamic, up to {dimension.largest}; give its size: "
                 f"dimensions={{{name!r}: …}}", line
@@ -211,6 +221,9 @@ class _Building:
     def _input(self, declared: Declared, given: Mapping[str, MLOperand]) -> MLOperand:
         title = self._title("input", declared.name)
         if title not in given:
+            if "dynamic-shapes" in experimental_of(self.builder):
+                described = {"data_type": declared.data_type, "shape": self._shape(declared)}
+                return self._call(declared.line, lambda: self.builder.input(title, described))
             descriptor = self._descriptor(declared)
             return self._call(declared.line, lambda: self.builder.input(title, descriptor))
         operand = given[title]
@@ -218,7 +231,7 @@ class _Building:
         if not isinstance(operand, MLOperand):
             raise TypeError(f"{what}: an MLOperand is expected, not {type(operand).__name__}")
         fits = len(operand.shape) == len(declared.shape) and all(
-            n == d if isinstance(d, int) else n <= d.largest
+            n == d if isinstance(d, int) else getattr(n, "max_size", n) <= d.largest
             for n, d in zip(operand.shape, declared.shape, strict=True)
         )
         if operand.data_type != declared.data_type or not fits:

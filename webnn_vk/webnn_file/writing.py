@@ -19,6 +19,7 @@ from webnn_vk.compiler.ir import Graph, Node, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.passes import without_loops
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.compiler.types.sizes import Size, sizes_in
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import NotSupportedError, sanitize
 
@@ -138,6 +139,11 @@ class _Writer:
 
     def _arguments(self, node: Node) -> Iterator[str]:
         given = node.gather(self.names.__getitem__)
+        for size in sizes_in(dict(node.arguments)):
+            raise NotSupportedError(
+                f"save: {node.title} takes the size {sanitize(str(size))}; the format has only "
+                "numbers in options"
+            )
         named = []
         for p in node.operator.operands:
             value = given[p.name]
@@ -155,7 +161,17 @@ class _Writer:
 
 
 def _type(descriptor: MLOperandDescriptor) -> str:
-    return f"{SHORT_TYPES[descriptor.data_type]}[{', '.join(map(str, descriptor.shape))}]"
+    return f"{SHORT_TYPES[descriptor.data_type]}[{', '.join(map(_dimension, descriptor.shape))}]"
+
+
+def _dimension(size: Any) -> str:
+    """A number, or a named dimension with its largest size: all that the format has."""
+    if not isinstance(size, Size):
+        return str(size)
+    bounds = size.trace.expressions.bounds.get(str(size))
+    if bounds is None:
+        raise NotSupportedError(f"save: the format has no computed dimensions, as {size}")
+    return f"dyn({_quoted(str(size))}, {bounds[1]})"
 
 
 def _quoted(text: str) -> str:

@@ -5,14 +5,16 @@ The package ``onnx`` is an extra: it is imported when a model is made.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.support import memory_probe, packages
-from webnn_vk.support.errors import NotSupportedError
+from webnn_vk.support.errors import NotSupportedError, sanitize
 
+from ..types.sizes import symbolic
 from .graph import Graph, Node, Value
 from .to_onnx import Fragment, write
 from .to_onnx.writer import ELEMENT_TYPES
@@ -79,17 +81,24 @@ def model_of(
         initializers.append(tensor)
     described = [
         [
-            helper.make_tensor_value_info(name, ELEMENT_TYPES[d.data_type], d.shape)
+            helper.make_tensor_value_info(
+                name, ELEMENT_TYPES[d.data_type], symbolic(d.shape, lambda size: sanitize(str(size)))
+            )
             for name, d in named.items()
         ]
         for named in (fragment.inputs, fragment.outputs)
     ]
     graph = helper.make_graph(fragment.nodes, "webnn", *described, initializers)
     imports = [helper.make_opsetid("", opset)]
-    return helper.make_model(
+    model = helper.make_model(
         graph, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports),
         producer_name="webnn_vk", producer_version=__version__,
     )
+    if fragment.dimensions:
+        bounds = {name: list(pair) for name, pair in fragment.dimensions.items()}
+        said = {"dimensions": json.dumps(bounds), "conditions": "; ".join(fragment.conditions)}
+        helper.set_model_props(model, {f"webnn_vk.{k}": text for k, text in said.items() if text})
+    return model
 
 
 def serialized(model: Any) -> bytes:

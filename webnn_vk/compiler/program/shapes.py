@@ -75,6 +75,12 @@ class ShapedGraph:
                     f"{sanitize(missing[0])!r} itself"
                 )
 
+    def described(self) -> Graph:
+        """The graph in a trace of its own, for exports."""
+        trace = Trace(self.trace.expressions, self.trace.examples)
+        with empty_dimensions():
+            return self.at(trace)
+
     def at(self, trace: Trace, max_byte_length: int | None = None) -> Graph:
         """The graph in another trace: each operator validates and infers its shapes again.
         TypeError, with operator and ``[label]``, where one doesn't accept them."""

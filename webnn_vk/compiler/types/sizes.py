@@ -393,6 +393,12 @@ class Size:
     __repr__ = __str__
 
 
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes or numbers are equal for all sizes; nothing is decided."""
+    difference = a - b
+    return not isinstance(difference, Size) and difference == 0
+
+
 def sizes_in(value: Any) -> Iterator[Size]:
     """The sizes in nested tuples, lists and mappings."""
     if isinstance(value, Size):

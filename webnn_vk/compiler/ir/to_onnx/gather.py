@@ -8,12 +8,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...types.sizes import Size
 from .writer import Tensor, Writer, rule
 
 
 def _clamped(w: Writer, indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Indices clamped to ``sizes``: one size for each index of the last dimension, or one for
     all."""
+    if any(isinstance(size, Size) for size in sizes):
+        # As lists of one element for each index, or of one; a scalar's is no list.
+        lists = (w.integers([-s for s in sizes]), w.integers([s - 1 for s in sizes]))
+        low, high = (w.reshape(t, ()) if not indices.rank else t for t in lists)
+        return w.between(w.cast(indices, "int64"), low, high)
     # One size fits indices of any shape, a scalar's too.
     bounds = np.array(sizes if len(set(sizes)) > 1 else sizes[0], np.int64)
     low, high = -bounds, bounds - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...types.sizes import same
 from .writer import Tensor, Writer, rule
 
 #: The end of a slice that goes backward to the first element.
@@ -21,7 +22,7 @@ def slice_(
 ) -> Tensor:
     axes = [
         i for i, (d, n, s) in enumerate(zip(input.shape, sizes, strides, strict=True))
-        if n != d or s != 1
+        if not same(n, d) or s != 1
     ]
     return w.slice(
         input, [starts[i] for i in axes], [starts[i] + sizes[i] for i in axes],

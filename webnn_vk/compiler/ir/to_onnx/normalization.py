@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...types.sizes import Size
 from .writer import Tensor, Writer, rule
 
 
@@ -15,7 +16,12 @@ def softmax(w: Writer, input: Tensor, axis: int) -> Tensor:
 
 
 def _filled(w: Writer, given: Tensor | None, value: float, shape: Sequence[int], like: Tensor):
-    return given if given is not None else w.constant(np.full(shape, value, like.data_type))
+    """``given``, or a tensor of the shape of equal numbers."""
+    if given is not None:
+        return given
+    if any(isinstance(size, Size) for size in shape):
+        return w.expand(w.constant(np.full([1] * len(shape), value, like.data_type)), shape)
+    return w.constant(np.full(shape, value, like.data_type))
 
 
 @rule("batch_normalization")

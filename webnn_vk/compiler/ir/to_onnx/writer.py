@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import reduce
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -23,19 +24,18 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.topological import needed_nodes
 
+from ...types.broadcasting import broadcast_shapes
 from ...types.data_types import DATA_TYPES, MLOperandDescriptor
+from ...types.sizes import Size, same, symbolic
 from ..emit import Emitter
 from ..graph import Graph, Node, Value
+from .sizes import Inexpressible, Sizes
 
 #: ONNX's data type for ours, by its number in ``TensorProto`` (a stable part of the format).
 ELEMENT_TYPES = {
     "float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
     "float64": 11, "uint32": 12, "uint64": 13,
 }
-
-
-class Inexpressible(Exception):
-    """The reason why ONNX can't express an operator."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,9 @@ class Fragment:
     inputs: dict[str, MLOperandDescriptor] = field(default_factory=dict)
     outputs: dict[str, MLOperandDescriptor] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    #: The bounds of named dimensions, and what sizes have to fulfil besides, as text.
+    dimensions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    conditions: list[str] = field(default_factory=list)
 
 
 Rule = Callable[..., Any]
@@ -116,11 +119,23 @@ def write(
     for name, value in graph.inputs.items():
         writer.fragment.inputs[name] = value.descriptor
         writer.tensors[value] = Tensor(name, value.data_type, value.shape)
+    writer.sizes = Sizes.of(writer, graph)
     for node in graph.nodes:
         writer.write(node, (titles or {}).get(node, node.title))
+    if writer.sizes is not None:
+        writer.sizes.finish()
     if not writer.fragment.problems:
         writer.finish(graph)
     return writer.fragment
+
+
+def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    shape = reduce(lambda a, b: broadcast_shapes(a, b) or (), shapes)
+    return tuple(shape)
+
+
+def _same(a: Sequence[int], b: Sequence[int]) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _with_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -150,6 +165,8 @@ class Writer:
         self._bools: dict[str, Tensor] = {}
         self.node: Node | None = None
         self._title = ""
+        #: Sizes that are known when the model runs, if there are any.
+        self.sizes: Sizes | None = None
 
     def reserve(self, names: Sequence[str]) -> None:
         """Reserve names, so that no other tensor or node gets them."""
@@ -161,7 +178,9 @@ class Writer:
         start = len(self.fragment.nodes)
         self._title = title
         try:
-            results = self.call(node)
+            results = self.call(node) if self.sizes is None else self.sizes.unfixed(
+                lambda: self.call(node)
+            )
         except Inexpressible as problem:
             del self.fragment.nodes[start:]
             self.fragment.problems.append(Problem(node.title, str(problem), title))
@@ -239,6 +258,7 @@ class Writer:
         from onnx import helper
 
         outputs = [r and self._fresh(r[0], tuple(r[1])) for r in results]
+        attributes = symbolic(attributes, int)
         names = [i.name if i is not None else "" for i in inputs]
         while names and not names[-1]:
             names.pop()
@@ -256,7 +276,7 @@ class Writer:
         shape that the inputs broadcast to)."""
         present = [i for i in inputs if i is not None]
         if shape is None:
-            shape = np.broadcast_shapes(*(i.shape for i in present))
+            shape = _broadcast(*(i.shape for i in present))
         described = (data_type or present[0].data_type, shape)
         return self.ops(kind, *inputs, results=[described], **attributes)[0]
 
@@ -274,6 +294,8 @@ class Writer:
 
     def integers(self, numbers: Sequence[int]) -> Tensor:
         """A list of int64, for shapes and axes."""
+        if self.sizes is not None and any(isinstance(n, Size) for n in numbers):
+            return self.sizes.tensor(numbers)
         return self.constant(np.array(list(numbers), np.int64))
 
     def scalar(self, value: Any, like: Tensor | str) -> Tensor:
@@ -307,7 +329,7 @@ class Writer:
         if self.careful and a.data_type == "uint64":  # ONNX Runtime 1.32 has no kernel
             chosen = self.select(condition, self.signed(a), self.signed(b))
             return self.cast(chosen, "uint64")
-        shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+        shape = _broadcast(condition.shape, a.shape, b.shape)
         return self.op("Where", condition, a, b, data_type=a.data_type, shape=shape)
 
     def compare(self, kind: str, a: Tensor, b: Tensor) -> Tensor:
@@ -315,17 +337,19 @@ class Writer:
         return self.op(kind, a, b, data_type="bool")
 
     def between(self, x: Tensor, low: Any, high: Any) -> Tensor:
-        """x limited to ``low`` … ``high`` (numbers, arrays, or None for no limit). Not by Clip, Min
+        """x limited to ``low`` … ``high`` (numbers, arrays, tensors, or None for no limit). Not by Clip, Min
         or Max, in which ONNX Runtime 1.31 compares only the lower halves of some int64."""
         for kind, bound in (("Less", low), ("Greater", high)):
             if bound is None:
                 continue
-            limit = self.constant(np.asarray(bound, x.data_type))
+            limit = self.cast(bound, x.data_type) if isinstance(bound, Tensor) else (
+                self.constant(np.asarray(bound, x.data_type))
+            )
             x = self.select(self.compare(kind, x, limit), limit, x)
         return x
 
     def reshape(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-        if tuple(new_shape) == input.shape:
+        if _same(new_shape, input.shape):
             return input
         if input.array is not None:
             return self.constant(input.array.reshape(new_shape))
@@ -361,7 +385,7 @@ class Writer:
         return self.transpose(x, [layout.index(letter) for letter in target])
 
     def expand(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-        if tuple(new_shape) == input.shape:
+        if _same(new_shape, input.shape):
             return input
         return self.op("Expand", input, self.integers(new_shape), shape=new_shape)
 
@@ -396,7 +420,7 @@ class Writer:
             return x
         shape = list(x.shape)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-            shape[axis] = len(range(start, end, step)) if step > 0 else len(range(x.shape[axis]))
+            shape[axis] = -((start - end) // step) if step > 0 else x.shape[axis]
         lists = map(self.integers, (starts, ends, list(axes), steps))
         return self.op("Slice", x, *lists, shape=shape)
 
@@ -449,7 +473,8 @@ class Writer:
         self, data_type: str, shape: Sequence[int], array: np.ndarray | None = None
     ) -> Tensor:
         name = self._unique("c" if array is not None else "t")
-        return Tensor(name, data_type, tuple(map(int, shape)), array)
+        sizes = tuple(d if isinstance(d, Size) else int(d) for d in shape)
+        return Tensor(name, data_type, sizes, array)
 
     def _unique(self, stem: str) -> str:
         while True:
