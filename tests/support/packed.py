@@ -9,8 +9,8 @@ from webnn_vk.runtime.storage import Storage
 def storages(forms: PackedForms) -> list[Storage]:
     """The memory of packed forms in use."""
     with forms.lock:
-        entries = [entry for each in forms._orders.values() for entry in each.values()]
-    return [storage for entry in entries if (storage := entry.storage()) is not None]
+        made = [form for each in forms._forms.values() for form in each]
+    return [storage for form in made if (storage := form.storage()) is not None]
 
 
 def bytes_of(forms: PackedForms) -> int:

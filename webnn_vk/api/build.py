@@ -13,8 +13,8 @@ import numpy as np
 
 from webnn_vk import __version__
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.compiler.ir import Graph
 from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import (
     Constants,
     Program,

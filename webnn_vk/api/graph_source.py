@@ -26,8 +26,8 @@ def source_of(
     given: MLGraph | Mapping[str, MLOperand], what: str
 ) -> tuple[Graph, Callable[[Value], np.ndarray | None]]:
     """The graph that computes some operands of a builder, as described, or a built graph as it was
-    compiled; and a function that reads the elements of one constant. A graph with named dimensions is
-    given as it was described, with sizes of a trace of its own.
+    compiled; and a function that reads the elements of one constant. A graph with named dimensions
+    is given as it was described, with sizes of a trace of its own.
 
     Raises TypeError for anything else, InvalidStateError for a destroyed graph, OperationError if
     the file of a loaded graph describes none. Elements are read one constant at a time

@@ -79,9 +79,10 @@ class Subgraphs:
     ) -> dict[str, Any]:
         """The outputs of a definition, name → operand, for ``operands`` in the place of its inputs,
         name → operand of the same data type and shape (extension, webnn#907; needs experimental
-        "subgraph"). A named dimension takes an operand's size, known or named, within its bounds. The compiler sees the definition's operators, and fuses those that it has a
-        kernel for. Labels inside begin with ``label``. Returns at once. Raises TypeError for
-        missing, unknown or mismatched operands and definitions of another context."""
+        "subgraph"). A named dimension takes an operand's size, known or named, within its bounds.
+        The compiler sees the definition's operators, and fuses those that it has a kernel for.
+        Labels inside begin with ``label``. Returns at once. Raises TypeError for missing, unknown
+        or mismatched operands and definitions of another context."""
         return Inliner(self, "subgraph", label).inline(definition, operands)
 
     def cond(

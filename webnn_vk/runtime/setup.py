@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from webnn_vk.support.integers import padded
 
 from .device import new_storage
 from .driver_memory import DriverMemory
+from .packed import Form
 from .storage import Storage
 from .work import Allocate, Order, Run, SetUp, Work, Write
 
@@ -73,7 +75,7 @@ class Setup:
                 works.append(Write(self.storages[number], data, fresh=True))
             made = [part for part in program.setup if not self._share(part, order)]
             uses = {part.constant for part in made}
-            dense: list[tuple[Any, Storage]] = []
+            forms: list[Form] = []
             for number in sorted(program.resident_constants()):
                 slot = self._slot_of[number]
                 if constants.shared(number):
@@ -85,21 +87,23 @@ class Setup:
                         self._device, program.constants[number].byte_length
                     )
                     works += allocation
-                    dense.append((constants.identity(number), self.storages[slot]))
+                    identity = constants.identity(number)
+                    forms.append(Form(order, identity, DENSE, self.storages[slot]))
                 if constants.storage(number) is None:
                     works.append(Write(self.storages[slot], constants.read(number), fresh=True))
             for group in self._groups(made, uses):
                 works += self._pack(group, record, failed)
-            identities = [(part, constants.identity(part.constant)) for part in made]
+            for part in made:
+                if part.packing:
+                    identity = constants.identity(part.constant)
+                    forms.append(Form(order, identity, part.packing, self.storages[part.target]))
             for number in range(len(constants)):
                 constants.release(number)
+            if forms:
+                works.append(Run(partial(_filled, forms), lambda error: None))
             order.enqueue(*works, *after)
-            for identity, storage in dense:
-                self._device.packed.add(order, identity, DENSE, storage)
-            for part, identity in identities:
-                if part.packing:
-                    storage = self.storages[part.target]
-                    self._device.packed.add(order, identity, part.packing, storage)
+            for form in forms:
+                self._device.packed.add(form)
 
     def _share(self, part: SetupPart, order: Order) -> bool:
         """Reuse the form that another graph has already packed, if there is one."""
@@ -232,3 +236,8 @@ class _Passing:
         self.storages.append(device.promise_storage(size))
         return self.storages[-1]
 
+
+
+def _filled(forms: Sequence[Form]) -> None:
+    for form in forms:
+        form.filled = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,34 @@ def test_without_external_memory(adapter: Any) -> None:
             assert context.read_tensor(tensor).result(60).tolist() == [3, 4]
             with pytest.raises(NotSupportedError, match="VK_KHR_external_memory_fd"):
                 tensor.export_fd()
+
+
+def test_contexts_of_a_device_have_one_copy_of_a_file(own_device: Any, tmp_path: Path) -> None:
+    """A range of a file, and what graphs make of it, is on the device once. It outlives the context
+    that has loaded it."""
+    numbers = np.random.default_rng(1).normal(size=(1024, 512)).astype(np.float32)
+    numbers.tofile(tmp_path / "weights")
+    x = np.random.default_rng(2).normal(size=(4, 1024)).astype(np.float32)
+
+    def built(context: webnn_vk.MLContext) -> webnn_vk.MLGraph:
+        builder = webnn_vk.MLGraphBuilder(context)
+        weights = np.memmap(tmp_path / "weights", np.float32, "r", 0, (1024, 512))
+        given = builder.input("x", {"data_type": "float32", "shape": [4, 1024]})
+        product = builder.matmul(given, builder.constant(weights))
+        return builder.build({"y": product}).result(60)
+
+    def in_use(context: webnn_vk.MLContext) -> int:
+        context.fence().wait()
+        return context._state.device.memory_in_use()
+
+    contexts = [webnn_vk.ml.create_context(own_device).result(60) for _ in range(3)]
+    start = in_use(contexts[0])
+    graphs = [built(contexts[0])]
+    alone = in_use(contexts[0]) - start
+    assert alone >= numbers.nbytes
+    graphs += map(built, contexts[1:])
+    assert in_use(contexts[2]) - start - alone < numbers.nbytes / 8
+    contexts[0].destroy()
+    for context, graph in zip(contexts[1:], graphs[1:], strict=True):
+        got = context.compute(graph, {"x": x})["y"]
+        np.testing.assert_allclose(got, x @ numbers, rtol=1e-4, atol=1e-3)

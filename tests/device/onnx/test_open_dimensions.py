@@ -59,14 +59,17 @@ def test_one_build_serves_all_shapes(named, request):
         (pick.randint(1, batch), pick.randint(1, tokens)) for _ in range(198 if full else 6)
     ]
     with static._context:
+        before = sentences(rng, *shapes[1], words)
         for shape in shapes:
             feeds = sentences(rng, *shape, words)
-            times = []
+            # The static graph of the last shape has taken the processor's caches.
+            session.run(None, before)
+            times, before = [], feeds
             for _ in range(3):
                 start = time.process_time()
                 got = session.run(None, feeds)
                 times.append(time.process_time() - start)
-            ratios.append(times[0] / min(times[1:]))
+            ratios.append(2 * times[0] / sum(times[1:]))
             close(got, static.run(None, feeds))
             assert session.graph(feeds) is graph
     assert len(graph._shapes._compiled) - compilations <= 2

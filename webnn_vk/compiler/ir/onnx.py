@@ -82,7 +82,7 @@ def model_of(
     described = [
         [
             helper.make_tensor_value_info(
-                name, ELEMENT_TYPES[d.data_type], symbolic(d.shape, lambda size: sanitize(str(size)))
+                name, ELEMENT_TYPES[d.data_type], symbolic(d.shape, lambda d: sanitize(str(d)))
             )
             for name, d in named.items()
         ]

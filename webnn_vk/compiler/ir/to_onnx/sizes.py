@@ -1,4 +1,4 @@
-"""Sizes that are known at dispatch, as tensors of an ONNX model: computed from its inputs' shapes."""
+"""Sizes that are known at dispatch, as tensors of an ONNX model, from its inputs' shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from webnn_vk.support.errors import sanitize
 
-from ...types.sizes import Size, Trace, sizes_in
+from ...types.sizes import Size, Trace
 from ..graph import Graph
 
 Result = TypeVar("Result")

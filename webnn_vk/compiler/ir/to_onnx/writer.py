@@ -337,8 +337,9 @@ class Writer:
         return self.op(kind, a, b, data_type="bool")
 
     def between(self, x: Tensor, low: Any, high: Any) -> Tensor:
-        """x limited to ``low`` … ``high`` (numbers, arrays, tensors, or None for no limit). Not by Clip, Min
-        or Max, in which ONNX Runtime 1.31 compares only the lower halves of some int64."""
+        """x limited to ``low`` … ``high`` (numbers, arrays, tensors, or None for no limit). Not by
+        Clip, Min or Max, in which ONNX Runtime 1.31 compares only the lower halves of some int64.
+        """
         for kind, bound in (("Less", low), ("Greater", high)):
             if bound is None:
                 continue
