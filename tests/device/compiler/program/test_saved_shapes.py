@@ -106,6 +106,7 @@ def test_a_loaded_graph_has_its_dimensions(context, device, tmp_path, tensor):
                 plain.load_graph("model").result()
 
 
+@pytest.mark.filterwarnings("ignore:.*no GLSL compiler")
 def test_no_glsl_compiler_is_needed(context, device, tmp_path):
     if device == "cpu":
         return
@@ -121,8 +122,9 @@ def test_no_glsl_compiler_is_needed(context, device, tmp_path):
         device, cache=tmp_path / "empty", experimental=DRAFT, glslang="none"
     ) as other:
         loaded = other.load_graph("model").result()
-        kernels = [step.operators for step in loaded.report().steps]
-        assert kernels == [step.operators for step in graph.report().steps]
+        kernels = [(s.operators, s.device, s.kernel) for s in loaded.report().steps]
+        assert kernels == [(s.operators, s.device, s.kernel) for s in graph.report().steps]
+        assert {device for _, device, _ in kernels} == {"vulkan"}
         np.testing.assert_array_equal(other.compute(loaded, {"x": x})["y"], wanted)
 
 
