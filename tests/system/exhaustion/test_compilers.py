@@ -21,7 +21,7 @@ BROKEN = {
 
 
 def impatient(fault: str) -> str:
-    """Shortens the timeout of a compiler that hangs. One that works needs time on a busy machine."""
+    """Shortens the timeout of a compiler that hangs. One that works is slow on a busy machine."""
     seconds = 5.0 if fault == "hangs" else 30.0
     return f"""
 from webnn_vk.codegen import process
