@@ -12,7 +12,7 @@ import operator
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from webnn_vk.support.dataclass import dataclass
@@ -29,7 +29,6 @@ from ..types.sizes import Size, Trace, sizes_in, symbolic
 from .compile import compile_program
 from .constants import Constants
 from .program import (
-    BarrierStep,
     CopyStep,
     CpuStep,
     CpuTensor,
@@ -179,7 +178,7 @@ class ShapedProgram:
                 size = trace.named(name)
                 if isinstance(size, Size):
                     operator.index(size)
-        self._fill = self._program(program)
+        self._fill = self._of(replace(program, compiled=None)) or (lambda _: program)
         self._guarded = trace.function(self._terms)
         self.trace = trace
 
@@ -196,23 +195,39 @@ class ShapedProgram:
         return self._guarded(*sizes) is not None
 
     # -- what depends on sizes -------------------------------------------------------------------
-    def _number(self, value: Any) -> Fill | None:
-        """Fills in a number; None if it is known."""
-        if not isinstance(value, Size):
-            return None
+    def _of(self, value: Any) -> Fill | None:
+        """Fills in what depends on sizes in a part of a program; None if nothing does."""
+        match value:
+            case Size():
+                return self._number(value)
+            case tuple() | list():
+                return self._tuple(value)
+            case Mapping():
+                fill = self._tuple(value.values())
+                names = tuple(value)
+                return fill and (lambda numbers: dict(zip(names, fill(numbers), strict=True)))
+            case Push():
+                values, pack = self._tuple(value.values), struct.Struct(value.format).pack
+                assert values is not None, "parameters without sizes are bytes"
+                return self._once(value, lambda numbers: pack(*values(numbers)))
+            case Range() | MLOperandDescriptor():
+                return self._once(value, self._fields(value))
+            case _ if isinstance(value, _PARTS):
+                return self._fields(value)
+        return None
+
+    def _number(self, value: Size) -> Fill:
         index = self._results.get(value.terms)
         if index is None:
             index = self._results[value.terms] = len(self._terms)
             self._terms.append(value.terms)
         return operator.itemgetter(index)
 
-    def _tuple(self, values: Iterable[Any], of: Callable[[Any], Fill | None]) -> Fill | None:
-        """The same for a tuple of what ``of`` fills in."""
+    def _tuple(self, values: Iterable[Any]) -> Fill | None:
         values = tuple(values)
-        fills = [of(value) for value in values]
-        if not any(fills):
+        parts = [(i, fill) for i, fill in enumerate(map(self._of, values)) if fill is not None]
+        if not parts:
             return None
-        parts = [(index, part) for index, part in enumerate(fills) if part is not None]
 
         def fill(numbers: Sequence[Any]) -> Any:
             filled = list(values)
@@ -222,121 +237,52 @@ class ShapedProgram:
 
         return fill
 
-    def _once(self, key: Any, fill: Fill | None) -> Fill | None:
-        """The same for what needs no other common part, filled in once for equal keys."""
+    def _once(self, value: Any, fill: Fill | None) -> Fill | None:
+        """The same for what needs no other common part, filled in once for equal values."""
         if fill is None:
             return None
-        index = self._common.get(key)
-        if index is None:
-            index = self._common[key] = len(self._fills)
+        index = self._common.setdefault(_key(value), len(self._fills))
+        if index == len(self._fills):
             self._fills.append(fill)
         return operator.itemgetter(-1 - index)
 
-    def _fields(self, made: Any, **fills: Fill | None) -> Fill | None:
-        """The same for a dataclass of which these fields may depend on sizes."""
-        needed = [(name, fill) for name, fill in fills.items() if fill is not None]
+    def _fields(self, made: Any) -> Fill | None:
+        """The same for a dataclass."""
+        kind, fixed = type(made), dict(vars(made))
+        fills = ((f.name, self._of(fixed[f.name])) for f in fields(made))
+        needed = [(name, fill) for name, fill in fills if fill is not None]
         if not needed:
             return None
-        kind, fixed = type(made), dict(vars(made))
 
         def fill(numbers: Sequence[Any]) -> Any:
             # Neither checks nor __init__: the numbers are plain, and there are many steps.
             filled = object.__new__(kind)
-            fields = filled.__dict__
-            fields.update(fixed)
+            known = filled.__dict__
+            known.update(fixed)
             for name, part in needed:
-                fields[name] = part(numbers)
+                known[name] = part(numbers)
             return filled
 
         return fill
 
-    def _descriptor(self, described: MLOperandDescriptor) -> Fill | None:
-        made = self._fields(described, shape=self._tuple(described.shape, self._number))
-        return self._once((described.data_type, *map(_key, described.shape)), made)
 
-    def _slot(self, slot: Slot) -> Fill | None:
-        described = slot.descriptor and self._descriptor(slot.descriptor)
-        return self._fields(
-            slot, size=self._number(slot.size), offset=self._number(slot.offset),
-            descriptor=described,
-        )
-
-    def _range(self, place: Range) -> Fill | None:
-        made = self._fields(
-            place, offset=self._number(place.offset), size=self._number(place.size)
-        )
-        return self._once(("range", place.slot, _key(place.offset), _key(place.size)), made)
-
-    def _step(self, step: Any) -> Fill | None:
-        match step:
-            case DispatchStep():
-                push = self._push(step.push) if isinstance(step.push, Push) else None
-                return self._fields(
-                    step, push=push, bindings=self._tuple(step.bindings, self._range),
-                    groups=self._tuple(step.groups, self._number), flops=self._number(step.flops),
-                    bytes=self._number(step.bytes),
-                )
-            case CopyStep():
-                return self._fields(
-                    step, source=self._range(step.source), target=self._range(step.target),
-                    strides=self._tuple(step.strides, self._number),
-                )
-            case RepeatStep():
-                return self._fields(step, steps=self._tuple(step.steps, self._step))
-            case CpuStep():
-                return self._cpu_step(step)
-            case BarrierStep():
-                return None
-        raise TypeError(f"{type(step).__name__} is no step")
-
-    def _push(self, push: Push) -> Fill:
-        values = self._tuple(push.values, self._number)
-        assert values is not None, "parameters without sizes are bytes"
-        pack = struct.Struct(push.format).pack
-        filled = self._once(
-            ("push", push.format, *map(_key, push.values)), lambda numbers: pack(*values(numbers))
-        )
-        assert filled is not None
-        return filled
-
-    def _cpu_step(self, step: CpuStep) -> Fill | None:
-        def tensor(given: CpuTensor) -> Fill | None:
-            return self._fields(given, descriptor=self._descriptor(given.descriptor))
-
-        operands = self._mapping(step.operands, tensor)
-        arguments = self._mapping(step.arguments, self._argument)
-        return self._fields(
-            step, operands=operands, arguments=arguments,
-            results=self._tuple(step.results, tensor),
-        )
-
-    def _argument(self, value: Any) -> Fill | None:
-        if isinstance(value, (tuple, list)):
-            return self._tuple(value, self._argument)
-        return self._number(value)
-
-    def _mapping(self, given: Any, of: Callable[[Any], Fill | None]) -> Fill | None:
-        fill = self._tuple(given.values(), of)
-        names = tuple(given)
-        return fill and (lambda numbers: dict(zip(names, fill(numbers), strict=True)))
-
-    def _segment(self, segment: Any) -> Fill | None:
-        return self._fields(segment, steps=self._tuple(segment.steps, self._step))
-
-    def _program(self, program: Program) -> Fill:
-        fill = self._fields(
-            replace(program, compiled=None),
-            inputs=self._mapping(program.inputs, self._descriptor),
-            outputs=self._mapping(program.outputs, self._descriptor),
-            slots=self._tuple(program.slots, self._slot),
-            segments=self._tuple(program.segments, self._segment),
-        )
-        return fill or (lambda _: program)
+#: The dataclasses in which sizes may be, beside those that are filled in once.
+_PARTS = (
+    Program, Slot, DeviceSegment, HostSegment, DispatchStep, CopyStep, RepeatStep, CpuStep,
+    CpuTensor,
+)
 
 
 def _key(value: Any) -> Any:
-    """A key of a number that isn't equal to those of other expressions with equal examples."""
-    return ("size", value.terms) if isinstance(value, Size) else (type(value), value)
+    """A key of a value that isn't equal to those of other expressions with equal examples."""
+    match value:
+        case Size():
+            return "size", value.terms
+        case tuple():
+            return tuple(map(_key, value))
+        case Range() | MLOperandDescriptor() | Push():
+            return type(value), *(_key(getattr(value, f.name)) for f in fields(value))
+    return type(value), value
 
 
 def compile_for(
