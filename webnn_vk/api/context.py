@@ -19,7 +19,7 @@ from webnn_vk.compiler.types.data_types import (
     to_descriptor,
 )
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime.context_state import ContextBase, ContextState, MLContextLostInfo
+from webnn_vk.runtime.context_state import ContextState, MLContextLostInfo
 from webnn_vk.runtime.device import Device
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.stream import Fence
@@ -52,7 +52,7 @@ __all__ = ["MLContext", "MLContextLostInfo"]
 _MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
 
 
-class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
+class MLContext(PublicDir, OneOfAKind, AsyncManager):
     """A device and a strict order of work on it, made by ``ml.create_context``.
 
     Every method may be called from any thread. Calls return at once; promises resolve from the

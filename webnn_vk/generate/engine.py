@@ -11,10 +11,10 @@ import numpy as np
 
 from webnn_vk.api.builder import MLGraphBuilder, SizedBuilder
 from webnn_vk.api.context import MLContext
+from webnn_vk.api.inspection import implements
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.types.dimensions import MLDynamicDimension
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import OperationError, UnknownError
 
@@ -73,7 +73,7 @@ class Engine:
     def is_exact(self) -> bool:
         """Whether one graph takes any number of tokens, up to the largest of ``CHUNKS``: contexts
         with "dynamic-shapes" have it (experimental)."""
-        return "dynamic-shapes" in context_state(self.context).experimental
+        return implements(self.context, "dynamic-shapes")
 
     def chunks(
         self, ids: Sequence[int], every: bool = False

@@ -17,8 +17,6 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.runtime import reclaim
-from webnn_vk.runtime.cpu import CpuDevice
-from webnn_vk.runtime.engines import OnnxEngine
 
 from .convert import Conversion
 from .nodes import NodeCall
@@ -65,11 +63,6 @@ class DynamicRun:
         except Exception:
             return None
         return made
-
-
-def may_run(device: Any) -> bool:
-    """Whether ONNX Runtime computes for the device."""
-    return isinstance(device, CpuDevice) and isinstance(device.engine, OnnxEngine)
 
 
 class Trial(Conversion):

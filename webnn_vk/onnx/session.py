@@ -16,9 +16,9 @@ import numpy as np
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, SizedBuilder, constant_of
 from webnn_vk.api.context import MLContext
 from webnn_vk.api.donation import checked_names
+from webnn_vk.api.inspection import cpu_engine, implements, is_observed
 from webnn_vk.api.ml_graph import MLGraph, annotate
-from webnn_vk.runtime.context_state import context_state
-from webnn_vk.runtime.cpu import CpuDevice
+from webnn_vk.runtime.engines import OnnxEngine
 from webnn_vk.support import background
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize
@@ -27,7 +27,7 @@ from .binding import IOBinding
 from .convert import Conversion
 from .defaults import default_context, provider_names, title_of
 from .donated import split
-from .dynamic import DynamicRun, Trial, may_run, opened, plain
+from .dynamic import DynamicRun, Trial, opened, plain
 from .ends import End, of_numbers
 from .errors import UnsupportedModelError
 from .feeds import checked, described
@@ -128,8 +128,8 @@ class Session:
         # The owners of the memory of the model's arrays, and how many arrays were examined.
         self._kept: set[int] = set()
         self._seen = 0
-        device = context_state(self._context).device
-        self._on_host = isinstance(device, CpuDevice)
+        engine = cpu_engine(self._context)
+        self._on_host = engine is not None
         self._aligned: dict[str, np.ndarray] = {}
         self._lock = threading.RLock()
         # A model of fixed shapes has one graph.
@@ -139,10 +139,10 @@ class Session:
         )
         dynamic = (
             self._shares and not narrow_double and outputs is None and not self._donate
-            and may_run(device) and plain(self._model)
+            and isinstance(engine, OnnxEngine) and plain(self._model)
         )
         self._open: OpenDimensions | None = None
-        if self._shares and "dynamic-shapes" in context_state(self._context).experimental:
+        if self._shares and implements(self._context, "dynamic-shapes"):
             stored = exported_bounds(self._model.proto)
             self._open = OpenDimensions(self._model.inputs.values(), dimensions or {}, stored)
         # Graphs with named dimensions, and why there are no more of them.
@@ -183,7 +183,7 @@ class Session:
         return self._options
 
     def __repr__(self) -> str:
-        device = context_state(self._context).device.name
+        device = self._context.device_info.name
         inputs, outputs = described(self._model.inputs), described(self._outputs)
         return f"<Session of {self._source} on {device}: {inputs} → {outputs}>"
 
@@ -287,9 +287,7 @@ class Session:
         """Who takes the model in any shapes at once; None where graphs have to."""
         if self._dynamic is None or not self._optional.keys().isdisjoint(arrays):
             return None
-        state = context_state(self._context)
-        state.check()
-        if state.timeline.observer is not None:
+        if is_observed(self._context):
             return None  # a profile looks at graphs
         if self._dynamic is _UNTRIED:
             background.run_on_worker(self._try_dynamic, arrays)

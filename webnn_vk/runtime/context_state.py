@@ -175,15 +175,3 @@ class ContextState:
         self.lose("destroy() was called")
         # The last user waits for the device; destroy() should not.
         background.retry(self.stream.leave, "close")
-
-
-class ContextBase:
-    """The part of ``MLContext`` that lower modules may use."""
-
-    _state: ContextState
-
-
-def context_state(context: ContextBase) -> ContextState:
-    """The state of a context."""
-    return context._state
-

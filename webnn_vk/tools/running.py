@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from webnn_vk.api.inspection import memory_in_use, pass_pictures
 from webnn_vk.compiler.types.data_types import MLTensorDescriptor
 from webnn_vk.profiler.pictures import PassPictures
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.dataclass import dataclass
 
@@ -64,7 +64,7 @@ class LoadedModel:
 
     def memory(self) -> int:
         """Bytes of tensors, weights and intermediates on the device."""
-        return context_state(self.context).device.memory_in_use()
+        return memory_in_use(self.context)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def loaded(options: Options, with_passes: bool = False) -> Iterator[LoadedModel]
     where that fails."""
     with working("building the model") as bar, open_context(options.device) as context:
         start = time.perf_counter()
-        seen = PassPictures(context_state(context))
+        seen = pass_pictures(context)
         with seen if with_passes else nullcontext():
             opened = open_as_given(options, context)
         yield LoadedModel(options, context, opened, time.perf_counter() - start, bar, seen)

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from webnn_vk.runtime.context_state import context_state
+from webnn_vk.api.inspection import tuner_of
 from webnn_vk.runtime.tuning.tuner import Outcome, Plan
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import duration
@@ -23,7 +23,7 @@ def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:
     if options.model.startswith(SAVED):
         raise ToolError("a saved graph is compiled already: tune the model that it was built from")
     with working("tuning") as bar, open_context(options.device, tune=True) as context:
-        tuner = context_state(context).tuner
+        tuner = tuner_of(context)
         if tuner is None:
             raise ToolError(f"{context.device_info} has no kernels to tune: --device vulkan takes "
                             "a Vulkan device")

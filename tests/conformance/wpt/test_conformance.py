@@ -15,7 +15,6 @@ from tests.support.drivers import require_vulkan
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
 from webnn_vk.codegen.spirv import info
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import tuner
 from webnn_vk.runtime.tuning.tuner import Plan
 
@@ -79,10 +78,10 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
     settings = replace(conformance.settings_for("vulkan", "tuned"), cache=tmp_path)
     tally, cases = conformance.Tally(), [case for _, case in conformance.cases(file)]
     with webnn_vk.ml.create_context(settings=settings).result() as context:
-        context_state(context).tuner.plan = Plan(candidates=3, rounds=1)
+        context._state.tuner.plan = Plan(candidates=3, rounds=1)
         for case in selection.chance("other schedules", file).sample(cases, 4):
             conformance.run(context, tally, file, case, "tuned")
-        outcomes = context_state(context).tuner.outcomes
+        outcomes = context._state.tuner.outcomes
     assert tally.ok and tally.passed, "\n".join(tally.failures)
     assert sum(o.chosen != o.usual for o in outcomes) >= len(outcomes) / 2 > 1
     assert not any(m.rejected for o in outcomes for m in o.measured)

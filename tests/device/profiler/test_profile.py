@@ -18,7 +18,6 @@ from webnn_vk.driver import DriverProxy
 from webnn_vk.profiler import profile as profile_module
 from webnn_vk.profiler import roofline
 from webnn_vk.profiler.sampling import FIRST, Sampler, stamp_seconds
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.tools.running import Tensors
 
 
@@ -293,7 +292,7 @@ def test_segments_behind_cpu_steps_have_the_times_of_their_run():
 
 
 def test_a_timestamp_has_a_price(context):
-    found = stamp_seconds(context_state(context).device)
+    found = stamp_seconds(context._state.device)
     assert 0 <= found < 0.1
 
 
@@ -337,7 +336,7 @@ def test_a_driver_without_timestamps(tmp_path):
 
 
 def test_the_roofline_is_measured(context):
-    device = context_state(context).device
+    device = context._state.device
     found = roofline.measure(device)
     assert found is not None and found is roofline.measure(device)
     # Plausible and implausible values for current machines: the probe isn't a constant.

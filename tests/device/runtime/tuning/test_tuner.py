@@ -21,7 +21,6 @@ from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.program import kernels_of
 from webnn_vk.driver import DriverError, DriverProxy, OutOfDeviceMemory
-from webnn_vk.runtime.context_state import context_state
 from webnn_vk.runtime.tuning import probe, tuner
 from webnn_vk.runtime.tuning.probe import known_profile, probed_profile
 from webnn_vk.runtime.tuning.store import TunedStore, schedule_files
@@ -44,7 +43,7 @@ def context() -> Iterator[MLContext]:
 
 
 def device_of(context: MLContext) -> Any:
-    return context_state(context).device
+    return context._state.device
 
 
 def tune(
@@ -263,15 +262,15 @@ def test_builds_use_what_was_tuned(
     for name, setting in (("usual", False), ("tuning", True), ("tuned", None), ("ignored", False)):
         with open_context("vulkan", cache=tmp_path, tune=setting) as context:
             if name == "tuning":
-                context_state(context).tuner.plan = Plan(3, 1)
+                context._state.tuner.plan = Plan(3, 1)
             graph, inputs, expected = layers(context)
             results[name] = context.compute(graph, inputs)["y"]
             seen[name] = variants(graph)
             if name == "tuning":
-                outcomes = context_state(context).tuner.outcomes
+                outcomes = context._state.tuner.outcomes
                 assert graph.report().build_seconds["tune"] > 0
             else:
-                assert context_state(context).tuner is None
+                assert context._state.tuner is None
                 assert "tune" not in graph.report().build_seconds
     assert all(o.chosen != o.usual for o in outcomes) and len(outcomes) == 4
     assert {o.family for o in outcomes} >= {"matmul", "conv", "softmax"}
@@ -290,12 +289,12 @@ def test_a_schedule_that_is_no_candidate_is_ignored(vulkan: Any, tmp_path: Path)
         b = MLGraphBuilder(context)
         a = b.input("a", {"data_type": "float32", "shape": (100, 24)})
         made = b._graph({"y": b.matmul(a, b.constant(_floats(24, 96)))})
-        (node,) = kernels_of(made, context_state(context).target)
+        (node,) = kernels_of(made, context._state.target)
         impossible = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 99), ("TN", 99)), "texel")
         text = problem_class(family_of(node).problem(node))
         store.put(tuner.Entry("matmul", text, impossible, 1.0, 1.0, "timestamps"))
     with open_context("vulkan", cache=tmp_path) as context:
-        assert context_state(context).target.tuned["matmul", text] == impossible
+        assert context._state.target.tuned["matmul", text] == impossible
         graph, inputs, expected = layers(context)
         assert variants(graph) == usual
         np.testing.assert_allclose(
@@ -305,7 +304,7 @@ def test_a_schedule_that_is_no_candidate_is_ignored(vulkan: Any, tmp_path: Path)
 
 def test_a_damaged_store_changes_nothing(vulkan: Any, tmp_path: Path) -> None:
     with open_context("vulkan", cache=tmp_path, tune=True) as context:
-        context_state(context).tuner.plan = Plan(2, 1)
+        context._state.tuner.plan = Plan(2, 1)
         layers(context)
     for path in schedule_files(tmp_path / "tuned"):
         path.write_bytes(path.read_bytes()[:-3])
@@ -373,4 +372,4 @@ def test_memory_that_the_host_does_not_see(
 
 def test_the_cpu_device_has_nothing_to_tune() -> None:
     with open_context("cpu", tune=True) as context:
-        assert context_state(context).tuner is None
+        assert context._state.tuner is None

@@ -13,7 +13,6 @@ from webnn_vk.compiler.ir import parse
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.profiler.pictures import Box, PassPictures, Picture, of_program
 from webnn_vk.profiler.pictures.picture import compared, of_graph
-from webnn_vk.runtime.context_state import context_state
 
 
 def edges(picture: Picture) -> list[tuple[str, str, str]]:
@@ -98,9 +97,9 @@ def test_steps_of_the_cpu_and_copies():
     with webnn_vk.ml.create_context(settings=settings).result() as context:
         builder = webnn_vk.MLGraphBuilder(context)
         x = builder.input("x", {"data_type": "float32", "shape": [4]})
-        with PassPictures(context_state(context)) as seen:
+        with PassPictures(context._state) as seen:
             graph = builder.build({"y": builder.neg(x), "z": builder.abs(x)}).result()
-        assert context_state(context).after_pass is None
+        assert context._state.after_pass is None
         program = executable_of(graph).program
     assert [b.device for b in seen.around("place")[1].boxes if b.kind == "node"] == ["cpu"] * 2
     picture = of_program(program, "steps")
