@@ -1,9 +1,10 @@
 """The order of the candidates for a problem: tuned schedules outrank the rules for a class of
-devices, and the cost model puts the other candidates in order."""
+devices, and the cost model puts the other candidates in order. Only here are candidates compared;
+the rules (`heuristics/`) name reasons to prefer some."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -11,7 +12,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from ..types.sizes import preferring
 from .cost import estimate, registers
 from .dispatch import Unsupported
-from .heuristics import device_class, rules_for
+from .heuristics import Preference, device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
 
 
@@ -49,7 +50,8 @@ def ranked(
         fit = fitting(candidates, problem, profile)
         if first not in candidates:
             only = len(candidates) == 1
-            first = candidates[0] if only else getattr(rules_for(profile), family)(fit, problem)
+            rule = () if only else getattr(rules_for(profile), family)(fit, problem)
+            first = preferred(fit, rule)
     yield first
 
     def key(schedule: Schedule) -> tuple[bool, bool, float]:
@@ -59,6 +61,20 @@ def ranked(
     with preferring():
         others = sorted((s for s in candidates if s != first), key=key)
     yield from others
+
+
+def preferred(candidates: Sequence[Schedule], preferences: Iterable[Preference]) -> Schedule:
+    """The candidate with the least costs in the order of the preferences, the first of equal ones.
+    """
+    for preference in preferences:
+        if len(candidates) == 1:
+            break
+        costs = [preference.cost(c) if preference.among(c) else None for c in candidates]
+        least = min((cost for cost in costs if cost is not None), default=None)
+        candidates = [
+            c for c, cost in zip(candidates, costs, strict=True) if cost is None or cost == least
+        ]
+    return candidates[0]
 
 
 def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:

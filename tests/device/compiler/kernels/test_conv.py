@@ -10,9 +10,10 @@ from tests.support.comparing import WAYS, assert_close, profile_for, random_arra
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.compiler.kernels import KernelNode, Schedule
+from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
+from webnn_vk.compiler.kernels.heuristics.rules import prefer
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
 FILTERS = ("hwio", "oihw", "ohwi", "ihwo")
@@ -108,7 +109,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
     and in vectors, with every filter layout; including zeros and values beside the input."""
     require_vulkan()
     profile = profile_for("discrete")
-    monkeypatch.setattr(Gpu, "conv", lambda self, *problem: schedule)
+    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
     rng = np.random.default_rng(len(layout) + schedule["TM"])
     used = set()
     cases = list(enumerate((
@@ -151,9 +152,8 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
     workgroup and that don't, one to four input channels a step, infinite weights and padding."""
     require_vulkan()
     profile = profile_for("discrete")
-    monkeypatch.setattr(Gpu, "_wide", lambda self, wide, problem: next(
-        s for s in wide if s["TP"] == pixels
-    ))
+    wanted = prefer("the test's", lambda c: c["TP"] == pixels)
+    monkeypatch.setattr(Gpu, "_wide", lambda *_: wanted)
     rng = np.random.default_rng(pixels)
     for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):
         shape = {"n": 2, "c": inputs, "h": 17, "w": 23}

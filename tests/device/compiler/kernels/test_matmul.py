@@ -10,8 +10,8 @@ from tests.support.comparing import WAYS, assert_close, profile_for, random_arra
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
 from tests.support.running import device_profile, node_of, plan
+from webnn_vk.compiler.kernels import choose
 from webnn_vk.compiler.kernels.dispatch import Scratch
-from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.node import KernelNode
 from webnn_vk.compiler.kernels.schedule import Schedule
@@ -63,7 +63,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
     multiplied."""
     require_vulkan()
     profile = profile_for("discrete")
-    monkeypatch.setattr(Gpu, "matmul", lambda self, *problem: schedule)
+    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
     rng = np.random.default_rng(schedule["TM"])
     widths = set()
     turns = ((False, False), (False, True), (True, False), (True, True))

@@ -13,24 +13,19 @@ from tests.support.running import node_of, plan, run
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.api.graph_source import source_of
 from webnn_vk.compiler.ir import Node
-from webnn_vk.compiler.kernels import KernelNode, Schedule
+from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
-from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
-from webnn_vk.compiler.kernels.heuristics.rules import Rules
-from webnn_vk.compiler.kernels.heuristics.software import Software
 from webnn_vk.compiler.kernels.winograd_tiles import LEAST_INPUTS
 
 FILTERS = ("oihw", "hwio", "ohwi", "ihwo")
 KERNELS = ["winograd_input", "winograd_product", "winograd_output"]
-#: By the kernel that a schedule names: whose rules choose it, on which kind of device.
-RULES: dict[str, tuple[type[Rules], str]] = {
-    "winograd": (Software, "software"), "winograd_tiled": (Gpu, "discrete"),
-}
+#: By the kernel that a schedule names: the kind of device whose rules choose it.
+DEVICES = {"winograd": "software", "winograd_tiled": "discrete"}
 
 
 def schedules(kernel: str) -> list[Schedule]:
     node, _ = _case(np.random.default_rng(0), inputs=64, outputs=32)
-    _, way = RULES[kernel]
+    way = DEVICES[kernel]
     candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(way))
     return [schedule for schedule in candidates if schedule.kernel == kernel]
 
@@ -70,16 +65,16 @@ def _exact(node: Node, arrays: dict) -> np.ndarray:
     return y.transpose(["nchw".index(d) for d in layout])
 
 
-@pytest.mark.parametrize("kernel", RULES)
+@pytest.mark.parametrize("kernel", DEVICES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_the_error_is_bounded(tile: int, kernel: str, monkeypatch) -> None:
     """At most 2·n·ε·Σ|x·w| for n products, everywhere, on random problems."""
     require_vulkan()
     rng = np.random.default_rng(tile)
-    rules, way = RULES[kernel]
+    way = DEVICES[kernel]
     # The last has the most sums per invocation.
     *_, chosen = (s for s in schedules(kernel) if s["TILE"] == tile and s.load == "storage")
-    monkeypatch.setattr(rules, "conv", lambda *_: chosen)
+    monkeypatch.setattr(choose, "preferred", lambda *_: chosen)
     for case in range(6):
         layout, order = ("nchw", "nhwc")[case % 2], FILTERS[case % 4]
         inputs, outputs = (int(4 * rng.integers(4, 24)) for _ in range(2))
@@ -116,7 +111,7 @@ def _weights(rng: np.random.Generator, kind: str, channels: int) -> np.ndarray:
 def _least_kept(kernel: str, tile: int, channels: int) -> float:
     """The size of an output, relative to √Σ(x·w)², from which on all outputs keep the tolerance of
     conv2d: 2·n units in the last place of the result."""
-    profile, least = profile_for(RULES[kernel][1]), 0.0
+    profile, least = profile_for(DEVICES[kernel]), 0.0
     chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
     for x_kind in ("N(0, 1)", "N(5, 1)", "relu"):
         for w_kind in ("He", "trained"):
@@ -134,7 +129,7 @@ def _least_kept(kernel: str, tile: int, channels: int) -> float:
     return least
 
 
-@pytest.mark.parametrize("kernel", RULES)
+@pytest.mark.parametrize("kernel", DEVICES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_the_tolerance_of_conv2d_is_kept_where_it_is_chosen(tile: int, kernel: str) -> None:
     """With the fewest channels, for outputs of a tenth of √Σ(x·w)². No tile is a candidate with
@@ -145,19 +140,19 @@ def test_the_tolerance_of_conv2d_is_kept_where_it_is_chosen(tile: int, kernel: s
         assert _least_kept(kernel, tile, LEAST_INPUTS[tile] // 4) > 0.1
     for channels in (LEAST_INPUTS[tile] - 4, LEAST_INPUTS[tile]):
         node, _ = _case(np.random.default_rng(0), channels, 64, size=(28, 28))
-        candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(RULES[kernel][1]))
+        candidates = Conv().candidates(geometry(KernelNode.of(node)), profile_for(DEVICES[kernel]))
         tiles = {s["TILE"] for s in candidates if s.kernel == kernel}
         assert (tile in tiles) == (channels == LEAST_INPUTS[tile])
 
 
-@pytest.mark.parametrize("kernel", RULES)
+@pytest.mark.parametrize("kernel", DEVICES)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> None:
     """The promise of docs/operators.md: the tile that sees special values may become anything that
     its bound allows, infinite or NaN; the others have the usual bits."""
     require_vulkan()
     chosen = next(s for s in schedules(kernel) if s["TILE"] == tile)
-    profile = profile_for(RULES[kernel][1])
+    profile = profile_for(DEVICES[kernel])
     rng = np.random.default_rng(9)
     node, arrays = _case(rng, 64, 32, size=(12, 12), padding=[1, 1, 1, 1])
     (plain,) = run(node, arrays, profile, chosen)
@@ -180,13 +175,13 @@ def test_huge_and_infinite_inputs_stay_in_their_tile(tile: int, kernel: str) -> 
 
 
 @pytest.mark.parametrize(
-    "schedule", [s for kernel in RULES for s in schedules(kernel)], ids=str
+    "schedule", [s for kernel in DEVICES for s in schedules(kernel)], ids=str
 )
 def test_every_tile(schedule: Schedule, monkeypatch) -> None:
     """Tiles and channels that fill a workgroup's share, and that don't."""
     require_vulkan()
-    rules, way = RULES[schedule.kernel]
-    monkeypatch.setattr(rules, "conv", lambda *_: schedule)
+    way = DEVICES[schedule.kernel]
+    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
     rng = np.random.default_rng(1)
     for inputs, outputs, size, layout in (
         (32, 68, (9, 4), "nchw"), (36, 32, (4, 16), "nchw"), (20, 36, (5, 7), "nhwc"),
@@ -238,7 +233,7 @@ def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
     rng = np.random.default_rng(4)
     chosen = schedules("winograd_tiled")[-1]
     assert chosen["TILE"] == 4
-    monkeypatch.setattr(Gpu, "conv", lambda *_: chosen)
+    monkeypatch.setattr(choose, "preferred", lambda *_: chosen)
     for layout in ("nchw", "nhwc"):
         node, arrays = _case(rng, 16, 16, size=(12, 12), layout=layout, padding=[1, 1, 1, 1])
         (plain,) = run(node, arrays, profile_for("discrete"))

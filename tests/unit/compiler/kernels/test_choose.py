@@ -21,15 +21,17 @@ from webnn_vk.compiler.kernels import (
     Unsupported,
     solver_of,
 )
-from webnn_vk.compiler.kernels.choose import ranked
+from webnn_vk.compiler.kernels.choose import preferred, ranked
 from webnn_vk.compiler.kernels.heuristics import (
     DEVICE_CLASSES,
     Gpu,
+    Preference,
     Software,
     device_class,
     rules_for,
 )
 from webnn_vk.compiler.kernels.heuristics.device_classes import GpuClass
+from webnn_vk.compiler.kernels.heuristics.rules import prefer
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -250,6 +252,37 @@ def test_what_is_no_candidate_or_for_another_problem_is_ignored() -> None:
 def test_without_candidates_the_problem_is_named() -> None:
     with pytest.raises(Unsupported, match="no matmul kernel of this device computes p"):
         next(ranked("matmul", [], "p", stored_profile()))
+
+
+# -- preferences
+def test_the_candidate_of_least_costs_is_preferred() -> None:
+    """In the order of the preferences; the first of equal ones. A preference for none is ignored,
+    and what is outside of one stays."""
+    made = [Schedule(kernel, (("TM", tm),)) for kernel in ("a", "b") for tm in (1, 2, 4)]
+
+    def best(*preferences: Preference) -> str:
+        return str(preferred(made, preferences))
+
+    assert best() == best(prefer("none", lambda c: c["TM"] > 4)) == "a TM=1"
+    assert best(prefer("b", lambda c: c.kernel == "b")) == "b TM=1"
+    largest = Preference("largest", lambda c: -c["TM"])
+    assert best(largest, prefer("b", lambda c: c.kernel == "b")) == "b TM=4"
+    of_a = Preference("the largest of a", lambda c: -c["TM"], lambda c: c.kernel == "a")
+    assert best(of_a, Preference("smallest", lambda c: c["TM"])) == "b TM=1"
+    assert best(of_a, largest) == "a TM=4"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_preference_has_a_reason(name: str) -> None:
+    profile = stored_profile(name)
+    reasons = set()
+    for case in CASES:
+        solver, problem = solver_of(case.node)
+        candidates = solver.candidates(problem, profile)
+        if len(candidates) > 1:
+            rule = getattr(rules_for(profile), solver.name)
+            reasons |= {preference.reason for preference in rule(candidates, problem)}
+    assert len(reasons) > 10 and all(len(reason) > 7 for reason in reasons)
 
 
 # -- which rules

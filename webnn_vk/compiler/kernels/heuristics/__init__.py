@@ -1,7 +1,8 @@
 """Which schedule to prefer on which class of devices: pure functions over profile and problem.
 
 ``device_classes`` has a record for each class of devices. ``Gpu`` and ``Software`` are the rules:
-their methods are named after the kernel families; each gets the legal candidates and returns one.
+their methods are named after the kernel families; each gets the legal candidates and names its
+preferences among them (``Preference``), the most important first. ``choose`` compares.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from webnn_vk.driver.device_profile import DeviceProfile
 
 from .device_classes import DEVICE_CLASSES, GpuClass, device_class
 from .gpu import Gpu
-from .rules import Rules
+from .rules import Preference, Rules
 from .software import Software
 
 __all__ = [
     "DEVICE_CLASSES",
     "Gpu",
+    "Preference",
     "Rules",
     "Software",
     "device_class",

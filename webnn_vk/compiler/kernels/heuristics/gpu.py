@@ -11,7 +11,7 @@ from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..schedule import Schedule
 from .device_classes import GpuClass
-from .rules import Rules
+from .rules import Preference, Preferences, Rules, first_that, last, prefer
 
 # Rows up to which a product's weights are read row by row.
 _FEW_ROWS = 8
@@ -22,54 +22,44 @@ class Gpu(Rules):
 
     device: GpuClass
 
-    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """A kernel by rows for a matrix times a vector; else the largest tile that still makes
-        enough workgroups to fill the device: large tiles reuse more of what they load."""
-        in_parts = [c for c in candidates if c.parts > 1]
-        candidates = [c for c in candidates if c.parts == 1]
-        # Matrices of whole workgroups, where a device has them, are preferred to those of
-        # subgroups.
-        by_matrices = [c for c in candidates if c.kernel == "matmul_coopmat2"] or [
-            c for c in candidates if c.kernel == "matmul_coopmat"
-        ]
-        if by_matrices and self._matrices_pay(problem):
-            return self._in_parts(self._filling(by_matrices, problem), in_parts, problem)
-        by_rows = [c for c in candidates if c.kernel == "matvec" and c["LX"] * c["LY"] > 8]
-        if by_rows:
-            return by_rows[0]
-        tiled = [c for c in candidates if c.kernel == "matmul_tiled"] or [
-            c for c in candidates if c.kernel == "matmul" and c.load == "storage"
-        ]
-        return self._in_parts(self._filling(tiled, problem), in_parts, problem)
+    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        if any(c.kernel == "matvec" for c in candidates):
+            yield prefer("more than a row for each workgroup", lambda c: c["LX"] * c["LY"] > 8)
+            return
+        if self._matrices_pay(problem):
+            yield prefer("matrices of whole workgroups", lambda c: c.kernel == "matmul_coopmat2")
+            yield prefer("matrices of subgroups", lambda c: c.kernel in _BY_MATRICES)
+        else:
+            yield prefer("no matrices", lambda c: c.kernel not in _BY_MATRICES)
+        yield from self._filling(candidates, problem)
+        yield self._in_parts(problem)
 
-    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """For few rows, subgroups that share a row of weights, with as many lanes as the row has
-        work for; else the largest tile that still makes enough workgroups."""
+    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
         by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] * c["LY"] > 8]
         if by_rows and problem.m <= _FEW_ROWS:
+            yield prefer("few rows: subgroups share a row of weights", lambda c: c in by_rows)
             steps = problem.stored // problem.chunk
-            return next((c for c in by_rows if c["LX"] <= steps), by_rows[-1])
-        tiled = [c for c in candidates if c.kernel == "matmul_tiled"] or [
-            c for c in candidates if c.kernel == "matmul" and c.load == "storage"
-        ]
-        return self._filling(tiled, problem)
+            yield first_that("as many lanes as a row has work for", candidates,
+                             lambda c: c["LX"] <= steps)
+            return
+        yield prefer("many rows: tiles", lambda c: c.kernel != "matvec_blocks")
+        yield from self._filling(candidates, problem)
 
-    def _in_parts(self, whole: Schedule, in_parts: Sequence[Schedule], problem: Any) -> Schedule:
-        """The tiling. If its tiles fill less than half of the device, the inner dimension is cut
-        into as few parts as fill it. Parts that are too short cost more than they save."""
-        rows, columns = _sides(whole)
-        tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-        if 2 * tiles > self.device.product_tiles:
-            return whole
-        best = whole
-        for candidate in in_parts:
-            if candidate.of_part == whole and (
-                problem.k // candidate.parts >= self.device.shortest_part
+    def _in_parts(self, problem: Any) -> Preference:
+        def cost(c: Schedule) -> tuple[int, int]:
+            rows, columns = _sides(c)
+            tiles = problem.batches * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
+            parts, wanted = c.parts, self.device.product_tiles
+            if parts > 1 and (
+                2 * tiles > wanted or problem.k // parts < self.device.shortest_part
             ):
-                best = candidate
-                if tiles * candidate.parts >= self.device.product_tiles:
-                    break
-        return best
+                return 2, 0
+            return (0, parts) if tiles * parts >= wanted else (1, -parts)
+
+        return Preference(
+            "where tiles fill less than half of the device, the inner dimension is cut into as few "
+            "parts as fill it, none of which is so short that it costs more than it saves", cost,
+        )
 
     def _matrices_pay(self, problem: Any) -> bool:
         """Whether a product fills the smallest tile by cooperative matrices, on devices where these
@@ -77,133 +67,138 @@ class Gpu(Rules):
         device = self.device
         return device.fast_matrices and min(problem.m, problem.n, problem.k) >= device.matrix_side
 
-    def _filling(self, tiled: Sequence[Schedule], problem: Any) -> Schedule:
-        """The largest of several tiles, given in order, that still makes enough workgroups."""
-        best = tiled[0]
-        for candidate in tiled[1:]:
-            rows, columns = _sides(candidate)
+    def _filling(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        """Tiles of one kernel: large ones reuse more of what they load."""
+        yield prefer("tiles in shared memory", lambda c: c.kernel == "matmul_tiled")
+        yield prefer("no texels", lambda c: c.load == "storage")
+        place = {c: number for number, c in enumerate(candidates) if c.parts == 1}
+
+        def cost(c: Schedule) -> float:
+            rows, columns = _sides(c)
             tiles = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-            if problem.batches * tiles >= self.device.product_tiles:
-                best = candidate
-        return best
+            number = place.get(c if c in place else c.of_part, inf)
+            fills = problem.batches * tiles >= self.device.product_tiles
+            return -number if fills else number
 
-    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One workgroup for each row, because few rows leave most of the device idle. It has up
-        to 512 lanes; fewer where 512 force the wider form of a kernel, with half the registers
-        (Skylake)."""
+        yield Preference("the largest tiles that still make enough workgroups", cost)
+
+    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield prefer("few rows leave most of the device idle: a workgroup for each",
+                     lambda c: c["ROWS"] == 1)
         most = 512 if self.device.cost.registers >= 128 else 256
-        candidates = [c for c in candidates if c["ROWS"] == 1]
-        fitting = [c for c in candidates if c["LX"] * c["LY"] <= most]
-        return max(fitting or candidates[:1], key=lambda c: c["LY"])
+        yield Preference(
+            "the most lanes that don't force the form of a kernel with half the registers "
+            "(Skylake: 256)", lambda c: -c["LY"] if c["LX"] * c["LY"] <= most else 1,
+        )
 
-    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Many keys at a time for one or two queries. Else the most queries for each workgroup
-        that still make enough workgroups to fill the device, because queries share what is read:
-        with tiles in shared memory if those fill it."""
-        tiled = [c for c in candidates if c.kernel == "attention_tiled"]
-        candidates = [c for c in candidates if c.kernel == "attention"]
+    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
         if problem.rows <= 2:
-            return candidates[-1]
-        for candidate in reversed(tiled):
-            rows = candidate["LY"] * candidate["TM"]
-            if problem.batches * ceil_divide(problem.rows, rows) >= self.device.product_tiles:
-                return candidate
-        best = None
-        for candidate in candidates[:-1]:
-            rows = candidate["LY"] * candidate["TM"]
-            groups = problem.batches * ceil_divide(problem.rows, rows)
-            rank = (
-                min(groups, self.device.product_tiles), candidate["LX"] * candidate["LY"] > 32, rows
-            )
-            if best is None or rank > best[0]:
-                best = rank, candidate
-        return candidates[-1] if best is None else best[1]
-
-    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """A workgroup shares a row unless rows are short, or so numerous that one invocation
-        each fills the device while neighbours read neighbouring elements."""
-        candidates = [c for c in candidates if c.load == "storage"]
-        many = problem.rows >= self.device.many_rows
-        alone = problem.length < 32 or (many and not problem.contiguous) or (
-            many and problem.length < 64
-        )
-        if alone:
-            return candidates[0]
-        wanted = min(256, 1 << max(5, (problem.length // 4 - 1).bit_length()))
-        return max(
-            (c for c in candidates if c["lanes"] <= wanted),
-            key=lambda c: c["lanes"],
-            default=candidates[0],
-        )
-
-    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One vector for each invocation; several, loaded together, if elements are addressed
-        without divisions and enough invocations are left."""
-        candidates = [c for c in candidates if c.load == "storage" and c["LX"] >= 64]
-        fitting = [
-            c for c in candidates[1:]
-            if problem.in_order and problem.size >= self.device.min_invocations * 4 * c["ITEMS"]
-        ]
-        return (fitting or candidates)[0]
-
-    def norm(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Subgroup operations where a workgroup would share a row. First, no invocation is idle;
-        then few invocations, which have fewer partial sums, if there are rows for every
-        multiprocessor. Two rows at a time if each multiprocessor still gets a workgroup."""
-        usual = super().norm([c for c in candidates if c.kernel != "subgroups"], problem)
-        shared = [c for c in candidates if c.kernel == "subgroups"]
-        if usual["lanes"] == 1 or not shared:
-            return usual
-        rows, units = problem.rows, self.device.product_tiles
-        vectors = rows.length // 4
-
-        def rank(candidate: Schedule) -> tuple[int, bool, int]:
-            lanes = candidate["lanes"]
-            busy = ceil_divide(vectors, lanes) * max(lanes, self.profile.min_subgroup_size)
-            enough = rows.rows >= candidate["rows"] * units
-            return (busy, candidate["rows"] != (2 if enough else 1),
-                    lanes if rows.rows >= units else -lanes)
-
-        return min(shared, key=rank)
-
-    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Depthwise kernels where they fit. With at least a tile's depth of channels: the cheapest
-        tiles in shared memory that fill the device, or Winograd's transforms if these save more
-        than they cost. With fewer input channels: pixels that share vectors of a constant filter.
-        Else 16 x 8 invocations along the dimension, channels or pixels, that is contiguous."""
-        depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.device.depthwise_rows if problem.SH == 1 else self.device.strided_rows:
-            for candidate in depthwise:
-                if candidate["TP"] == tall:
-                    return candidate
-        tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
-        if tiled and problem.OC >= self.device.tiled_channels:
-            best = min(tiled, key=lambda candidate: self._tiling_cost(candidate, problem))
-            return self._winograd(best, candidates, problem)
-        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "storage"]
-        if wide and problem.OC >= self.device.tiled_channels:
-            return self._wide(wide, problem)
-        channels = int(problem.channels_last and problem.OC >= 16)
-        direct = (c for c in candidates if c.kernel == "conv" and c["LX"] == 16)
-        return next(c for c in direct if c["CHANNEL_LANES"] == channels)
-
-    def _wide(self, wide: Sequence[Schedule], problem: Any) -> Schedule:
-        """The most pixels for each invocation that still make enough workgroups: a workgroup is
-        one or two waves, so a busy device needs four times as many as tiles in shared memory."""
-        pixels = problem.N * problem.OH * problem.OW
+            yield prefer("no tiles for one or two queries", lambda c: c.kernel == "attention")
+            yield last("many keys at a time", candidates)
+            return
+        wanted = self.device.product_tiles
+        place = {candidate: number for number, candidate in enumerate(candidates)}
+        many_keys = [c for c in candidates if c.kernel == "attention"][-1]
 
         def groups(c: Schedule) -> int:
-            return ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
+            return problem.batches * ceil_divide(problem.rows, c["LY"] * c["TM"])
 
-        filling = [c for c in wide if groups(c) >= 4 * self.device.product_tiles]
-        return min(filling, key=groups) if filling else max(wide, key=groups)
+        yield Preference(
+            "tiles in shared memory if they fill the device, the largest ones that do",
+            lambda c: -place[c] if c.kernel != "attention" and groups(c) >= wanted else 1,
+        )
+        yield prefer("else no tiles", lambda c: c.kernel == "attention")
+        yield prefer("not many keys at a time", lambda c: c != many_keys)
+        yield Preference(
+            "queries share what is read: the most for each workgroup that still make enough of "
+            "them, of more than 32 invocations",
+            lambda c: (-min(groups(c), wanted), c["LX"] * c["LY"] <= 32, -c["LY"] * c["TM"]),
+            lambda c: c.kernel == "attention" and c != many_keys,
+        )
 
-    def _tiling_cost(self, candidate: Schedule, problem: Any) -> tuple[int, float]:
-        """How many workgroups are missing to fill the device; the cost of computing and reading."""
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield prefer("no texels", lambda c: c.load == "storage")
+        if self._alone(problem):
+            return
+        wanted = min(256, 1 << max(5, (problem.length // 4 - 1).bit_length()))
+        yield Preference("a workgroup shares a row, as far as each lane has work",
+                         lambda c: -c["lanes"] if c["lanes"] <= wanted else 1)
+
+    def _alone(self, rows: Any) -> bool:
+        """Whether an invocation computes a row: if rows are short, or so numerous that they fill
+        the device while neighbours read neighbouring elements."""
+        many = rows.rows >= self.device.many_rows
+        return rows.length < 32 or (many and (not rows.contiguous or rows.length < 64))
+
+    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield prefer("whole subgroups, no texels", lambda c: c.load == "storage" and c["LX"] >= 64)
+        enough = self.device.min_invocations * 4
+        yield prefer(
+            "several vectors for each invocation, loaded together, if elements are addressed "
+            "without divisions and enough invocations are left",
+            lambda c: c["ITEMS"] > 1 and problem.in_order and problem.size >= enough * c["ITEMS"],
+        )
+
+    def norm(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        rows, units = problem.rows, self.device.product_tiles
+        usual = [c for c in candidates if c.kernel != "subgroups"]
+        if len(usual) == len(candidates) or (
+            self._alone(rows) and any(c["lanes"] == 1 for c in usual)
+        ):
+            yield prefer("no subgroup shares a row", lambda c: c.kernel != "subgroups")
+            yield from self.rows(usual, rows)
+            return
+        yield prefer("subgroup operations where a workgroup would share a row",
+                     lambda c: c.kernel == "subgroups")
+        vectors = rows.length // 4
+        yield Preference(
+            "no invocation is idle", lambda c: ceil_divide(vectors, c["lanes"]) * max(
+                c["lanes"], self.profile.min_subgroup_size
+            ),
+        )
+        yield prefer("two rows at a time if each multiprocessor still gets a workgroup",
+                     lambda c: c["rows"] == 1 + (rows.rows >= c["rows"] * units))
+        sign = 1 if rows.rows >= units else -1
+        yield Preference("few invocations, which have fewer partial sums, if there are rows for "
+                         "every multiprocessor, else many", lambda c: sign * c["lanes"])
+
+    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        tall = self.device.depthwise_rows if problem.SH == 1 else self.device.strided_rows
+        if any(c.kernel == "conv_depthwise" and c["TP"] in tall for c in candidates):
+            yield prefer("depthwise kernels", lambda c: c.kernel == "conv_depthwise")
+            yield Preference("the preferred number of rows", lambda c: (
+                tall.index(c["TP"]) if c["TP"] in tall else len(tall)
+            ))
+            return
+        large = problem.OC >= self.device.tiled_channels
+        tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]
+        if tiled and large:
+            yield from self._tiled(set(tiled), problem)
+            return
+        if large and any(c.kernel == "conv_wide" and c.load == "storage" for c in candidates):
+            yield prefer("few input channels: pixels share vectors of a constant filter",
+                         lambda c: c.kernel == "conv_wide" and c.load == "storage")
+            yield self._wide(problem)
+            return
+        channels = int(problem.channels_last and problem.OC >= 16)
+        yield prefer(
+            "16 x 8 invocations along the dimension, channels or pixels, that is contiguous",
+            lambda c: c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels,
+        )
+
+    def _wide(self, problem: Any) -> Preference:
+        """A workgroup is one or two waves, so a busy device needs four times as many as tiles in
+        shared memory."""
         pixels = problem.N * problem.OH * problem.OW
-        extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
-        tiles, cost = self._computed(candidate, extents, problem.G)
-        return max(self.device.product_tiles - tiles, 0), cost
+
+        def cost(c: Schedule) -> tuple[bool, int]:
+            groups = ceil_divide(pixels, c["LX"] * c["TP"]) * ceil_divide(problem.OC, c["TC"])
+            fills = groups >= 4 * self.device.product_tiles
+            return not fills, groups if fills else -groups
+
+        return Preference(
+            "the most pixels for each invocation that still make enough workgroups", cost
+        )
 
     def _computed(
         self, candidate: Schedule, extents: tuple[int, int], batches: int
@@ -220,14 +215,16 @@ class Gpu(Rules):
         reads = shared + (1 / tile[0] + 1 / tile[1]) * unit.storage
         return tiles, tiles * tile[0] * tile[1] * (1 + reads)
 
-    def _winograd(
-        self, direct: Schedule, candidates: Sequence[Schedule], problem: Any
-    ) -> Schedule:
-        """The cheapest of the direct schedule and the Winograd schedules. Costs are in
-        multiply-adds: the computation, on a device that may be partly idle, the filter read once
-        from memory, and what the transforms write and read."""
+    def _tiled(self, tiled: set[Schedule], problem: Any) -> Preferences:
+        """Tiles in shared memory, or Winograd's transforms if these save more than they cost."""
         device, channels = self.device, problem.IC + problem.OC
         pixels = problem.N * problem.OH * problem.OW
+        transforms = min(problem.IC, problem.OC) >= device.winograd_channels
+
+        def tiling(c: Schedule) -> tuple[int, float]:
+            extents = (pixels, problem.OC) if problem.channels_last else (problem.OC, pixels)
+            tiles, cost = self._computed(c, extents, problem.G)
+            return max(device.product_tiles - tiles, 0), cost
 
         def cost(candidate: Schedule) -> float:
             tile = dict(candidate.numbers).get("TILE", 0)
@@ -250,13 +247,22 @@ class Gpu(Rules):
                 computed * deep * idle + filters * device.first_read + moved * device.there_and_back
             )
 
-        if min(problem.IC, problem.OC) < device.winograd_channels:
-            return direct
-        return min((direct, *(c for c in candidates if c.kernel == "winograd_tiled")), key=cost)
+        yield prefer("at least a tile's depth of channels: tiles in shared memory, or transforms",
+                     lambda c: c in tiled or (transforms and c.kernel == "winograd_tiled"))
+        yield Preference("the cheapest tiles that fill the device", tiling, tiled.__contains__)
+        if transforms:
+            yield Preference(
+                "the least multiply-adds: the computation, on a device that may be partly idle, "
+                "the filter read once from memory, and what transforms write and read", cost,
+            )
+            yield prefer("no transforms", tiled.__contains__)
+
+
+_BY_MATRICES = ("matmul_coopmat", "matmul_coopmat2")
 
 
 def _sides(tiling: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup of a product computes."""
-    if tiling.kernel in ("matmul_coopmat", "matmul_coopmat2"):
+    if tiling.kernel in _BY_MATRICES:
         return tiling["BM"], tiling["BN"]
     return tiling["LY"] * tiling["TM"], tiling["LX"] * tiling["TN"]

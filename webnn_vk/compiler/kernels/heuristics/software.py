@@ -3,7 +3,7 @@ on two cores, unless said otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from webnn_vk.support.integers import ceil_divide
@@ -11,7 +11,12 @@ from webnn_vk.support.integers import ceil_divide
 from ..cost import estimate
 from ..schedule import Schedule
 from .device_classes import SoftwareClass
-from .rules import Rules
+from .rules import Preference, Preferences, Rules, first_that, last, prefer, texels
+
+#: lavapipe loads storage buffers lane by lane, through memory (63 ns a load of 8 elements where
+#: texels take 7 ns for 32, on an EPYC of 2021).
+_TEXELS = prefer("texels: storage buffers take ten times as long", lambda c: c.load == "texel")
+_ONE_SIMD_GROUP = "one SIMD group for each workgroup, and few distinct sizes"
 
 
 class Software(Rules):
@@ -20,80 +25,74 @@ class Software(Rules):
 
     device: SoftwareClass
 
-    def copy(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Shared memory is no faster than other memory."""
-        return candidates[0]
+    def copy(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield prefer("shared memory is no faster than other memory", candidates[0].__eq__)
 
-    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group for each workgroup, because each further one costs 35 ns to start.
-        Several vectors for each invocation, as long as every core has work."""
-        candidates = [c for c in candidates if c.load == "texel"] or candidates
-        small = [c for c in candidates if c["LX"] == 8]
-        many = [c for c in small if problem.size >= self.device.min_invocations * 4 * c["ITEMS"]]
-        return max(many or small[:1], key=lambda c: c["ITEMS"])
+    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield _TEXELS
+        yield prefer("one SIMD group for each workgroup: each further one costs 35 ns to start",
+                     lambda c: c["LX"] == 8)
+        enough = self.device.min_invocations * 4
+        yield Preference(
+            "several vectors for each invocation, as long as every core has work",
+            lambda c: -c["ITEMS"] if problem.size >= enough * c["ITEMS"] else 1,
+        )
 
-    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group for each workgroup, and few distinct sizes. Texels if possible: Mesa
-        loads a texel for eight invocations in 20 cycles, but a vector of a storage buffer element
-        by element (512 x 512 x 512: 22 against 274 ms of CPU time)."""
-        vector = [c for c in candidates if c.kernel == "matvec"]
-        if vector:
-            return min(_fastest_loads(vector), key=self._cost(problem))
-        texels = [c for c in candidates if c.load == "texel"]
-        large = texels and problem.m * problem.n * problem.k >= self.device.large_product
+    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        # 512 x 512 x 512: 22 ms of processor time by texels, 274 by vectors of storage buffers.
+        yield _TEXELS
+        if any(c.kernel == "matvec" for c in candidates):
+            yield Preference(
+                "the least time by the cost model",
+                lambda c: estimate(problem, c, self.device.cost) or 0.0,
+            )
+            return
+        by_texels = any(c.load == "texel" for c in candidates)
+        large = by_texels and problem.m * problem.n * problem.k >= self.device.large_product
         rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
-        columns = 8 if problem.n > 32 or texels else 4
-        direct = (c for c in texels or candidates if c.kernel == "matmul")
-        sizes = 1, rows, columns
-        return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
+        yield _tiles("matmul", rows, 8 if problem.n > 32 or by_texels else 4)
 
-    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group for each workgroup, and as many rows as there are."""
-        candidates = _fastest_loads(candidates)
-        by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] == 8]
-        if by_rows:
-            return by_rows[-1]
-        sizes = 1, 4 if problem.m <= 4 else 8, 8
-        direct = (c for c in candidates if c.kernel == "matmul")
-        return next(c for c in direct if (c["LY"], c["TM"], c["TN"]) == sizes)
+    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield _TEXELS
+        if any(c.kernel == "matvec_blocks" and c["LX"] == 8 for c in texels(candidates)):
+            yield prefer(_ONE_SIMD_GROUP, lambda c: c.kernel == "matvec_blocks" and c["LX"] == 8)
+            yield last("as many rows as there are", candidates)
+            return
+        yield _tiles("matmul", 4 if problem.m <= 4 else 8, 8)
 
-    def _cost(self, problem: Any) -> Callable[[Schedule], float]:
-        """The modelled time of a schedule of a kernel that the model knows."""
-        return lambda schedule: estimate(problem, schedule, self.device.cost) or 0.0
+    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield first_that(_ONE_SIMD_GROUP, candidates, lambda c: (c["LX"], c["LY"]) == (8, 1))
 
-    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """One SIMD group for each workgroup, as for products."""
-        return next((c for c in candidates if (c["LX"], c["LY"]) == (8, 1)), candidates[-1])
+    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield _TEXELS
+        yield prefer(_ONE_SIMD_GROUP, lambda c: c["LY"] == 1)
+        cores = self.device.cost.units
+        yield Preference(
+            "rows share the weights that they read, as long as every core has work",
+            lambda c: -c["ROWS"] if problem.directions * ceil_divide(
+                problem.batch, c["ROWS"]
+            ) >= cores else 1,
+        )
 
-    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Texels. Rows share the weights that they read, as long as every core has work."""
-        candidates = [c for c in _fastest_loads(candidates) if c["LY"] == 1]
-        many = [
-            c for c in candidates
-            if problem.directions * ceil_divide(problem.batch, c["ROWS"]) >= self.device.cost.units
-        ]
-        return max(many or candidates[:1], key=lambda c: c["ROWS"])
-
-    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Only few long rows need sharing. Texels if available: loads from storage buffers take
-        ten times as long."""
-        candidates = [c for c in candidates if c.load == "texel"] or candidates
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield _TEXELS
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
-        return next((c for c in candidates if c["lanes"] >= wanted), candidates[-1])
+        yield first_that("only few long rows need sharing", candidates,
+                         lambda c: c["lanes"] >= wanted)
 
-    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
-        """Depthwise kernels where they fit, Winograd's where they save time, else one SIMD group
-        of pixels for each workgroup."""
-        candidates = _fastest_loads(candidates)
-        depthwise = [c for c in candidates if c.kernel == "conv_depthwise"]
-        for tall in self.device.depthwise_rows:
-            for candidate in depthwise:
-                if candidate["TP"] == tall:
-                    return candidate
+    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+        yield _TEXELS
+        candidates, device = texels(candidates), self.device
+        tall = device.depthwise_rows
+        if any(c.kernel == "conv_depthwise" and c["TP"] in tall for c in candidates):
+            yield prefer("depthwise kernels", lambda c: c.kernel == "conv_depthwise")
+            yield Preference("the preferred number of rows", lambda c: (
+                tall.index(c["TP"]) if c["TP"] in tall else len(tall)
+            ))
+            return
         winograd = [c for c in candidates if c.kernel == "winograd"]
         pixels = problem.N * problem.OH * problem.OW
         channels = min(problem.IC, problem.OC)
-        device = self.device
         # Where only small tiles are exact enough.
         small = not any(c["TILE"] == 4 for c in winograd) and (
             channels < device.small_tile_channels or pixels > device.small_tile_pixels
@@ -101,19 +100,22 @@ class Software(Rules):
         if winograd and not small and (
             channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
-            return self._winograd(winograd, problem)
-        wide = [c for c in candidates if c.kernel == "conv_wide" and c.load == "texel"]
-        if wide:
+            yield self._winograd(winograd, problem)
+        elif any(c.kernel == "conv_wide" and c.load == "texel" for c in candidates):
             work = pixels * problem.OC * problem.IC * problem.KH * problem.KW
             tile = (16, 8) if work >= device.large_convolution else (8, 8)
             if work < device.small_convolution:
                 tile = 8, 4
-            return next(c for c in wide if (c["TC"], c["TP"]) == tile)
-        channels = 8 if problem.OC > 4 else 4
-        direct = (c for c in candidates if c.kernel == "conv" and c["LX"] == 8)
-        return next(c for c in direct if c["TC"] == channels)
+            yield prefer(
+                "a filter's vectors for all pixels of a tile, as large as the work",
+                lambda c: c.kernel == "conv_wide" and (c["TC"], c["TP"]) == tile,
+            )
+        else:
+            together = 8 if problem.OC > 4 else 4
+            yield prefer("one SIMD group of pixels for each workgroup",
+                         lambda c: c.kernel == "conv" and (c["LX"], c["TC"]) == (8, together))
 
-    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Schedule:
+    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Preference:
         """Large tiles where they save a third of the multiplications of small ones, since their
         filter takes twice the memory (ResNet-50's 14x14 layers: 31 MB for 2 % of its time), and
         where there are enough of them to fill the products' rows. Two sizes of product, 8 or 4
@@ -125,14 +127,17 @@ class Software(Rules):
         pays = 3 * 36 * large <= 2 * 16 * small  # multiplications for each tile
         exact = any(c["TILE"] == 4 for c in candidates)
         tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
-        rows = 8 if tiles > 4 else 4
-        columns = 8 if problem.OC > 32 else 4
-        return next(
-            c for c in candidates if (c["TILE"], c["TM"], c["TN"]) == (tile, rows, columns)
+        sizes = tile, 8 if tiles > 4 else 4, 8 if problem.OC > 32 else 4
+        return prefer(
+            "Winograd's transforms where they save time",
+            lambda c: c.kernel == "winograd" and (c["TILE"], c["TM"], c["TN"]) == sizes,
         )
 
 
-def _fastest_loads(candidates: Sequence[Schedule]) -> Sequence[Schedule]:
-    """Those that read texels, if any do: lavapipe loads storage buffers lane by lane, through
-    memory (63 ns a load of 8 elements where texels take 7 ns for 32, on an EPYC of 2021)."""
-    return [c for c in candidates if c.load == "texel"] or candidates
+def _tiles(kernel: str, rows: int, columns: int) -> Preference:
+    """The preference for tiles of these sizes, by one SIMD group."""
+    sizes = 1, rows, columns
+    return prefer(
+        _ONE_SIMD_GROUP,
+        lambda c: c.kernel == kernel and (c["LY"], c["TM"], c["TN"]) == sizes,
+    )
