@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime.context_state import ContextBase, MLContextLostInfo
+from webnn_vk.runtime.context_state import MLContextLostInfo
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
@@ -19,7 +19,7 @@ from .tensor import MLTensor as MLTensor
 from webnn_vk.gpu.semaphore import GPUSemaphore
 from webnn_vk.profiler import Profile
 
-class MLContext(PublicDir, OneOfAKind, ContextBase, AsyncManager):
+class MLContext(PublicDir, OneOfAKind, AsyncManager):
 
     def __init__(self, timeline: Timeline, info: DeviceInfo, settings: Settings, *, accelerated: bool=True, gpu_device: Any=None) -> None: ...
 
