@@ -145,7 +145,7 @@ class Chooser:
         bound, token = _number(b, NEVER), b.constant(np.array([UNDECIDED], np.int32))
         undecided = token
         for _ in range(DRAWS):
-            # Of the tokens above the one before, which is not kept: nor are those below it.
+            # The token before is not kept, so the tokens below it are not kept either.
             left = b.where(b.greater(scores, bound), sums, _number(b, NEVER))
             drawn = b.arg_max(left, 1, keep_dimensions=True, output_data_type="int32")
             bound = b.gather_elements(scores, drawn, axis=1)

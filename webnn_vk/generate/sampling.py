@@ -56,7 +56,7 @@ class Sampling:
 
     @property
     def _scale(self) -> np.float32:
-        """What differences of logits are multiplied by."""
+        """The factor of differences of logits."""
         return np.float32(min(1 / self.temperature, 1e38) if self.temperature else 1)
 
     @property

@@ -96,7 +96,7 @@ class IOBinding:
         self._places[name] = ortvalue.numpy()
 
     def get_outputs(self) -> list[BoundValue]:
-        """Those of the last run, in the order in which they were bound."""
+        """The outputs of the last run, in the order in which they were bound."""
         return list(self._results)
 
     def copy_outputs_to_cpu(self) -> list[Any]:

@@ -99,7 +99,7 @@ class Conversion:
             self._scalars[key] = self._make_constant(self.builder, array)
         return self._scalars[key]
 
-    def heed(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
+    def observe(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
         """Before each node is converted, nodes of functions included."""
 
     def _constant(self, tensor: Tensor) -> MLOperand:
@@ -242,7 +242,7 @@ class Conversion:
     def _node(self, node: NodeCall, scope: Scope) -> None:
         inputs = [scope.find(name) if name else None for name in node.inputs]
         outer, self._sources = self._sources, _sources(inputs)
-        self.heed(node, inputs)
+        self.observe(node, inputs)
         try:
             results = self._results(node, scope, inputs)
         except NeedsValue as error:

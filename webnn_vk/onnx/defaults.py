@@ -1,4 +1,4 @@
-"""What a session takes where nothing is said: a context, and what providers mean for it."""
+"""The defaults of a session: its context, and what the names of providers mean for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def default_context(providers: Sequence[str]) -> MLContext:
 
 
 def title_of(source: Any) -> str:
-    """What a model is called: its file's name."""
+    """The name of a model: its file's name."""
     if isinstance(source, (str, os.PathLike)):
         return repr(sanitize(Path(source).name))
     return "a model"

@@ -75,7 +75,7 @@ class Trial(Conversion):
         self._stored = {t.name for t in graph.initializer}
         self._stored |= {n.output[0] for n in graph.node if n.op_type == "Constant" and n.output}
 
-    def heed(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
+    def observe(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
         reason = self._reason(node, inputs)
         if reason:
             self.unfit.append(f"{node.full_name} {node.title!r}: {reason}")

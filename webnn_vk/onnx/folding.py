@@ -1,4 +1,4 @@
-"""What is known at import is computed at import: ONNX's reference implementation, on small values.
+"""Small values that are known at import are computed then, by ONNX's reference implementation.
 
 This is what makes shape arithmetic (Shape, Gather, Concat, Range …) disappear. Only operators whose
 result has a size that is known from their inputs are evaluated, so that a hostile model can't

@@ -63,7 +63,7 @@ def _type_proto(value: Value | None) -> bytes:
     if not isinstance(value, Tensor):
         return onnx.TypeProto().SerializeToString()
     kind = helper.np_dtype_to_tensor_dtype(numpy_type(value.type))
-    # Of sizes that are known at dispatch no body needs the number.
+    # No body needs the number of a size that is known at dispatch.
     shape = [d if isinstance(d, int) else None for d in value.shape]
     return helper.make_tensor_type_proto(kind, shape).SerializeToString()
 

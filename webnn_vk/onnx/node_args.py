@@ -36,7 +36,7 @@ class ModelMetadata:
 
 
 def metadata(model: ModelProto) -> ModelMetadata:
-    """That of a model."""
+    """The metadata of a model."""
     return ModelMetadata(
         model.producer_name, model.graph.name, model.domain, model.doc_string,
         model.graph.doc_string, model.model_version,

@@ -168,8 +168,8 @@ class Session:
         return metadata(self._model.proto)
 
     def get_providers(self) -> list[str]:
-        """What computes, by the names that ONNX Runtime has for it: WebNN, unless the context is on
-        the CPU device, and the CPU."""
+        """The devices that compute, by ONNX Runtime's names: WebNN, unless the context is on the CPU
+        device, and the CPU."""
         return ["CPUExecutionProvider"] if self._on_host else [
             "WebNNExecutionProvider", "CPUExecutionProvider"
         ]
@@ -198,8 +198,8 @@ class Session:
         """The outputs named (all when None): arrays in ONNX's data types, of text too (of Python's
         strings), and of maps a list of dicts. ``feeds``, which may also be called ``input_feed``:
         arrays by input name, or what NumPy makes of them without loss: lists, numbers, narrower
-        types. An output that can't be taken is in the way only where it is asked for. Of
-        ``run_options`` ``terminate`` is heeded.
+        types. An output that can't be taken is in the way only where it is asked for.
+        ``terminate`` of ``run_options`` ends a run.
 
         A donated input (``donate``) may be fed as an ``MLTensor`` of the session's context. The run
         updates it, and it is what the list has for the donated output. Arrays are copied instead.
@@ -299,7 +299,7 @@ class Session:
                 return
             trial = Trial(self._model)
             try:
-                # What is empty at first, as a decoder's past, is taken as if it were not.
+                # An input that is empty at first, as a decoder's past, counts as one that isn't.
                 given = {n: tuple(d or 1 for d in x.shape) for n, x in arrays.items()}
                 convert(trial, given, None, ends=True)
             except UnsupportedModelError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class _Signature:
-    """The ``__signature__`` of a class: that of its ``__init__`` once this is compiled."""
+    """The ``__signature__`` of a class: the signature of its ``__init__``, which is compiled for it."""
 
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls, self._frozen = cls, frozen
@@ -124,7 +124,7 @@ def _freeze(cls: Any, names: frozenset[str]) -> None:
 
 
 class _Factory:
-    """Stands for a default that is made anew for each object."""
+    """Stands for a default that each object gets a new one of."""
 
     def __repr__(self) -> str:
         return "<factory>"

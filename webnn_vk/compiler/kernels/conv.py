@@ -55,7 +55,7 @@ _LOADS, _PRODUCTS = 128, 512
 class Geometry:
     """Sizes and strides (in elements) of a convolution, named as in the templates: IC and OC are
     channels of one group, the filter's strides are fg (a group), fo, fc (channels), fw (a tap).
-    ``constant``: whether the filter can be packed. ``data_types`` are those of input and output.
+    ``constant``: whether the filter can be packed. ``data_types``: of input and output.
     ``zero_point``: what is subtracted from a filter of 8-bit integers; None for other filters.
     ``whole``: whether a constant filter holds whole numbers only."""
 

@@ -64,7 +64,7 @@ def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
     came_out: list[tuple[str, Any]] = [
         (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
     ]
-    # What is read already, steps behind don't read again.
+    # Later steps don't read an operand again.
     sides = {o.access: (o.name, o.access) for o in operands if not o.blockwise}
     for step in node.epilogue:
         named = {}
@@ -185,7 +185,7 @@ class ElementwiseFamily(Family):
             return True
         if kind.blockwise or any(s < 0 for s in access.strides):
             return False
-        # What can lie in place is read without arithmetic then.
+        # Parts that lie in place are then read without arithmetic.
         dims, (steps,) = collapse(access.shape, access.strides)
         beside = (dims == (1,) or steps == (1,)) and not (
             access.offset * DATA_TYPES[access.data_type].size % _PLACED

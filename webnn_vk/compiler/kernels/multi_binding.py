@@ -2,6 +2,11 @@
 
 Where a tensor exceeds what one descriptor may span, it is bound in portions, each by a descriptor
 of its own; the shader picks the portion of each element it loads or stores.
+
+Blocks (``parts``) can't take the place of portions: one invocation reads a row, a window or all
+keys, which may be longer than a binding. Nor can portions take the place of blocks: each number of
+portions is another module, and an element-wise kernel of eight operands would need more descriptors
+than small devices have.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("share", "float"),
 _NORM_CONSTANTS = (
     *rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"), Constant("CENTRED")
 )
-# Of rows that are kept in registers, which lie side by side.
+# The constants of rows that are kept in registers; their elements lie side by side.
 _KEPT = (*(Param(name) for name in ("rows", "len", "channels")), Param("share", "float"),
          Param("epsilon", "float"))
 _KEPT_CONSTANTS = (

@@ -1,8 +1,9 @@
 """Tensors larger than a binding: the blocks in which a kernel computes, and what it binds for each.
 
 A kernel that knows where its operands lie (``Reach``) computes in blocks of its dimensions. A block
-reads and writes no more of any operand than one binding holds. A kernel whose work can't be cut so
-binds one tensor in several bindings instead (``multi_binding``).
+reads and writes no more of any operand than one binding holds. Blocks need no other module and no
+more descriptors, but an invocation must not read farther than a binding reaches. Where it does, the
+kernel binds one tensor several times (``multi_binding``).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def buffer(name: str, width: int, access: str = "r") -> Buffer:
 
 
 def storage_features(width: int, features: frozenset[str]) -> frozenset[str]:
-    """Those of the device's ``features`` that a kernel uses to move elements ``width`` bytes
+    """The device's ``features`` that a kernel uses to move elements ``width`` bytes
     wide."""
     return _FEATURES.get(width, frozenset()) & features
 

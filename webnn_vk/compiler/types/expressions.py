@@ -175,7 +175,7 @@ def even_part(terms: Terms, divisor: Any) -> tuple[Terms, Terms]:
                 whole.append((rest, c // factor))
                 continue
             if not below and not product and 0 <= factor:
-                # Of a constant what the divisor leaves.
+                # The remainder of a constant.
                 if c // factor:
                     whole.append(((), c // factor))
                 left.append(((), c % factor))
