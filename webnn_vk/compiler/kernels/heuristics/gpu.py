@@ -11,7 +11,7 @@ from webnn_vk.support.integers import ceil_divide, round_up
 
 from ..schedule import Schedule
 from .device_classes import GpuClass
-from .rules import Preference, Preferences, Rules, first_that, last, prefer
+from .rules import Preference, Preferences, Rules, depthwise, first_that, last, prefer
 
 # Rows up to which a product's weights are read row by row.
 _FEW_ROWS = 8
@@ -164,11 +164,8 @@ class Gpu(Rules):
 
     def conv(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
         tall = self.device.depthwise_rows if problem.SH == 1 else self.device.strided_rows
-        if any(c.kernel == "conv_depthwise" and c["TP"] in tall for c in candidates):
-            yield prefer("depthwise kernels", lambda c: c.kernel == "conv_depthwise")
-            yield Preference("the preferred number of rows", lambda c: (
-                tall.index(c["TP"]) if c["TP"] in tall else len(tall)
-            ))
+        if by_channel := depthwise(candidates, tall):
+            yield from by_channel
             return
         large = problem.OC >= self.device.tiled_channels
         tiled = [c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]]

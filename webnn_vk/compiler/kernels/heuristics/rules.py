@@ -95,6 +95,19 @@ def first_that(
     return Preference(reason, lambda c: (not suits(c), place[c] if suits(c) else -place[c]))
 
 
+def depthwise(candidates: Sequence[Schedule], tall: Sequence[int]) -> list[Preference]:
+    """The preference for depthwise kernels, by the numbers of rows in their order; [] if none of
+    the candidates has one of these."""
+    place = {
+        c: tall.index(c["TP"]) for c in candidates
+        if c.kernel == "conv_depthwise" and c["TP"] in tall
+    }
+    if not place:
+        return []
+    return [Preference("depthwise kernels, of the preferred rows",
+                       lambda c: place.get(c, len(tall)))]
+
+
 def texels(candidates: Sequence[Schedule]) -> Sequence[Schedule]:
     """The candidates that read texels, if any do; else all."""
     return [c for c in candidates if c.load == "texel"] or candidates

@@ -11,7 +11,7 @@ from webnn_vk.support.integers import ceil_divide
 from ..cost import estimate
 from ..schedule import Schedule
 from .device_classes import SoftwareClass
-from .rules import Preference, Preferences, Rules, first_that, last, prefer, texels
+from .rules import Preference, Preferences, Rules, depthwise, first_that, last, prefer, texels
 
 #: lavapipe loads storage buffers lane by lane, through memory (63 ns a load of 8 elements where
 #: texels take 7 ns for 32, on an EPYC of 2021).
@@ -83,12 +83,8 @@ class Software(Rules):
     def conv(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
         yield _TEXELS
         candidates, device = texels(candidates), self.device
-        tall = device.depthwise_rows
-        if any(c.kernel == "conv_depthwise" and c["TP"] in tall for c in candidates):
-            yield prefer("depthwise kernels", lambda c: c.kernel == "conv_depthwise")
-            yield Preference("the preferred number of rows", lambda c: (
-                tall.index(c["TP"]) if c["TP"] in tall else len(tall)
-            ))
+        if by_channel := depthwise(candidates, device.depthwise_rows):
+            yield from by_channel
             return
         winograd = [c for c in candidates if c.kernel == "winograd"]
         pixels = problem.N * problem.OH * problem.OW
