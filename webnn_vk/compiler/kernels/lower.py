@@ -84,7 +84,11 @@ def kernel_nodes(graph: Graph, compilation: Compilation) -> list[KernelNode]:
 
 
 def _planned(graph: Graph, compilation: Compilation) -> tuple[KernelGraph, _Attempt]:
-    """The kernels of a graph, all of which can be planned, and their plans."""
+    """The kernels of a graph, all of which can be planned, and their plans.
+
+    Almost always the first attempt succeeds. Planning each node by itself before nodes are fused
+    would need no further attempts, and double the time of compiling (60 ms more in 75 for MiniLM
+    and MobileNetV2)."""
     unfused: frozenset[Node] = frozenset()
     refused: dict[Node, str] = {}
     while True:
