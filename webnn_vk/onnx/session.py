@@ -168,8 +168,8 @@ class Session:
         return metadata(self._model.proto)
 
     def get_providers(self) -> list[str]:
-        """The devices that compute, by ONNX Runtime's names: WebNN, unless the context is on the CPU
-        device, and the CPU."""
+        """The devices that compute, by ONNX Runtime's names: WebNN, unless the context is on the
+        CPU device, and the CPU."""
         return ["CPUExecutionProvider"] if self._on_host else [
             "WebNNExecutionProvider", "CPUExecutionProvider"
         ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class _Signature:
-    """The ``__signature__`` of a class: the signature of its ``__init__``, which is compiled for it."""
+    """The ``__signature__`` of a class: its ``__init__`` is compiled for it."""
 
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls, self._frozen = cls, frozen

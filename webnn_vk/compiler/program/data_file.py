@@ -13,7 +13,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.integers import round_up
 
 from .constants import MappedFile
-from .rows import checked, form_of
+from .json_forms import checked, form_of
 
 DATA = "program.bin"
 #: Large constants begin at a page, so that a device may use the file's own pages.

@@ -22,9 +22,9 @@ from . import shaped_files
 from .compiled import graph_text
 from .constants import Constants, FileRange
 from .data_file import DATA, DataReader, DataWriter
+from .json_forms import Form, checked, described, form_of, type_hints
 from .program import CompiledText, Originals, Program
 from .reporting import with_report
-from .rows import Form, checked, described, form_of, type_hints
 from .shaped_files import LoadedGraph
 from .verify import verify
 
@@ -70,7 +70,7 @@ def load(folder: Path) -> Loaded | LoadedGraph:
         raise ValueError(f"{folder / TEXT}: {type(error).__name__}: {error}") from error
 
 
-#: The members of a program that are stored under their names, in the form of their types (`rows`).
+#: The members of a program that are stored under their names, as `json_forms` has their types.
 _MEMBERS = (
     "inputs", "outputs", "slots", "arenas", "host_size", "params", "origins", "setup", "segments",
     "donated",

@@ -30,7 +30,7 @@ from ..types.dimensions import MLDynamicDimension
 from ..types.expressions import OPERATIONS, Expressions
 from ..types.sizes import Trace
 from .data_file import DATA, DataReader, DataWriter
-from .rows import checked, described
+from .json_forms import checked, described
 from .shapes import ShapedGraph, shaped_graph
 
 FORMAT, VERSION = "webnn_vk graph with named dimensions", 1
