@@ -26,15 +26,15 @@ WHAT = {
     "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
     "repository",
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
-    "generation": "a token beside reading the weights, of 32, 8 and 4 bits, and beside llama.cpp",
+    "generation": "a token beside reading the weights, of 32, 8 and 4 bits; llama.cpp and ncnn",
     "serving": "the chat service of examples/ with many clients at once",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
     "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
-    "megabytes": ("generation", "memory", "serving"), "clients": ("serving",),
-    "llama": ("generation",),
+    "megabytes": ("generation", "memory", "peers", "serving"), "clients": ("serving",),
+    "llama": ("generation", "peers"),
     "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
@@ -60,9 +60,11 @@ def _parser() -> argparse.ArgumentParser:
                         help="one of the above")
     parser.add_argument("--device", help="as in `webnn-vk demo`; default: any Vulkan device")
     parser.add_argument("--runs", type=_count, help="runs per figure (default: 5 to 15)")
-    parser.add_argument("--megabytes", type=_count, help="of weights (generation, memory, serving)")
-    parser.add_argument("--llama", type=Path, metavar="FOLDER", help="generation: a folder with "
-                        "node-llama-cpp, which runs the same beside (bench/llama_cpp.py)")
+    parser.add_argument(
+        "--megabytes", type=_count, help="of weights (generation, memory, peers, serving)"
+    )
+    parser.add_argument("--llama", type=Path, metavar="FOLDER", help="generation, peers: a folder "
+                        "with node-llama-cpp, which runs the same model (bench/llama_cpp.py)")
     parser.add_argument("--clients", type=_count, default=50, help="of serving, at once")
     parser.add_argument(
         "--json", type=Path,
@@ -196,12 +198,16 @@ def main() -> int:
 
             for name in set(options.peer or ()) - TITLES.keys():
                 parser.error(f"no peer is called {name}; there are {', '.join(TITLES)}")
-            for name in set(options.workload or ()) - WORKLOADS.keys():
-                parser.error(f"no workload is called {name}; there are {', '.join(WORKLOADS)}")
+            known = [*WORKLOADS, peers.GENERATION]
+            for name in set(options.workload or ()) - {*known}:
+                parser.error(f"no workload is called {name}; there are {', '.join(known)}")
+            if options.llama is None and peers.GENERATION in (options.workload or ()):
+                parser.error(f"the workload {peers.GENERATION} needs --llama")
             peers.main(
                 options.harness, options.peer, options.workload, seconds=options.seconds,
                 limit=options.limit or 300, wait=options.wait, file=options.json,
-                chart=options.chart,
+                chart=options.chart, llama=options.llama, megabytes=options.megabytes or 500,
+                runs=options.runs or 3,
             )
         elif options.what == "scaling":
             from .scaling import report as scaling

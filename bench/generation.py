@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk import MLContext
+from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.generate import Model, Session
 from webnn_vk.tools.devices import open_context
 
-from . import llama_cpp
+from . import llama_cpp, ncnn_decoder
 from .table import show
 
 DTYPES = ("float32", "int8", "int4")
@@ -92,39 +92,84 @@ def read_rate(runs: int) -> float:
     return sum(part.nbytes for part in parts) / min(times)
 
 
+def product_rate(context: MLContext, runs: int) -> float:
+    """Operations a second of a product of 1024³."""
+    builder = MLGraphBuilder(context)
+    size = (1024, 1024)
+    x = builder.input("x", {"data_type": "float32", "shape": size})
+    weight = builder.constant(np.ones(size, np.float32))
+    graph = builder.build({"y": builder.matmul(x, weight)}).result()
+    tensors = [
+        context.create_tensor({"data_type": "float32", "shape": size}).result() for _ in range(2)
+    ]
+    times = []
+    for _ in range(runs + 1):  # the first one compiles
+        start = time.perf_counter()
+        for _ in range(4):
+            context.dispatch(graph, {"x": tensors[0]}, {"y": tensors[1]})
+        context.fence().wait()
+        times.append(time.perf_counter() - start)
+    return 4 * 2 * 1024**3 / min(times)
+
+
+def beside(
+    device: str | None, megabytes: int, runs: int, llama: Path
+) -> list[dict[str, Any]]:
+    """A token and a prompt of the same model here, in llama.cpp and, where it is installed, in
+    ncnn: a row for each data type and backend."""
+    llama_cpp.check(llama)
+    with tempfile.TemporaryDirectory() as name, open_context(device) as context:
+        write_model(Path(name), megabytes)
+        return [
+            row for dtype in DTYPES for row in _beside(context, Path(name), dtype, runs, llama)
+        ]
+
+
+def show_beside(rows: list[dict[str, Any]]) -> None:
+    """The rows of ``beside`` as a table."""
+    show(
+        ("weights", "", "a token", f"a prompt of {PROMPT}", "tokens"),
+        [
+            [row["weights"], row["who"], f"{row['token_ms']:.1f} ms", f"{row['prompt_ms']:.0f} ms",
+             "" if row["same"] is None else f"{row['same']} of {row['tokens']} ours"]
+            for row in rows
+        ],
+    )
+
+
 def main(device: str | None, megabytes: int, runs: int, llama: Path | None = None) -> None:
     """A row for each data type: bytes of the weights, milliseconds of a token and of a prompt by
-    the clock, the least of several, and of the processor; tokens a second of several sequences.
-    Then a token of float32 by valid rows and capacity of the cache. ``llama``: the folder of
-    node-llama-cpp, which computes the same beside."""
+    the clock, the least of several, and of the processor, beside reading the weights and the rate
+    of a product of 1024³; tokens a second of several sequences. Then a token of float32 by valid
+    rows and capacity of the cache. ``llama``: the folder of node-llama-cpp, which computes the same
+    beside, as ncnn does where it is installed."""
     if llama is not None:
         llama_cpp.check(llama)
-    rows, caches, beside = [], [], []
+    rows, caches, others = [], [], []
     with tempfile.TemporaryDirectory() as name, open_context(device) as context:
         print(context.device_info)
         count = write_model(Path(name), megabytes)
         rate = read_rate(runs)
         print(f"{count / 1e6:.0f} million weights; host memory is read at {rate / 1e9:.1f} GB/s")
         for dtype in DTYPES:
-            rows.append(_measure(context, Path(name), dtype, runs, rate))
+            rows.append(_measure(context, Path(name), dtype, runs))
         for capacity, valid in CACHES:
             caches.append(_step_in_cache(context, Path(name), capacity, valid))
         for dtype in DTYPES if llama is not None else ():
-            beside += _beside(context, Path(name), dtype, runs, llama)
+            others += _beside(context, Path(name), dtype, runs, llama)
     show(
         ("weights", "on the device", "a token", "processor", "of the rate", "a prompt of "
-         f"{PROMPT}", "processor", *(f"tokens/s of {n}" for n in SEQUENCES)), rows,
+         f"{PROMPT}", "processor", "of the product's rate",
+         *(f"tokens/s of {n}" for n in SEQUENCES)), rows,
     )
     print()
     show(("a cache for", "valid rows", "a token", "processor"), caches)
-    if beside:
+    if others:
         print()
-        show(("weights", "", "a token", f"a prompt of {PROMPT}", "tokens"), beside)
+        show_beside(others)
 
 
-def _measure(
-    context: MLContext, folder: Path, dtype: str, runs: int, rate: float
-) -> list[str]:
+def _measure(context: MLContext, folder: Path, dtype: str, runs: int) -> list[str]:
     before = context._state.device.memory_in_use()
     model = Model.load(folder, context, dtype=dtype, context_length=512)
     # Without the caches of sessions.
@@ -132,8 +177,11 @@ def _measure(
     ids = np.random.default_rng(1).integers(0, model.config.vocabulary, PROMPT).tolist()
     with model.session() as session:
         next(session.tokens(ids, 1))  # compiles
-        prompts, steps = [], []
+        prompts, steps, rates, products = [], [], [], []
         for run in range(runs):
+            # In turn, since other work on the machine changes what can be had.
+            rates.append(read_rate(1))
+            products.append(product_rate(context, 1))
             # Another first token, so that nothing of the prompt is in the cache.
             start, used = time.perf_counter(), time.process_time()
             stream = session.tokens([run, *ids[1:]], TOKENS + 1)
@@ -146,26 +194,39 @@ def _measure(
             stream.close()
     together = [f"{_rate_together(model, count):.0f}" for count in SEQUENCES]
     (step, _), (prompt, _) = min(steps), min(prompts)
-    share = stored / rate / step
+    share = stored / max(rates) / step
+    config = model.config
+    head = config.vocabulary * config.width
+    operations = 2 * PROMPT * (_matrices(folder) - head) + 2 * head  # logits of the last token
+    prefill = operations / max(products) / prompt
     processor = statistics.median(used for _, used in steps)
     return [
         dtype, f"{stored / 1e6:.0f} MB", f"{1e3 * step:.1f} ms", f"{1e3 * processor:.1f} ms",
         f"{100 * share:.0f} %", f"{1e3 * prompt:.0f} ms",
-        f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms", *together,
+        f"{1e3 * statistics.median(used for _, used in prompts):.0f} ms",
+        f"{100 * prefill:.0f} %", *together,
     ]
+
+
+def _matrices(folder: Path) -> int:
+    """Weights in the model's matrices, the embedding table among them."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    shapes = [entry["shape"] for entry in header.values()]
+    return sum(math.prod(shape) for shape in shapes if len(shape) == 2)
 
 
 def _beside(
     context: MLContext, folder: Path, dtype: str, runs: int, llama: Path
-) -> list[list[str]]:
-    """The same GGUF file here and in llama.cpp: the least of several times, and whether llama.cpp's
-    tokens are ours."""
+) -> list[dict[str, Any]]:
+    """The same weights here, in llama.cpp and in ncnn: the least of several times, and how many of
+    their tokens are ours."""
     path = folder / f"{dtype}.gguf"
     llama_cpp.write_gguf(path, folder, dtype)
     rng = np.random.default_rng(2)
     model = Model.load(path, context, context_length=512)
     prompts = rng.integers(300, model.config.vocabulary, (runs + 1, PROMPT)).tolist()
-    ours: dict[str, list[Any]] = {"prompts": [], "steps": [], "tokens": []}
+    ours: dict[str, Any] = {"device": "ours", "prompts": [], "steps": [], "tokens": []}
     with model.session() as session:
         for prompt in prompts:
             tokens, start = [], time.perf_counter()
@@ -175,21 +236,26 @@ def _beside(
                 tokens.append(token)
                 start = time.perf_counter()
             ours["tokens"].append(tokens)
-    rows = [[dtype, "ours", *_least(ours), ""]]
+    found = [("ours", ours)]
     for backend in llama_cpp.BACKENDS:
         theirs = llama_cpp.measure(llama, path, backend, prompts, TOKENS)
-        pairs = zip(ours["tokens"], theirs["tokens"], strict=True)
-        same = sum(a == b for found in pairs for a, b in zip(*found, strict=False))
-        title = f"llama.cpp, {theirs['device']}"
-        compared = f"{same} of {len(prompts) * (TOKENS + 1)} ours"
-        rows.append([dtype, title, *_least(theirs), compared])
+        found.append((f"llama.cpp, {theirs['device']}", theirs))
     path.unlink()
+    for backend in ncnn_decoder.BACKENDS:
+        made = ncnn_decoder.measure(folder, dtype, backend, prompts, TOKENS)
+        if made is not None:
+            found.append((f"ncnn, {made['device']}", made))
+    rows = []
+    for who, times in found:
+        pairs = zip(ours["tokens"], times["tokens"], strict=True)
+        same = sum(a == b for both in pairs for a, b in zip(*both, strict=False))
+        rows.append({
+            "weights": dtype, "who": who,
+            # Without the first, which compiles.
+            "token_ms": min(times["steps"][TOKENS:]), "prompt_ms": min(times["prompts"][1:]),
+            "same": None if times is ours else same, "tokens": len(prompts) * (TOKENS + 1),
+        })
     return rows
-
-
-def _least(found: dict[str, list[Any]]) -> list[str]:
-    """A token and a prompt, without the first, which compiles."""
-    return [f"{min(found['steps'][TOKENS:]):.1f} ms", f"{min(found['prompts'][1:]):.0f} ms"]
 
 
 def _step_in_cache(context: MLContext, folder: Path, capacity: int, valid: int) -> list[str]:

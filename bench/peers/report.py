@@ -12,6 +12,7 @@ from typing import Any
 from webnn_vk.codegen.files import write_atomically
 from webnn_vk.tools import ToolError
 
+from .. import generation, llama_cpp
 from ..table import show
 from .harness import Harness, located
 from .results import (
@@ -30,6 +31,9 @@ from .results import (
     summary,
 )
 
+#: The workload that is measured in this process, and needs the folder of node-llama-cpp.
+GENERATION = "generation"
+
 
 def main(
     folder: Path | None,
@@ -41,31 +45,46 @@ def main(
     wait: float,
     file: Path | None,
     chart: Path | None,
+    llama: Path | None = None,
+    megabytes: int = 500,
+    runs: int = 3,
 ) -> None:
     """Measure one workload after the other with all peers; print tables, and write all to files.
-    The JSON file is written after every figure."""
+    The JSON file is written after every figure. ``llama``: the folder of node-llama-cpp; a decoder
+    of ``megabytes`` is measured too then, ``runs`` times, beside llama.cpp and ncnn."""
     if chart is not None:
         from ..charts import check
 
         check(chart)
-    harness = located(folder)
-    asked = _asked(harness, peers)
-    names = list(workloads or WORKLOADS)
-    if missing := sorted(set(names) - harness.workloads()):
-        raise ToolError(f"no models of {', '.join(missing)} in {harness.root}/models")
+    if llama is not None:
+        llama_cpp.check(llama)
+    names = [name for name in workloads or WORKLOADS if name != GENERATION]
+    harness, asked = None, []
+    if names:
+        harness = located(folder)
+        asked = _asked(harness, peers)
+        if missing := sorted(set(names) - harness.workloads()):
+            raise ToolError(f"no models of {', '.join(missing)} in {harness.root}/models")
     written: dict[str, Any] = {**machine(), "started": time.strftime("%F %T"), "measured": []}
     print("\n".join(described(written)))
     try:
         for name in names:
             for peer in asked:
+                assert harness is not None
                 measured = harness.measure(peer, name, seconds, limit, wait)
                 written["measured"].append(measured)
                 _write(written, file)
                 print(_progress(measured), file=sys.stderr, flush=True)
+        if llama is not None:
+            written[GENERATION] = generation.beside("vulkan", megabytes, runs, llama)
     except KeyboardInterrupt:
         print("bench: interrupted; this is what there is", file=sys.stderr)
     table = rows(map(read, written["measured"]))
-    _print(table)
+    if table:
+        _print(table)
+    if GENERATION in written:
+        print("\na decoder, milliseconds by the clock, the least of several")
+        generation.show_beside(written[GENERATION])
     for figure in ("steady", "cold"):
         written[figure] = {
             "geometric_mean": geometric_mean(table, figure)[0],

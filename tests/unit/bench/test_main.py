@@ -11,7 +11,9 @@ from bench import __main__ as command_line
     ("nothing", "invalid choice: 'nothing'"),
     ("models --json a.json", "is for chips, cold, drivers, isa, peers, scaling, not for models"),
     ("cold --sweep tokens", "--sweep is for scaling, not for cold"),
-    ("serving --llama x", "--llama is for generation, not for serving"),
+    ("serving --llama x", "--llama is for generation, peers, not for serving"),
+    ("peers --workload generation", "the workload generation needs --llama"),
+    ("peers --workload x", "no workload is called x; there are matmul_512"),
     ("scaling --json nowhere/a.json", "there is no folder nowhere"),
     ("scaling --size 0", "'0' is no whole number from 1 on"),
     ("memory --megabytes -1", "'-1' is no whole number from 1 on"),
@@ -34,8 +36,9 @@ def test_help_has_a_line_for_each(monkeypatch, capsys):
     assert command_line.READ_BY.keys() <= vars(command_line._parser().parse_args([])).keys()
 
 
-def test_llama_cpp_must_be_there(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["bench", "generation", "--llama", str(tmp_path)])
+@pytest.mark.parametrize("what", ["generation", "peers"])
+def test_llama_cpp_must_be_there(what, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["bench", what, "--llama", str(tmp_path)])
     monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
     assert command_line.main() == 1
     assert "llama.cpp: " in capsys.readouterr().err
