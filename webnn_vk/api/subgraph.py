@@ -20,7 +20,7 @@ from webnn_vk.compiler.types.data_types import (
     to_u32,
 )
 from webnn_vk.compiler.types.dimensions import shown_dimension
-from webnn_vk.compiler.types.sizes import Size
+from webnn_vk.compiler.types.sizes import Size, alike
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
@@ -160,8 +160,10 @@ class Inliner:
         self._names(given, {name for d in known for name in d.graph.inputs})
         chosen, other = (self._fitted(d, given) for d in known)
         self._one_byte("predicate", self.builder._check_own(predicate, f"{self.what}: predicate"))
-        alike, wanted = ({n: _kind(v) for n, v in d.graph.outputs.items()} for d in (chosen, other))
-        if alike != wanted:
+        results, wanted = (d.graph.outputs for d in (chosen, other))
+        if results.keys() != wanted.keys() or not all(
+            _equal(value, wanted[name]) for name, value in results.items()
+        ):
             self._fail(
                 f"then is {then!r}, otherwise is {otherwise!r}; the same names, data types and "
                 "shapes of outputs are expected"
@@ -333,7 +335,7 @@ class Inliner:
 
     def _same(self, name: str, given: Any, expected: MLOperandDescriptor) -> None:
         is_ = given if isinstance(given, Value) else given._value
-        if _kind(is_) != _kind(expected):
+        if not _equal(is_, expected):
             self._fail(f"{name} is {is_.descriptor}, {expected} is expected")
 
     def _one_byte(self, name: str, given: Any) -> None:
@@ -368,7 +370,6 @@ class Inliner:
                 )
 
 
-def _kind(value: Any) -> Any:
-    """A key of a data type and shape. Sizes are equal if their expressions are: not by chance."""
-    sizes = [("size", d.terms) if isinstance(d, Size) else d for d in value.shape]
-    return value.data_type, *sizes
+def _equal(a: Any, b: Any) -> bool:
+    """Whether data types are equal and shapes for all sizes: not by chance."""
+    return a.data_type == b.data_type and alike(a.shape, b.shape)

@@ -10,12 +10,11 @@ import numpy as np
 from onnx import GraphProto
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand
-from webnn_vk.compiler.types.sizes import Size
+from webnn_vk.compiler.types.sizes import Size, alike
 
 from .errors import Problem, Unsupported, refuse_if
 from .nodes import NodeCall
 from .scope import Scope
-from .shape_arithmetic import alike
 from .types import numpy_type
 from .values import Tensor, Value
 

@@ -188,15 +188,6 @@ def has_sizes(values: Any) -> bool:
     return any(isinstance(item, (Size, Scaled)) for item in items)
 
 
-def alike(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two shapes are equal for all sizes, without a decision about them."""
-    return len(a) == len(b) and all(
-        x.terms == y.terms if isinstance(x, Size) and isinstance(y, Size)
-        else not isinstance(x, Size) and not isinstance(y, Size) and x == y
-        for x, y in zip(a, b, strict=True)
-    )
-
-
 def table_length(size: Any) -> int | None:
     """Elements of a table of 0, 1, 2 … that a size is read from; None for one that is too large."""
     if isinstance(size, Size) and size.trace.interval(size.terms)[0] < 0:

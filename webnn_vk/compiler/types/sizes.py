@@ -399,6 +399,11 @@ def same(a: Any, b: Any) -> bool:
     return not isinstance(difference, Size) and difference == 0
 
 
+def alike(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are equal for all sizes, without a decision about them."""
+    return len(a) == len(b) and all(map(same, a, b))
+
+
 def sizes_in(value: Any) -> Iterator[Size]:
     """The sizes in nested tuples, lists and mappings."""
     if isinstance(value, Size):

@@ -8,11 +8,12 @@ import numpy as np
 
 from webnn_vk.api.builder import MLOperand
 from webnn_vk.compiler.types.broadcasting import broadcast_shapes
+from webnn_vk.compiler.types.sizes import alike
 
 from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
-from ..shape_arithmetic import alike, has_sizes, window
+from ..shape_arithmetic import has_sizes, window
 from ..values import Tensor
 
 

@@ -26,7 +26,7 @@ from webnn_vk.support.topological import needed_nodes
 
 from ...types.broadcasting import broadcast_shapes
 from ...types.data_types import DATA_TYPES, MLOperandDescriptor
-from ...types.sizes import Size, same, symbolic
+from ...types.sizes import Size, alike, symbolic
 from ..emit import Emitter
 from ..graph import Graph, Node, Value
 from .sizes import Inexpressible, Sizes
@@ -132,10 +132,6 @@ def write(
 def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     shape = reduce(lambda a, b: broadcast_shapes(a, b) or (), shapes)
     return tuple(shape)
-
-
-def _same(a: Sequence[int], b: Sequence[int]) -> bool:
-    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _with_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -350,7 +346,7 @@ class Writer:
         return x
 
     def reshape(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-        if _same(new_shape, input.shape):
+        if alike(new_shape, input.shape):
             return input
         if input.array is not None:
             return self.constant(input.array.reshape(new_shape))
@@ -386,7 +382,7 @@ class Writer:
         return self.transpose(x, [layout.index(letter) for letter in target])
 
     def expand(self, input: Tensor, new_shape: Sequence[int]) -> Tensor:
-        if _same(new_shape, input.shape):
+        if alike(new_shape, input.shape):
             return input
         return self.op("Expand", input, self.integers(new_shape), shape=new_shape)
 
