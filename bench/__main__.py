@@ -35,7 +35,7 @@ READ_BY = {
     "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
     "megabytes": ("generation", "memory", "peers", "serving"), "clients": ("serving",),
     "llama": ("generation", "peers"),
-    "model": ("cold",), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
+    "model": ("cold", "recurrent"), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
     "peer": ("peers",), "workload": ("peers",), "seconds": ("peers", "serving"), "wait": ("peers",),
@@ -70,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
     )
-    parser.add_argument("--model", action="append", help="a model of bench.cold; default: all")
+    parser.add_argument("--model", action="append", help="a model of cold, or how cases of recurrent "
+                        "begin; default: all")
     of_isa = parser.add_argument_group("isa and chips")
     of_isa.add_argument(
         "--chip", action="append", help="isa: RADV's name of a chip, default NAVI21; chips: one of "
@@ -162,7 +163,11 @@ def main() -> int:
         elif options.what == "recurrent":
             from . import recurrent
 
-            recurrent.main(options.device, options.runs or 9)
+            cases = [case for case in recurrent.CASES if not options.model
+                     or recurrent.named(case).startswith(tuple(options.model))]
+            if not cases:
+                parser.error(f"no case begins with {options.model[0]!r}")
+            recurrent.main(options.device, options.runs or 9, cases)
         elif options.what == "drivers":
             from . import drivers
 

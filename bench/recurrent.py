@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,20 +29,24 @@ PATIENCE = 2.0
 TOLERANCE = 1e-3
 
 
-def main(device: str | None, runs: int) -> None:
+def named(case: Case) -> str:
+    """A case in words."""
+    return "{} {} × {}, batch {}, {}".format(*case)
+
+
+def main(device: str | None, runs: int, cases: Sequence[Case] = CASES) -> None:
     """Seconds from the builder to the first result, and medians of a run in milliseconds, by the
     clock and of processor time, which other processes disturb less. ``ratio``: the processor time
     of the faster other one, divided by the first device's."""
     rows = []
     with open_context(device) as first, open_context("cpu") as cpu:
         print(first.device_info)
-        for case in CASES:
+        for case in cases:
             operands = _operands(*case)
             run, seconds = _graph(first, case, *operands)
             wanted = run()
             clock, processor = _times(run, runs)
-            row = ["{} {} × {}, batch {}, {}".format(*case), f"{seconds:.2f} s", f"{clock:.2f} ms",
-                   f"{processor:.2f} ms"]
+            row = [named(case), f"{seconds:.2f} s", f"{clock:.2f} ms", f"{processor:.2f} ms"]
             others = []
             for other in (_graph(cpu, case, *operands)[0], runner(case[0], *operands)):
                 if other is None:

@@ -135,7 +135,8 @@ def test_long_ones(command):
     if "cpu" not in command:
         require_vulkan()
     # One measurement each is enough: this test is not about speed.
-    few = " --runs 1" * ("-m bench" in command) + " --megabytes 64" * ("memory" in command)
+    few = (" --runs 1" * ("-m bench" in command) + " --megabytes 64" * ("memory" in command)
+           + " --model 'lstm 224 × 128, batch 1,'" * ("recurrent" in command))
     done(command + few, LONG_ONES[command])
 
 
