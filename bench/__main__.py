@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
     )
-    parser.add_argument("--model", action="append", help="a model of cold, or how cases of recurrent "
-                        "begin; default: all")
+    parser.add_argument("--model", action="append", help="a model of cold, or how cases of "
+                        "recurrent begin; default: all")
     of_isa = parser.add_argument_group("isa and chips")
     of_isa.add_argument(
         "--chip", action="append", help="isa: RADV's name of a chip, default NAVI21; chips: one of "
