@@ -241,8 +241,8 @@ def _beside(
         theirs = llama_cpp.measure(llama, path, backend, prompts, TOKENS)
         found.append((f"llama.cpp, {theirs['device']}", theirs))
     path.unlink()
-    for backend in ncnn_decoder.BACKENDS:
-        made = ncnn_decoder.measure(folder, dtype, backend, prompts, TOKENS)
+    for backend in ncnn_decoder.BACKENDS if dtype == "float32" else ():
+        made = ncnn_decoder.measure(folder, backend, prompts, TOKENS)
         if made is not None:
             found.append((f"ncnn, {made['device']}", made))
     rows = []

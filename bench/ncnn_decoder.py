@@ -1,9 +1,8 @@
 """A Llama-like decoder in ncnn (`pip install ncnn`), on Vulkan and on the CPU, beside this library.
 
 ncnn has the layers of a decoder, but its converter needs torch: the model is written in ncnn's own
-format. Its Vulkan products have weights of float32 or float16, its CPU ones of 4 and 8 bits too.
-Python gets the caches of keys and values in host memory only, so on Vulkan each run copies them
-down and up again.
+format, in float32: its Vulkan products have no weights of 4 and 8 bits. Python gets the caches of
+keys and values in host memory only, so on Vulkan each run copies them down and up again.
 """
 
 from __future__ import annotations
@@ -18,16 +17,12 @@ from typing import Any
 import numpy as np
 
 BACKENDS = ("vulkan", "cpu")
-#: The tag of 8-bit weights in a file, and the kinds of products: 8 and 4 bits, blocks of 32.
-_BYTES = (0x000D4B38).to_bytes(4, "little")
-_KINDS = {"float32": 0, "int8": 800, "int4": 400}
 
 
 class _Network:
     """The two files of a network, written layer by layer."""
 
-    def __init__(self, dtype: str) -> None:
-        self.kind = _KINDS[dtype]
+    def __init__(self) -> None:
         self.weights: list[bytes] = []
         self._layers: list[tuple[str, list[str], str, str]] = []
 
@@ -46,10 +41,9 @@ class _Network:
 
     def product(self, x: str, weight: np.ndarray) -> str:
         """With a weight [outputs, inputs]."""
-        self.weights += _packed(weight, self.kind)
+        self.weights += [bytes(4), weight.tobytes()]  # the tag of float32
         size, width = weight.shape
-        return self.add("Gemm", [x], "3=1", "5=1", "6=1", "10=-1", f"8={size}", f"9={width}",
-                        f"18={self.kind}")
+        return self.add("Gemm", [x], "3=1", "5=1", "6=1", "10=-1", f"8={size}", f"9={width}")
 
     def text(self) -> str:
         """The network's description. A value that several layers read is split first."""
@@ -73,27 +67,10 @@ class _Network:
         return f"7767517\n{len(lines)} {blobs}\n" + "\n".join(lines) + "\n"
 
 
-def _packed(weight: np.ndarray, kind: int) -> list[bytes]:
-    if not kind:
-        return [bytes(4), weight.tobytes()]
-    import gguf
-
-    bits = kind // 100
-    of = gguf.GGMLQuantizationType.Q8_0 if bits == 8 else gguf.GGMLQuantizationType.Q4_0
-    blocks = gguf.quantize(weight, of).reshape(-1, 2 + 4 * bits)
-    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    values = blocks[:, 2:]
-    if bits == 4:  # neighbours share a byte here
-        numbers = np.concatenate([values & 15, values >> 4], 1) ^ 8
-        values = numbers[:, ::2] | numbers[:, 1::2] << 4
-    with np.errstate(divide="ignore"):
-        return [_BYTES, values.tobytes(), (1 / scales).tobytes()]
-
-
 class Decoder:
     """The model of a folder that `generation.write_model` made, for one sequence."""
 
-    def __init__(self, folder: Path, dtype: str, backend: str) -> None:
+    def __init__(self, folder: Path, backend: str) -> None:
         import ncnn
         from safetensors.numpy import load_file
 
@@ -106,7 +83,7 @@ class Decoder:
         eps, self._layers = config["rms_norm_eps"], config["num_hidden_layers"]
         self._angles = config["rope_theta"] ** (-np.arange(size // 2) / (size // 2))
         self._first = np.zeros((groups, 1, size), np.float32)
-        net = _Network(dtype)
+        net = _Network()
         x, cos, sin, mask = map(net.input, ("x", "cos", "sin", "mask"))
         self._caches: dict[str, str] = {}
 
@@ -183,16 +160,14 @@ class Decoder:
 
 
 def measure(
-    folder: Path, dtype: str, backend: str, prompts: Sequence[Sequence[int]], tokens: int
+    folder: Path, backend: str, prompts: Sequence[Sequence[int]], tokens: int
 ) -> dict[str, Any] | None:
-    """As ``llama_cpp.measure``; None where ncnn is not installed, or can't."""
+    """As ``llama_cpp.measure``, in float32; None where ncnn is not installed."""
     try:
         import ncnn  # noqa: F401
     except ImportError:
         return None
-    if backend == "vulkan" and dtype != "float32":
-        return None
-    decoder = Decoder(folder, dtype, backend)
+    decoder = Decoder(folder, backend)
     result: dict[str, Any] = {
         "device": decoder.device, "prompts": [], "steps": [], "tokens": [],
     }

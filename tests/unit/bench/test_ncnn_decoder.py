@@ -1,35 +1,15 @@
-"""The decoder that `python -m bench peers` gives ncnn: its description and its packed weights."""
+"""The decoder that `python -m bench peers` gives ncnn."""
 
 import json
 
-import gguf
 import numpy as np
-import pytest
 
-from bench.ncnn_decoder import _BYTES, _Network, _packed
+from bench.ncnn_decoder import _Network
 from bench.peers import report
 
 
-@pytest.mark.parametrize(("bits", "of"), [(8, "Q8_0"), (4, "Q4_0")])
-def test_weights_are_those_of_gguf(bits, of):
-    """ncnn's numbers are signed, least bits first, divided by a scale for 32 of them."""
-    weight = np.random.default_rng(1).normal(size=(6, 64)).astype(np.float32)
-    tag, data, scales = _packed(weight, 100 * bits)
-    assert tag == _BYTES and len(data) == weight.size * bits // 8
-    stored = np.frombuffer(data, np.uint8)
-    if bits == 4:
-        stored = np.stack([stored & 15, stored >> 4], 1).reshape(-1) << 4
-    numbers = stored.view(np.int8).astype(np.float32) / (16 if bits == 4 else 1)
-    factors = 1 / np.frombuffer(scales, np.float32)
-    kind = gguf.GGMLQuantizationType[of]
-    expected = gguf.dequantize(gguf.quantize(weight, kind), kind)
-    np.testing.assert_allclose(
-        (numbers.reshape(-1, 32) * factors[:, None]).reshape(weight.shape), expected, rtol=1e-6
-    )
-
-
 def test_values_that_several_layers_read_are_split():
-    net = _Network("float32")
+    net = _Network()
     x = net.input("x")
     y = net.add("Swish", [x])
     net.add("BinaryOp", [y, net.product(y, np.ones((4, 8), np.float32))], "0=2")
