@@ -23,6 +23,7 @@ WHAT = {
     "cpu": "the CPU device beside ONNX Runtime itself",
     "isa": "what AMD's compiler makes of the kernels of models, without a GPU",
     "chips": "our kernels under the compilers of six makers of GPUs, without a GPU",
+    "estimates": "chosen schedules beside the others, in cycles as drivers of GPUs estimate them",
     "peers": "ours beside other libraries on software Vulkan, by a harness that is not in this "
     "repository",
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
@@ -32,10 +33,11 @@ WHAT = {
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("chips", "cold", "drivers", "isa", "peers", "scaling"),
+    "json": ("chips", "cold", "drivers", "estimates", "isa", "peers", "scaling"),
     "megabytes": ("generation", "memory", "peers", "serving"), "clients": ("serving",),
     "llama": ("generation", "peers"),
-    "model": ("cold", "recurrent"), "chip": ("chips", "isa"), "graph": ("chips", "isa"),
+    "model": ("cold", "recurrent"), "chip": ("chips", "estimates", "isa"),
+    "graph": ("chips", "estimates", "isa"),
     "isa": ("isa",), "captured": ("isa",),
     "chart": ("peers", "scaling"), "limit": ("peers", "scaling"), "harness": ("peers",),
     "peer": ("peers",), "workload": ("peers",), "seconds": ("peers", "serving"), "wait": ("peers",),
@@ -68,14 +70,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=_count, default=50, help="of serving, at once")
     parser.add_argument(
         "--json", type=Path,
-        help="a file to write everything to (chips, cold, drivers, isa, peers, scaling)",
+        help="a file to write everything to (chips, cold, drivers, estimates, isa, peers, "
+        "scaling)",
     )
     parser.add_argument("--model", action="append", help="a model of cold, or how cases of "
                         "recurrent begin; default: all")
-    of_isa = parser.add_argument_group("isa and chips")
+    of_isa = parser.add_argument_group("isa, chips and estimates")
     of_isa.add_argument(
-        "--chip", action="append", help="isa: RADV's name of a chip, default NAVI21; chips: one of "
-        "webnn_vk.codegen.isa.chips, default all; repeatable"
+        "--chip", action="append", help="isa: RADV's name of a chip, default NAVI21; chips, "
+        "estimates: one of webnn_vk.codegen.isa.chips, default all, or three; repeatable"
     )
     of_isa.add_argument(
         "--graph", action="append",
@@ -184,6 +187,10 @@ def main() -> int:
             from . import chips
 
             chips.main(options.chip or (), options.graph or (), options.json)
+        elif options.what == "estimates":
+            from . import estimates
+
+            estimates.main(options.chip or (), options.graph or (), options.json)
         elif options.what == "isa":
             from .isa import PACK, report
             from .isa.graphs import GRAPHS

@@ -48,13 +48,15 @@ class Inputs:
 @dataclass
 class Loop:
     """A loop, and the rest of the module as the outermost one. ``turns``, ``entered``: of an
-    invocation; ``work``: what it did without inner loops, as `Module.work`."""
+    invocation; ``work``: what it did without inner loops, as `Module.work`; ``unrolled``: whether
+    compilers are asked to unroll it."""
 
     number: int
     inner: list[Loop] = field(default_factory=list)
     turns: int = 0
     entered: int = 0
     work: tuple[int, int, int] = (0, 0, 0)
+    unrolled: bool = False
 
     @property
     def all_work(self) -> tuple[int, int, int]:
@@ -83,7 +85,7 @@ def _most(a: Loop, b: Loop) -> Loop:
     return Loop(
         a.number, [_most(*each) for each in zip(a.inner, b.inner, strict=True)],
         max(a.turns, b.turns), max(a.entered, b.entered),
-        max(a.work, b.work),
+        max(a.work, b.work), a.unrolled,
     )
 
 
@@ -100,6 +102,10 @@ class _Run:
             for function in module.functions.values() for block in function.blocks.values()
         }
         self.needed = _needed(module)
+        self.relevant = {
+            block.label: [*filter(self._matters, block.instructions)]
+            for function in module.functions.values() for block in function.blocks.values()
+        }
         self.loops: dict[tuple[tuple[int, ...], int], Loop] = {}
         self.root = Loop(0, entered=1, turns=1)
         if module.zeroed:
@@ -112,6 +118,12 @@ class _Run:
         self._call(self.module.functions[self.module.main], [], (), self.root)
         return self.root
 
+    def _matters(self, i: Instruction) -> bool:
+        """Whether control may depend on what an instruction does."""
+        if i.opcode == m.STORE:
+            return i.operands[0] in self.needed
+        return i.opcode == m.CALL or i.result in self.needed
+
     # -- structure --------------------------------------------------------------------------------
     def _find(self, function: Function, path: tuple[int, ...], outer: Loop) -> None:
         """All loops in order; a function's loops come where it is called."""
@@ -120,7 +132,7 @@ class _Run:
             while inside[-1][0] == block.label:
                 inside.pop()
             if block.merge:
-                loop = Loop(block.label)
+                loop = Loop(block.label, unrolled=block.unrolled)
                 inside[-1][1].inner.append(loop)
                 self.loops[path, block.label] = loop
                 inside.append((block.merge, loop))
@@ -202,17 +214,14 @@ class _Run:
     def _run(self, block: Block, before: int, path: tuple[int, ...], here: Loop) -> None:
         values = self.values
         phis = []
-        for i in block.instructions:
+        for i in self.relevant[block.label]:
             if i.opcode == m.CALL:
                 function = self.module.functions[i.operands[0]]
                 given = [values.get(n) for n in i.operands[1:]]
                 values[i.result] = self._call(function, given, (*path, i.result), here)
                 continue
             if i.opcode == m.STORE:
-                if i.operands[0] in self.needed:
-                    self._store(values.get(i.operands[0]), values.get(i.operands[1]))
-                continue
-            if i.result not in self.needed:
+                self._store(values.get(i.operands[0]), values.get(i.operands[1]))
                 continue
             self.steps += 1
             if i.opcode == m.PHI:

@@ -103,7 +103,7 @@ def of_pack(profile: DeviceProfile, planned: Iterable[Kernel]) -> list[Kernel]:
     ones. A device with few registers leaves those out: no schedule that uses them fits it.
     """
     exact: dict[KernelSpec, list[Kernel]] = {}
-    relatives: dict[tuple[str, tuple[str, ...]], list[Kernel]] = {}
+    relatives: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in planned:
         exact.setdefault(kernel.spec, []).append(kernel)
         relatives.setdefault(_family(kernel.spec), []).append(kernel)
@@ -130,8 +130,9 @@ def _short(data_type: str) -> str:
     return re.sub(r"[a-z]+", lambda word: word[0][0], data_type)
 
 
-def _family(spec: KernelSpec) -> tuple[str, tuple[str, ...]]:
-    return spec.template, tuple(spec.constant_ids_names)
+def _family(spec: KernelSpec) -> tuple[object, ...]:
+    # The size of Winograd's tiles is the only number of a schedule that is an option.
+    return spec.template, tuple(spec.constant_ids_names), dict(spec.options).get("tile")
 
 
 def _nearest(spec: KernelSpec, candidates: Sequence[Kernel]) -> list[Kernel]:

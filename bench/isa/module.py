@@ -13,6 +13,7 @@ from webnn_vk.codegen import spirv
 # Opcodes of the SPIR-V specification.
 EXT_INST, ENTRY_POINT, EXECUTION_MODE = 12, 15, 16
 T_BOOL, T_INT, T_FLOAT, T_VECTOR, T_MATRIX = 20, 21, 22, 23, 24
+T_IMAGE, T_SAMPLED_IMAGE = 25, 27
 T_ARRAY, T_RUNTIME_ARRAY, T_STRUCT, T_POINTER = 28, 29, 30, 32
 TRUE, FALSE, CONSTANT, COMPOSITE, NULL = 41, 42, 43, 44, 46
 SPEC_TRUE, SPEC_FALSE, SPEC_CONSTANT, SPEC_COMPOSITE, SPEC_OP = 48, 49, 50, 51, 52
@@ -55,13 +56,15 @@ class Instruction:
 @dataclass
 class Block:
     """``merge``, ``continues``: the blocks after and at the end of a loop that begins here, else 0;
-    ``after``: the block where the branches of a selection meet, else 0."""
+    ``unrolled``: whether compilers are asked to unroll it; ``after``: the block where the branches
+    of a selection meet, else 0."""
 
     label: int
     instructions: list[Instruction] = field(default_factory=list)
     end: Instruction = Instruction(UNREACHABLE, 0, 0, ())
     merge: int = 0
     continues: int = 0
+    unrolled: bool = False
     after: int = 0
 
 
@@ -107,7 +110,7 @@ class Module:
                 function = None
             elif block is not None:
                 if opcode == LOOP_MERGE:
-                    block.merge, block.continues = a[0], a[1]
+                    block.merge, block.continues, block.unrolled = a[0], a[1], bool(a[2] & 1)
                 elif opcode == SELECTION_MERGE:
                     block.after = a[0]
                 elif opcode in _TERMINATORS:
@@ -138,6 +141,8 @@ class Module:
             self.types[a[0]] = Type(opcode, (a[1],), a[2])
         elif opcode == T_RUNTIME_ARRAY:
             self.types[a[0]] = Type(opcode, (a[1],))
+        elif opcode in (T_IMAGE, T_SAMPLED_IMAGE):
+            self.types[a[0]] = Type(opcode)
         elif opcode == T_STRUCT:
             self.types[a[0]] = Type(opcode, a[1:])
         elif opcode == T_POINTER:

@@ -168,6 +168,7 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "conv 1×1 last": lambda: conv(128, 512, 1, 28, last=True),
         "conv 3×3": lambda: conv(64, 64, 3, 56),
         "conv 3×3 last": lambda: conv(64, 64, 3, 56, last=True),
+        "conv 3×3 last, odd": lambda: conv(63, 64, 3, 56, last=True),
         "conv 3×3 strided": lambda: conv(64, 128, 3, 56, strides=[2, 2]),
         "conv 7×7": lambda: conv(3, 64, 7, 224, strides=[2, 2]),
         "conv 7×7 last": lambda: conv(3, 8, 7, 224, strides=[2, 2], last=True),
@@ -286,7 +287,10 @@ def _unchosen(b: Any, data_type: str) -> Mapping[str, Any]:
             padding=[size // 2] * 4, input_layout="nhwc" if last else "nchw", **more,
         )
 
-    problems: dict[str, Any] = {"conv 7×7 of a constant": lambda: conv(3, 7, 224)}
+    problems: dict[str, Any] = {
+        "conv 7×7 of a constant": lambda: conv(3, 7, 224),
+        "conv 3×3 of a constant, 4 channels last": lambda: conv(4, 3, 56, True),
+    }
     for bias in (False, True):
         problems |= {
             f"conv 3×3 of a constant{text}{', bias' * bias}": lambda given=given, bias=bias: conv(

@@ -1,7 +1,8 @@
-"""The table of chips in docs/devices.md, from docs/chips.json:
+"""The tables of chips in docs/devices.md, from docs/chips.json and docs/estimates.json:
 
     python -m bench chips --json docs/chips.json
     python -m bench chips --graph pack --json docs/chips.json
+    python -m bench estimates --json docs/estimates.json
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "devices.md"
 FIGURES = ROOT / "docs" / "chips.json"
+ESTIMATES = ROOT / "docs" / "estimates.json"
 MODELS, ARCHIVE = "models", "pack"
 
 
@@ -23,8 +25,9 @@ def text() -> str:
     archive = {row["chip"]: row for row in found if row["graphs"] == ARCHIVE}
     lines = [
         "| chip | `--chip` | driver | models: pipelines | spilling | refused | longest compilation "
-        "| least occupancy | archive: pipelines | spilling | refused | date |",
-        f"|{' --- |' * 12}",
+        "| least occupancy | archive: pipelines | spilling | refused | longest compilation "
+        "| date |",
+        f"|{' --- |' * 13}",
     ]
     for row in found:
         if row["graphs"] != MODELS:
@@ -33,16 +36,37 @@ def text() -> str:
         cells = [
             row["product"], f"`{row['chip']}`", row["driver"],
             *(row[key] for key in ("pipelines", "spilling", "refused", "longest", "occupancy")),
-            *(whole.get(key, "–") for key in ("pipelines", "spilling", "refused")),
+            *(whole.get(key, "–") for key in ("pipelines", "spilling", "refused", "longest")),
             max(row["date"], whole.get("date", "")),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
+def estimates() -> str:
+    """The table of estimated cycles: a row for each chip and family of kernels."""
+    lines = [
+        "| chip | kernels | problems | cycles before | now | best | now over best | date |",
+        f"|{' --- |' * 8}",
+    ]
+    for row in json.loads(ESTIMATES.read_text(encoding="utf-8")):
+        cycles = (f"{row[name] / 1e6:,.2f} M" for name in ("before", "chosen", "best"))
+        cells = [
+            f"`{row['chip']}`", row["family"], str(row["problems"]), *cycles,
+            f"{row['ratio']:.2f}", row["date"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def files() -> dict[Path, str]:
-    """The page with its table updated."""
+    """The page with its tables updated."""
     page = PAGE.read_text(encoding="utf-8")
-    pattern = r"(<!-- chips -->\n).*?(<!-- end of chips -->)"
-    made = re.sub(pattern, lambda found: f"{found[1]}{text()}\n{found[2]}", page, flags=re.DOTALL)
-    return {PAGE: made}
+    for name, table in (("chips", text()), ("estimates", estimates())):
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        page, count = re.subn(
+            pattern, lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page,
+            flags=re.DOTALL,
+        )
+        assert count == 1, name
+    return {PAGE: page}

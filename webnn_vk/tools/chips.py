@@ -166,11 +166,11 @@ def _show_statistics(
     found: Sequence[dict[str, Any]], chips: Sequence[str], as_json: bool
 ) -> None:
     """A table of the chips, and one of the kernels: all of them, or with several chips those that
-    spill or did not compile."""
+    spill or did not compile, of which there may be none."""
     if as_json:
         emit(list(found))
         return
-    totals = ("kernels", "spilling", "failed", "longest compilation")
+    totals = ("kernels", "spilling", "failed", "least occupancy", "cycles", "longest compilation")
     table(("chip", "product", *totals), [
         _summary(chip, [row for row in found if row["chip"] == chip]) for chip in chips
     ], right=totals)
@@ -187,8 +187,13 @@ def _show_statistics(
 
 
 def _summary(chip: str, rows: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    def known(figure: str) -> list[Any]:
+        return [row[figure] for row in rows if row[figure] is not None]
+
+    cycles = known("cycles")
     return (
         chip, chip_of(chip).product, len(rows), sum(bool(row["spills"]) for row in rows),
-        sum(row["state"] != "ok" for row in rows),
+        sum(row["state"] != "ok" for row in rows), min(known("occupancy"), default="-"),
+        round(sum(cycles)) if cycles else "-",
         f"{max((row['seconds'] for row in rows), default=0):.1f} s",
     )

@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib
 import json
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
 
+import webnn_vk as webnn
 from bench.chips import MODELS, PACK, judged
+from bench.estimates import alternatives, compared
+from bench.models import mobilenet_v2
 from tests.support import chips, judges
 from tests.support.glsl import compiled
 from tests.support.gpu_shaders import needs_compiler
 from tests.support.selection import chance
+from webnn_vk import onnx
 from webnn_vk.codegen import isa
 from webnn_vk.codegen.isa import Module, chip_profile, compile_for
 from webnn_vk.codegen.isa.chips import CHIPS, command, missing
@@ -223,17 +228,66 @@ def test_kernels_of_a_model_fit_the_registers(chip, driver, pytestconfig):
         assert max(row["seconds"] for row in found) <= 5
 
 
+#: What a compiler refuses, and why: NVK finds no free register for one of the ways to add up
+#: products of 4 bits, which only tuning would try. It is replaced by another there.
+REFUSED = {
+    "pascal": "matmul | f32x4 u32 f32x4 f32 f32 | bits=4 has_offset b_transposed a_vector b_vector "
+    "out_vector | LX=8 LY=8 TM=4 TN=4",
+}
+#: Kernels that spill, and in how many modules. Skylake has no instruction for products of integers,
+#: so that the planner does not choose this kernel there. A register is missing for convolutions
+#: whose images are not whole vectors; the tile that fits makes a quarter of the workgroups.
+SPILLING = {"skl": {"matmul_dot": 24, "conv_tiled": 4}, "tgl": {"conv_tiled": 4}}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_archive_compiles(chip, driver):
-    """What spills are tiles that no rule chooses for the chip: `spread.plans` has every schedule of
-    products by cooperative matrices and of convolutions with a constant filter."""
     found = list(judged(chip, [PACK]))
     refused = [row for row in found if row["state"] != "ok"]
-    assert not refused
-    spilling = [row for row in found if row["spills"]]
-    chosen = [
-        row for row in spilling
-        if not row["kernel"].startswith("matmul_coopmat") and "of a constant" not in row["use"]
-    ]
-    assert not chosen
+    assert {row["kernel"] for row in refused} <= {REFUSED.get(chip)} and len(refused) <= 1
+    spilling = Counter(row["kernel"].split()[0] for row in found if row["spills"] or row["fills"])
+    assert spilling <= Counter(SPILLING.get(chip, {}))
+    if CHIPS[chip].driver.architecture == "amd64":
+        assert max(row["seconds"] for row in found) <= 5
+
+
+@pytest.mark.sample(0.3)
+@pytest.mark.timeout(600)
+def test_the_choices_are_near_the_best_by_the_drivers_estimate():
+    """Of the products of recurrent networks, on a GPU of Intel."""
+    needs_compiler()
+    needs("dg2")
+    found = alternatives("dg2", ["recurrent"])
+    products = [pair for pair in compared(found, 1 << 16) if pair[0].family == "matmul"]
+    assert len(products) >= 3
+    assert len(found) > 2 * len(products)  # there were others
+    assert all(0 < best.cycles <= chosen.cycles <= 1.1 * best.cycles for chosen, best in products)
+
+
+@pytest.mark.sample(0.3)
+@pytest.mark.timeout(600)
+def test_a_models_file_on_several_chips(tmp_path, capsys):
+    """A line for each chip; what spills or fails would follow."""
+    needs_compiler()
+    for chip in ("navi31", "ampere"):
+        needs(chip)
+    with webnn.ml.create_context(settings=webnn.Settings(device="cpu")).result() as context:
+        onnx.export(mobilenet_v2.build(context).result(), tmp_path / "mobilenet.onnx")
+    words = ["shader", "stats", str(tmp_path / "mobilenet.onnx"), "--chip", "navi31,ampere"]
+    assert cli.main(words) == 0
+    titles, *lines = capsys.readouterr().out.splitlines()
+    assert titles.split()[:5] == ["chip", "product", "kernels", "spilling", "failed"]
+    assert [line.split()[0] for line in lines] == ["navi31", "ampere"]
+    for line in lines:
+        kernels, spilling, failed, occupancy, cycles = map(int, line.split()[-7:-2])
+        assert kernels > 10 and (spilling, failed) == (0, 0) and 0 < occupancy < cycles
+
+
+def test_a_missing_driver_names_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WEBNN_VK_CHIPS", str(tmp_path))
+    assert cli.main(["shader", "stats", str(model(tmp_path)), "--chip", "dg2,m1"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1] == (
+        f"webnn-vk: ANV for dg2 is not in {tmp_path}: scripts/install-chips lays it down"
+    )

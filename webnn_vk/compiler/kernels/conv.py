@@ -175,10 +175,12 @@ def _wide(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Sch
         return []
     step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
     few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
+    # A filter of 16 by 4 channels is too large for the scalar registers of AMD's GPUs.
+    in_scalars = ((8, 4), (8, 8)) if step == 4 else ((16, 2), (16, 4))
     return [
         Schedule("conv_wide", (("LX", lanes), ("TC", tc), ("TP", tp), ("UC", step)), load)
         for load, lanes, tiles in (
-            ("texel", 8, ((8, 4), (8, 8), (16, 4), (16, 8))), ("storage", 64, ((16, 2), (16, 4))),
+            ("texel", 8, ((8, 4), (8, 8), (16, 4), (16, 8))), ("storage", 64, in_scalars),
         )
         if (few if load == "storage" else load in loads)
         for tc, tp in tiles

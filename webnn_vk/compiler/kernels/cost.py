@@ -203,7 +203,9 @@ def _conv_wide(g: Any, s: Schedule) -> list[Workload]:
 def _conv_tiled(g: Any, s: Schedule) -> list[Workload]:
     extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
     work = _shared_tile(s, g.G * _tiles(s, *extents), _taps(g))
-    return [replace(work, registers=work.registers + 2)]  # the positions of a tap and of a pixel
+    # The positions of a tap and of a pixel; where channels are loaded one by one, those of four.
+    positions = 6 if g.channels_last and g.IC % 4 else 2
+    return [replace(work, registers=work.registers + positions)]
 
 
 def _conv_depthwise(g: Any, s: Schedule) -> list[Workload]:
@@ -236,8 +238,10 @@ def _winograd(g: Any, s: Schedule) -> list[Workload]:
         Workload(ceil_divide(tiles * g.IC, 8), 8, 2 * points * side, points, points,
                  registers=points),
         product,
+        # Of four channels, half of what is left of each row's points before columns become pixels:
+        # compilers interleave the two steps.
         Workload(ceil_divide(tiles * g.OC, 8), 8, 2 * points * side, points, tile * tile,
-                 registers=points),
+                 registers=max(points, 2 * tile * side)),
     ]
 
 

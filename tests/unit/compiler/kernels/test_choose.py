@@ -233,6 +233,15 @@ def test_a_tuned_schedule_reaches_the_dispatch() -> None:
     assert tuned.constants == dict(wanted.numbers)
 
 
+def test_workgroups_without_shared_memory_fill_a_subgroup() -> None:
+    """Mali has subgroups of 16: half of one would be idle in workgroups of 8."""
+    mali = stored_profile("arm_mali_g610")
+    for rows in (4, 64, 512):
+        given = MLOperandDescriptor("float32", (rows, 64)), MLOperandDescriptor("float32", (64, 64))
+        made = chosen(KernelNode.of(node_of("matmul", *given)[0]), mali)
+        assert made.kernel == "matmul" and made["LX"] * made["LY"] >= mali.min_subgroup_size
+
+
 def test_what_is_no_candidate_or_for_another_problem_is_ignored() -> None:
     node, problem = _product()
     profile = stored_profile("nvidia_ampere")

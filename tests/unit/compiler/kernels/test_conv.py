@@ -51,6 +51,29 @@ def _kernels(profile: DeviceProfile, x: tuple[int, ...], w: tuple[int, ...], **a
     return [dispatch.kernel for dispatch in plan(node, profile)]
 
 
+def test_where_no_tile_fits_the_registers_winograd_is_chosen() -> None:
+    """On Mali: by its compiler's estimate 9 to 12 times as fast as element by element."""
+    mali = stored_profile("arm_mali_g610")
+    transforms = ["winograd_input", "winograd_product", "winograd_output"]
+    x, w = (1, 64, 28, 28), (64, 64, 3, 3)
+    assert _kernels(mali, x, w, padding=[1] * 4) == transforms
+    assert _kernels(mali, x, w, padding=[1] * 4, strides=[2, 2]) == ["conv"]
+    assert _kernels(mali, (1, 8, 28, 28), (64, 8, 3, 3), padding=[1] * 4) == ["conv"]
+    # A transformed filter of 1024 by 1024 channels would take 64 MB.
+    assert _kernels(mali, (1, 1024, 7, 7), (1024, 1024, 3, 3), padding=[1] * 4) == ["conv"]
+
+
+def test_a_filter_in_scalar_registers_fits_them() -> None:
+    """16 by 4 channels would not, on AMD's GPUs."""
+    navi = stored_profile("amd_navi31")
+    for channels, outputs in ((3, 16), (4, 8)):
+        node, _ = node_of(
+            "conv2d", _describe(1, channels, 56, 56), np.zeros((64, channels, 3, 3), np.float32)
+        )
+        (made,) = plan(node, navi)
+        assert (made.kernel, made.constants["TC"]) == ("conv_wide", outputs)
+
+
 @pytest.mark.parametrize("side, variant, tile", [
     (56, "4x4 8x64", 4),
     (28, "4x4 8x64", 4),

@@ -71,6 +71,9 @@ class Gpu(Rules):
         """Tiles of one kernel: large ones reuse more of what they load."""
         yield prefer("tiles in shared memory", lambda c: c.kernel == "matmul_tiled")
         yield prefer("no texels", lambda c: c.load == "storage")
+        lanes = self.profile.min_subgroup_size
+        yield prefer("workgroups that fill a subgroup",
+                     lambda c: c.kernel != "matmul" or c["LX"] * c["LY"] >= lanes)
         place = {c: number for number, c in enumerate(candidates) if c.parts == 1}
 
         def cost(c: Schedule) -> float:
@@ -177,6 +180,11 @@ class Gpu(Rules):
                          lambda c: c.kernel == "conv_wide" and c.load == "storage")
             yield self._wide(problem)
             return
+        if not tiled:
+            yield prefer(
+                "no tile fits the registers: transforms", lambda c: c.kernel == "winograd"
+                and c.load == "storage" and self._transforms_fit(c["TILE"], problem),
+            )
         channels = int(problem.channels_last and problem.OC >= 16)
         yield prefer(
             "16 x 8 invocations along the dimension, channels or pixels, that is contiguous",
@@ -227,11 +235,8 @@ class Gpu(Rules):
             tile = dict(candidate.numbers).get("TILE", 0)
             points, columns = (tile + 2) ** 2, pixels
             if tile:
-                across = ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
-                columns = problem.N * across
-                if 4 * points * columns * channels > device.transformed_bytes or (
-                    4 * points * problem.IC * problem.OC > device.filter_bytes
-                ):
+                columns = _transformed(tile, problem)
+                if not self._transforms_fit(tile, problem):
                     return inf
             extents = (columns, problem.OC) if problem.channels_last else (problem.OC, columns)
             planes, steps = (points, 1) if tile else (1, problem.KH * problem.KW)
@@ -253,6 +258,23 @@ class Gpu(Rules):
                 "the filter read once from memory, and what transforms write and read", cost,
             )
             yield prefer("no transforms", tiled.__contains__)
+
+    def _transforms_fit(self, tile: int, problem: Any) -> bool:
+        """Whether a convolution has the channels, and its filter and tiles the sizes, for which
+        Winograd's transforms are considered."""
+        device, points = self.device, 4 * (tile + 2) ** 2
+        moved = points * _transformed(tile, problem) * (problem.IC + problem.OC)
+        return (
+            min(problem.IC, problem.OC) >= device.winograd_channels
+            and moved <= device.transformed_bytes
+            and points * problem.IC * problem.OC <= device.filter_bytes
+        )
+
+
+def _transformed(tile: int, problem: Any) -> int:
+    """How many tiles Winograd's transforms cut a convolution's output into."""
+    across: int = ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
+    return int(problem.N) * across
 
 
 _BY_MATRICES = ("matmul_coopmat", "matmul_coopmat2")
