@@ -20,6 +20,7 @@ from tests.support import chips, judges
 from tests.support.glsl import compiled
 from tests.support.gpu_shaders import needs_compiler
 from tests.support.selection import chance
+from tests.support.summary import LINE
 from webnn_vk import onnx
 from webnn_vk.codegen import isa
 from webnn_vk.codegen.isa import Module, chip_profile, compile_for
@@ -77,8 +78,9 @@ def model(folder):
     return path
 
 
-def test_the_profile_is_the_maker_s(chip, driver):
+def test_the_profile_is_the_maker_s(chip, driver, record_property):
     profile = DeviceProfile.from_json(chip_profile(chip))
+    record_property(LINE, f"a driver of chips: {profile.driver_name} {profile.driver_version}")
     assert profile.vendor_id == VENDORS[CHIPS[chip].driver.name]
     assert profile.memory_heaps and profile.memory_types and not profile.is_software
     # A shim may have a period of 0, by which no time can be told.
