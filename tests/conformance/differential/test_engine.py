@@ -30,11 +30,16 @@ def known(example, got, expected):
             array = np.where(np.isneginf(example.operands["input"]), wanted, array)
             return np.allclose(array, wanted, rtol=2e-3 if array.dtype == np.float16 else 1e-5,
                                atol=1e-6, equal_nan=True)
-        case "layer_normalization":  # sums in float32, so that rounding grows with |x| / deviation
+        case "layer_normalization" | "instance_normalization":
+            # Sums in float32, so that rounding grows with |x| / deviation.
             x = example.operands["input"].astype(np.float64)
             axes = tuple(example.arguments.get("axes", range(1, x.ndim)))
+            if example.operator == "instance_normalization":
+                axes = (1, 2) if example.arguments.get("layout") == "nhwc" else (2, 3)
             spread = np.sqrt(x.var(axes).min() + example.arguments.get("epsilon", 1e-5))
-            bound = 4 * np.finfo(array.dtype).eps * np.abs(x).max() / spread
+            scale = example.operands.get("scale")
+            most = 1.0 if scale is None else np.abs(scale.astype(np.float64)).max()
+            bound = 4 * np.finfo(array.dtype).eps * np.abs(x).max() * most / spread
             return np.isfinite(x).all() and np.allclose(array, wanted, rtol=1e-5, atol=bound)
         case "elu":  # subnormal numbers lose a digit
             return np.allclose(array, wanted, rtol=1e-6, atol=1e-37, equal_nan=True)

@@ -72,7 +72,8 @@ def test_one_build_serves_all_shapes(named, request):
             ratios.append(times[0] / times[1])
             close(got, static.run(None, feeds))
             assert session.graph(feeds) is graph
-    assert len(graph._shapes._compiled) - compilations <= 2
+    # Ranges of sizes that the build did not try.
+    assert len(graph._shapes._compiled) - compilations <= (5 if full else 2)
     if full:
         assert np.median(ratios) <= 1.2
 
