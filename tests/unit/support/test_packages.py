@@ -41,6 +41,7 @@ USES = {
 #: Imports that no extra has: the file's first lines say so, or it works without them.
 BESIDE = {
     "bench/llama_cpp.py": {"gguf", "safetensors"},  # an extra: generate
+    "bench/ncnn_decoder.py": {"ncnn", "safetensors"},  # an extra: generate; what is measured
     "bench/ncnn_recurrent.py": {"ncnn"},  # what is measured, where it is installed
     "bench/serving.py": {"tokenizers"},  # an extra: generate
     "examples/chat_service.py": {"fastapi", "pydantic", "uvicorn"},
