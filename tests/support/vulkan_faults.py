@@ -64,13 +64,40 @@ def errors_of(call: str) -> tuple[str, ...]:
     return (*(INSTANCE_ERRORS | ERRORS | EXTENSION_ERRORS)[call], "UNKNOWN")
 
 
+class DevicesApart:
+    """Makes a device while no other call is made: the validation layer (1.3.239) finds the device
+    of each call in a table that ``vkCreateDevice`` and ``vkDestroyDevice`` change without a lock.
+    Without the layer such calls may overlap."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls = 0
+
+    def __call__(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if name in ("vkCreateDevice", "vkDestroyDevice"):
+            with self._changed:
+                # An interrupted call may never be counted as over.
+                self._changed.wait_for(lambda: not self._calls, 1.0)
+                return real(*arguments)
+        with self._changed:
+            self._calls += 1
+        try:
+            return real(*arguments)
+        finally:
+            with self._changed:
+                self._calls -= 1
+                if not self._calls:
+                    self._changed.notify_all()
+
+
 class FaultyLibrary:
     """Takes the place of ``binding.lib``. ``place`` is the caller's name for its current step: the
     first call of a function there can be made to fail (the number of calls varies, because some
     poll)."""
 
-    def __init__(self, binding: Any) -> None:
+    def __init__(self, binding: Any, apart: DevicesApart | None = None) -> None:
         self._binding, self._real = binding, binding.lib
+        self._apart = apart
         self._lock = threading.Lock()
         self.place = ""
         #: (function, place), in the order of the first calls
@@ -123,15 +150,22 @@ class FaultyLibrary:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
-        if not name.startswith("vk") or name.startswith("vkCmd"):
+        records = name.startswith("vkCmd")
+        if not name.startswith("vk") or (records and self._apart is None):
             return real
         if name not in self._wrappers:
-            self._wrappers[name] = self._wrap(name, real)
+            wrap = self._real_call if records else self._wrap
+            self._wrappers[name] = wrap(name, real)
         return self._wrappers[name]
+
+    def _real_call(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        apart = self._apart
+        return real if apart is None else lambda *arguments: apart(name, real, arguments)
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         makes = re.match(r"vk(Create|Allocate)(?!CommandBuffers|DescriptorSets|Instance)", name)
         ends = re.match(r"vk(Destroy|Free)", name)
+        made = self._real_call(name, real)
 
         def call(*arguments: Any) -> Any:
             with self._lock:
@@ -149,7 +183,7 @@ class FaultyLibrary:
                     self._counting[name] = left - 1, code
                 if ends:
                     self.alive.discard(self._key(arguments[-2]))
-            result = real(*arguments)
+            result = made(*arguments)
             if makes and result == 0:
                 with self._lock:
                     self.alive.add(self._key(arguments[-1][0]))

@@ -17,6 +17,8 @@ def known(example, got, expected):
     array, wanted = got[0], expected[0]
     match example.operator:
         case "lstm" | "lstm_cell" | "gru" | "gru_cell":  # sigmoids have an absolute error
+            if array.dtype == np.float16 and any(np.isinf(a).any() for a in expected):
+                return True  # it overflows: other states are what rounding has left of them
             names = example.arguments["activations"] or ["sigmoid"]
             grown = max(np.abs(a).max() for a in expected) > 100
             return grown and {"relu", "sigmoid"} <= {*names}

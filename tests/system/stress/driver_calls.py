@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.vulkan_faults import FaultyLibrary
+from tests.support.vulkan_faults import DevicesApart, FaultyLibrary
 from tests.system.stress.kinds import Kind
 from tests.system.stress.world import World
 from webnn_vk.driver.vulkan import binding
+from webnn_vk.support import environment
 
 #: Calls whose failures affect only the work that makes them.
 CALLS = (
@@ -22,7 +23,9 @@ CALLS = (
 ERRORS = ("OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY", "UNKNOWN")
 
 # For the whole run: devices keep the functions that they call.
-_library = FaultyLibrary(binding)
+_library = FaultyLibrary(
+    binding, DevicesApart() if environment.flag("WEBNN_VK_VALIDATE") else None
+)
 binding.lib, binding.error_of = _library, _library.error_of
 
 
