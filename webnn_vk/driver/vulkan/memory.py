@@ -189,6 +189,8 @@ class Allocator:
         self._returned: deque[KeyedRef[_Place, Range]] = deque()
         usage.join(self)
         self._numbers = 0
+        # What the driver said when it last refused memory.
+        self._refusal = ""
         self._allocated = self._allocations = 0
         self._closed = False
 
@@ -317,8 +319,9 @@ class Allocator:
         try:
             native = self._source.create_block(size, pool.memory_type, visible=pool.visible,
                                                exportable=exportable)
-        except OutOfDeviceMemory:
+        except OutOfDeviceMemory as error:
             self._usage.give(pool.heap, size)
+            self._refusal = str(error)
             return None
         except BaseException:
             self._usage.give(pool.heap, size)
@@ -398,6 +401,6 @@ class Allocator:
         elif self._usage.blocks >= self._profile.max_memory_allocation_count:
             detail = f"all {self._usage.blocks} memory allocations the device allows are in use"
         elif in_use + size <= limit:
-            detail += ", and the driver refused"
+            detail += f", and the driver refused: {self._refusal}"
         return OutOfDeviceMemory(f"out of device memory on {self._profile.name}: {what} requested, "
                                  f"{detail}", requested=size, in_use=in_use, limit=limit)
