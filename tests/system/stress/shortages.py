@@ -206,7 +206,7 @@ def ended_by_others(said: str) -> bool:
     result: the C library, for a thread's variables; the interpreter, which waits for ever for a
     thread that had no memory to begin (CPython's issue 140746); protobuf, by SIGSEGV in a call from
     ``onnx`` or from our modules that write ONNX; the driver, on its own thread, which runs no
-    Python (docs/failures.md)."""
+    Python, or as it compiles a pipeline (docs/failures.md)."""
     if re.search("Exception ignored in thread started by.*\nMemoryError", said):
         return True
     if "cannot allocate memory for thread-local data" in said:
@@ -215,14 +215,15 @@ def ended_by_others(said: str) -> bool:
         return True
     crash = re.search(r'Fatal Python error: Segmentation fault.*?Current thread [^\n]*\n  File '
                       r'"([^"]*)"', said, re.DOTALL)
-    return crash is not None and crash[1].endswith(_PROTOBUF_CALLERS)
+    return crash is not None and crash[1].endswith(_UNCHECKED)
 
 
-#: Where protobuf's messages are made: ``onnx/helper.py`` and others of that package, and our own
-#: modules.
-_PROTOBUF_CALLERS = (
+#: Where protobuf's messages are made (``onnx/helper.py`` and others of that package, and our own
+#: modules), and where LLVM compiles.
+_UNCHECKED = (
     "site-packages/onnx/helper.py", "site-packages/onnx/numpy_helper.py",
     "webnn_vk/compiler/ir/onnx.py", "webnn_vk/compiler/ir/to_onnx/writer.py",
+    "webnn_vk/driver/vulkan/pipelines.py",
 )
 
 

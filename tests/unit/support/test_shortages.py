@@ -18,6 +18,7 @@ Current thread 0x00007faa5bff76c0 (most recent call first):
 @pytest.mark.parametrize(("path", "others"), [
     ("/venv/lib/python3.11/site-packages/onnx/helper.py", True),
     ("/source/webnn_vk/compiler/ir/onnx.py", True),
+    ("/source/webnn_vk/driver/vulkan/pipelines.py", True),
     ("/source/webnn_vk/runtime/cpu.py", False),
     ("/source/webnn_vk/driver/vulkan/memory.py", False),
 ])
