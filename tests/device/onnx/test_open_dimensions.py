@@ -46,7 +46,7 @@ def test_one_build_serves_all_shapes(named, request):
     rng = np.random.default_rng(3)
     large = {"layers": 6, "width": 384, "heads": 12, "inner": 1536, "vocabulary": 30522}
     proto = encoder(rng, **large if full else {})
-    batch, tokens = (4, 64) if full else (4, 20)
+    batch, tokens = (8, 128) if full else (4, 20)
     session = Session(proto, named, dimensions={"batch": batch, "tokens": tokens})
     words = 30522 if full else 100
     graph = session.graph(sentences(rng, batch, tokens, words))
@@ -59,21 +59,17 @@ def test_one_build_serves_all_shapes(named, request):
         (pick.randint(1, batch), pick.randint(1, tokens)) for _ in range(198 if full else 6)
     ]
     with static._context:
-        before = sentences(rng, *shapes[1], words)
         for shape in shapes:
             feeds = sentences(rng, *shape, words)
-            # The static graph of the last shape has taken the processor's caches.
-            session.run(None, before)
-            times, before = [], feeds
-            for _ in range(2):
+            times = []
+            for _ in range(3):
                 start = time.process_time()
                 got = session.run(None, feeds)
                 times.append(time.process_time() - start)
-            ratios.append(times[0] / times[1])
+            ratios.append(times[0] / min(times[1:]))
             close(got, static.run(None, feeds))
             assert session.graph(feeds) is graph
-    # Ranges of sizes that the build did not try.
-    assert len(graph._shapes._compiled) - compilations <= (5 if full else 2)
+    assert len(graph._shapes._compiled) - compilations <= 2
     if full:
         assert np.median(ratios) <= 1.2
 

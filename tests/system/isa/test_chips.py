@@ -230,12 +230,6 @@ def test_kernels_of_a_model_fit_the_registers(chip, driver, pytestconfig):
         assert max(row["seconds"] for row in found) <= 5
 
 
-#: What a compiler refuses, and why: NVK finds no free register for one of the ways to add up
-#: products of 4 bits, which only tuning would try. It is replaced by another there.
-REFUSED = {
-    "pascal": "matmul | f32x4 u32 f32x4 f32 f32 | bits=4 has_offset b_transposed a_vector b_vector "
-    "out_vector | LX=8 LY=8 TM=4 TN=4",
-}
 #: Kernels that spill, and in how many modules. Skylake has no instruction for products of integers,
 #: so that the planner does not choose this kernel there. A register is missing for convolutions
 #: whose images are not whole vectors; the tile that fits makes a quarter of the workgroups.
@@ -247,7 +241,7 @@ SPILLING = {"skl": {"matmul_dot": 24, "conv_tiled": 4}, "tgl": {"conv_tiled": 4}
 def test_the_archive_compiles(chip, driver):
     found = list(judged(chip, [PACK]))
     refused = [row for row in found if row["state"] != "ok"]
-    assert {row["kernel"] for row in refused} <= {REFUSED.get(chip)} and len(refused) <= 1
+    assert not refused  # NVK refuses one for Pascal: docs/devices.md
     spilling = Counter(row["kernel"].split()[0] for row in found if row["spills"] or row["fills"])
     assert spilling <= Counter(SPILLING.get(chip, {}))
     if CHIPS[chip].driver.architecture == "amd64":
