@@ -4,9 +4,8 @@ One line for each chip of `webnn_vk.codegen.isa.chips` (or ``--chip``): how many
 spill and are refused, the longest compilation, and the least occupancy, as the driver counts it.
 Kernels that spill, or don't compile within the limit, are listed below. Nothing runs.
 
-``--json FILE`` puts the lines into a file in which those of other chips and graphs stay. The table
-in docs/devices.md is made of docs/chips.json.
-"""
+``--json FILE`` puts the lines into a file, in which the lines of other chips and graphs stay. The
+table in docs/devices.md is made of docs/chips.json."""
 
 from __future__ import annotations
 

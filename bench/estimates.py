@@ -7,7 +7,7 @@ number of turns does, and counts once for each subgroup. Memory's bandwidth is n
 many subgroups hide each other's waits: so a schedule is compared with those alone that make as
 many invocations, or enough to fill the device.
 
-``--json FILE`` puts the lines into a file in which those of other chips stay. The table in
+``--json FILE`` puts the lines into a file, in which the lines of other chips stay. The table in
 docs/devices.md is made of docs/estimates.json.
 """
 

@@ -278,8 +278,8 @@ class Inliner:
         self, known: ShapedGraph, given: Mapping[str, Any],
         leading: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> ShapedGraph:
-        """A definition for the sizes of the operands; those of inputs in ``leading`` have these
-        dimensions before the input's own."""
+        """A definition for the sizes of the operands; inputs in ``leading`` have these
+        dimensions before their own."""
         inputs = known.graph.inputs
         sizes: dict[str, Any] = {}
         for name, value in inputs.items():

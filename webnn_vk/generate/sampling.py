@@ -27,7 +27,7 @@ class Sampling:
 
     ``temperature`` 0: the most probable token. Else the logits, divided by it, give probabilities,
     of which the ``top_k`` largest are kept (0: all), then the fewest largest whose sum reaches
-    ``top_p``, then those of at least ``min_p`` times the largest. Equal probabilities are kept or
+    ``top_p``, then all of at least ``min_p`` times the largest. Equal probabilities are kept or
     dropped together. ``repetition_penalty`` divides positive logits of tokens that occurred
     before, and multiplies negative ones. ValueError for numbers out of range.
     """

@@ -203,7 +203,7 @@ def _conv_wide(g: Any, s: Schedule) -> list[Workload]:
 def _conv_tiled(g: Any, s: Schedule) -> list[Workload]:
     extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
     work = _shared_tile(s, g.G * _tiles(s, *extents), _taps(g))
-    # The positions of a tap and of a pixel; where channels are loaded one by one, those of four.
+    # Positions of a tap and of a pixel, and of four elements if channels are loaded one by one.
     positions = 6 if g.channels_last and g.IC % 4 else 2
     return [replace(work, registers=work.registers + positions)]
 

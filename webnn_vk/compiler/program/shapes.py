@@ -274,7 +274,7 @@ _PARTS = (
 
 
 def _key(value: Any) -> Any:
-    """A key of a value that isn't equal to those of other expressions with equal examples."""
+    """A key of a value, which differs between expressions even if their examples are equal."""
     match value:
         case Size():
             return "size", value.terms

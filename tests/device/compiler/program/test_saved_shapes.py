@@ -167,7 +167,7 @@ def test_conditions_of_an_importer_are_kept(context):
 
 @pytest.mark.filterwarnings("ignore:build. no output depends on the inputs")
 def test_random_graphs(context):
-    """Values of loaded graphs are those of the graphs that were saved."""
+    """Loaded graphs compute what the saved graphs computed."""
     compared, pick = 0, random.Random(7)
     for seed in range(6):
         graph = ShapedGraph(seed)
