@@ -5,7 +5,8 @@ spill and are refused, the longest compilation, and the least occupancy, as the 
 Kernels that spill, or don't compile within the limit, are listed below. Nothing runs.
 
 ``--json FILE`` puts the lines into a file, in which the lines of other chips and graphs stay. The
-table in docs/devices.md is made of docs/chips.json."""
+table in docs/devices.md is made of docs/chips.json.
+"""
 
 from __future__ import annotations
 
