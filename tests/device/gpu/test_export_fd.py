@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.open_files import open_files
 from webnn_vk import InvalidStateError, MLGraphBuilder
 from webnn_vk.driver import CopyCommand, ExternalMemory
 from webnn_vk.driver.vulkan.driver import open_driver
@@ -94,13 +94,13 @@ def test_the_memory_outlives_the_tensor(context: Any, other: Any) -> None:
 
 def test_the_descriptor_is_the_callers(context: Any) -> None:
     tensor = context.create_exportable_tensor(DESCRIPTOR).result(60)
-    open_now = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     first, second = tensor.export_fd(), tensor.export_fd()
     assert first.fd != second.fd
     assert first == replace(second, fd=first.fd)
     for memory in (first, second):
         memory.close()
-    assert len(os.listdir("/proc/self/fd")) == open_now
+    assert open_files() <= files
     with pytest.raises(OSError):
         first.close()
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.open_files import open_files
 from tests.support.vulkan_faults import ERRORS, FaultyLibrary, errors_of
 from webnn_vk import (
     DOMException,
@@ -229,7 +230,7 @@ def test_a_failed_import_leaves_the_file_descriptor_to_the_caller(
     driver = open_driver(physical)
     if "external_memory_fd" not in driver.profile.features:
         pytest.skip("no memory by file descriptor on this device")
-    count = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     exported = driver.sharing.export_memory(driver.allocate(4096, exportable=True))
     library.fail_nth(call, 1, "UNKNOWN")
     with pytest.raises(DriverError, match="VK_ERROR_UNKNOWN"):
@@ -240,7 +241,7 @@ def test_a_failed_import_leaves_the_file_descriptor_to_the_caller(
         os.close(exported.fd)
     del twin
     driver.close()
-    assert len(os.listdir("/proc/self/fd")) <= count
+    assert open_files() <= files
 
 
 def test_the_table_is_whole() -> None:
