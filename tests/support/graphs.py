@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_vk.compiler.ir import Emitter, Graph, Value, parse, random_elements
+from tests.support.graph_text import parse, random_elements
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.ir.literals import digest
 from webnn_vk.compiler.kernels import KernelGraph
 from webnn_vk.compiler.kernels.node import writes

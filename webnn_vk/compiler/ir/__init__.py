@@ -3,15 +3,10 @@ the way to ONNX. Imports `types/` and `ops/`."""
 
 from .emit import Emitter
 from .graph import Graph, Node, Value
-from .literals import random_elements
-from .parse import GraphTextError, parse
 
 __all__ = [
     "Emitter",
     "Graph",
-    "GraphTextError",
     "Node",
     "Value",
-    "parse",
-    "random_elements",
 ]

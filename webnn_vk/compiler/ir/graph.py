@@ -7,9 +7,8 @@ named operands. Passes make new graphs; nothing here is changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from webnn_vk.support.dataclass import dataclass
 from ..ops import Operator
 from ..ops.record import prefix
 from ..types.data_types import MLOperandDescriptor
-from ..types.sizes import symbolic
 from .literals import argument_text, constant_text, input_text, label_text, name_text
 
 
@@ -180,21 +178,10 @@ class Graph:
                 raise ValueError(f"output {name!r} is never computed")
 
     def __str__(self) -> str:
-        return self.text()
-
-    def text(
-        self, given: Mapping[Node, Mapping[str, Any]] = MappingProxyType({}),
-        numbered: Callable[[Any], Any] = lambda size: size,
-    ) -> str:
-        """The graph's text form, which ``parse`` reads: one line per input, constant, node and
-        output. ``given``: arguments of nodes in place of those in normal form. ``numbered`` returns
-        what stands for a size that is known at dispatch."""
-        def typed(v: Value) -> str:
-            shape = ", ".join(map(str, symbolic(v.shape, numbered)))
-            return f"{names[v]}: {v.data_type}[{shape}]"
-
+        """The graph's text form: one line per input, constant, node and output. Tests read it
+        (`tests/support/graph_text.py`)."""
         names: dict[Value, str] = {v: input_text(name) for name, v in self.inputs.items()}
-        lines = [f"input {typed(v)}" for v in self.inputs.values()]
+        lines = [f"input {names[v]}: {v.descriptor}" for v in self.inputs.values()]
         tensors: dict[int, int] = {}
         for i, v in enumerate(self.constants()):
             names[v] = f"%c{i}"
@@ -206,14 +193,13 @@ class Graph:
         for i, node in enumerate(self.nodes):
             for j, v in enumerate(node.outputs):
                 names[v] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
-            results = ", ".join(map(typed, node.outputs))
-            arguments = symbolic(dict(given.get(node, node.arguments)), numbered)
-            lines.append(f"{results} = {_node_text(node, names, arguments)}")
+            results = ", ".join(f"{names[v]}: {v.descriptor}" for v in node.outputs)
+            lines.append(f"{results} = {_node_text(node, names)}")
         lines += [f"output {name_text(name)} = {names[v]}" for name, v in self.outputs.items()]
         return "\n".join(lines)
 
 
-def _node_text(node: Node, names: Mapping[Value, str], arguments: Mapping[str, Any]) -> str:
+def _node_text(node: Node, names: Mapping[Value, str]) -> str:
     # The operands present; a sequence in brackets.
     operands = []
     for name, given in node.gather(names.__getitem__).items():
@@ -222,7 +208,7 @@ def _node_text(node: Node, names: Mapping[Value, str], arguments: Mapping[str, A
             operands.append(f"{name}={text}")
     head = node.operator.name + (f" {label_text(node.label)}" if node.label else "")
     options = [
-        f"{p.name}={argument_text(arguments[p.name])}" for p in node.operator.arguments
+        f"{p.name}={argument_text(node.arguments[p.name])}" for p in node.operator.arguments
     ]
     text = f"{head}({', '.join(operands + options)})"
     if node.device:

@@ -6,7 +6,6 @@ The elements of a constant follow its type in one of these forms:
     [1.0, 2.0, -3.5]         the elements in row-major order (up to 16 are printed so)
     data(5b0c2d83f1a9e604)   elements stored elsewhere, by a digest of type, shape and contents
     tensor(0)                a constant tensor, whose contents are unknown
-    random(seed)             read but never printed: ``random_elements`` for that word
 """
 
 from __future__ import annotations
@@ -92,17 +91,3 @@ def digest(descriptor: MLOperandDescriptor, data: np.ndarray) -> str:
     hashed = hashlib.sha256(str(descriptor).encode())
     hashed.update(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
     return hashed.hexdigest()[:16]
-
-
-def random_elements(descriptor: MLOperandDescriptor, word: str) -> np.ndarray:
-    """A read-only array that depends only on the descriptor and ``word``, on any machine: floats
-    are multiples of 2⁻¹⁰ in [−1, 1), integers −8 … 8 (0 … 16 unsigned)."""
-    stream = hashlib.shake_256(f"{word} {descriptor}".encode()).digest(2 * descriptor.size)
-    drawn = np.frombuffer(stream, "<u2").astype(np.int64).reshape(descriptor.shape)
-    dtype = descriptor.numpy_dtype
-    if dtype.kind == "f":
-        array = ((drawn % 2048 - 1024) / 1024).astype(dtype)
-    else:
-        array = (drawn % 17 - (8 if dtype.kind == "i" else 0)).astype(dtype)
-    array.setflags(write=False)
-    return array

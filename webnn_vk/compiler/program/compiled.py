@@ -1,52 +1,64 @@
-"""The graph that a program was compiled from, and the slots of its constants after set-up."""
+"""The graph that a program was compiled from, and the slots of its constants after set-up.
+
+In a program's file the graph is the JSON form (`json_forms`) of a ``StoredGraph``. It is read when
+it is needed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
+from ..ir import Graph
+from .json_forms import checked, form_of
+from .program import Originals, Program
+from .stored_graph import StoredGraph, graph_of, stored
 
-from ..ir import Graph, parse
-from ..ir.literals import digest
-from .program import CompiledText, Originals, Program
+
+class _Inline:
+    """Writes and reads elements as hexadecimal digits in the text itself. It holds small constants
+    only: the others are the program's."""
+
+    sizes = ()
+
+    def bytes(self, data: memoryview) -> str:
+        return data.hex()
+
+    def view(self, text: Any) -> bytes:
+        return bytes.fromhex(checked(text, str))
+
+
+def graph_text(program: Program) -> tuple[str, Originals] | None:
+    """The graph for files, with ``Program.originals``; None if the program doesn't have it."""
+    graph = program.compiled
+    if graph is None:
+        return None
+    every = range(len(program.constants))
+    originals = program.originals or tuple(((number, ""),) for number in every)
+    if isinstance(graph, str):
+        return graph, originals
+    return json.dumps(form_of(StoredGraph).write(_Inline(), stored(graph))), originals
 
 
 def compiled_graph(program: Program) -> Graph | None:
     """The graph, whose constants have numbers into ``Program.originals`` as sources; None if the
     program doesn't have it. ValueError if its text was not written by ``graph_text``."""
     text = program.compiled
-    if not isinstance(text, CompiledText):
+    if not isinstance(text, str):
         return text
-    count = len(program.originals)
-    sources = {f"tensor({number})": number for number in range(count)}
-    graph = parse(text.text, {**sources, **text.arrays})
+    try:
+        graph, _ = graph_of(form_of(StoredGraph).read(_Inline(), json.loads(text)))
+    except (TypeError, KeyError) as error:
+        raise ValueError(str(error)) from error
     for mine, its in ((graph.inputs, program.inputs), (graph.outputs, program.outputs)):
         if {name: value.descriptor for name, value in mine.items()} != dict(its):
             raise ValueError("it has other inputs or outputs than the program")
+    count = len(program.originals)
     for value in graph.constants():
         if value.data is None and value.source not in range(count):
             raise ValueError(f"the program has {count} constants, not {value.source}")
     return graph
-
-
-def graph_text(program: Program) -> tuple[CompiledText, Originals] | None:
-    """The graph as text, for files. Its constants ``tensor(n)`` are numbers into the originals."""
-    graph = program.compiled
-    if graph is None:
-        return None
-    if isinstance(graph, CompiledText):
-        return graph, program.originals
-    arrays: dict[str, np.ndarray] = {}
-    numbers: list[int] = []
-    for value in graph.constants():
-        if value.data is None:
-            numbers.append(value.source)
-        elif value.elements_text.startswith("data("):
-            arrays[digest(value.descriptor, value.data)] = value.data
-    text = CompiledText(str(graph), arrays)
-    if not program.originals:
-        return text, tuple(((number, ""),) for number in numbers)
-    return text, tuple(program.originals[number] for number in numbers)
 
 
 def constant_slots(program: Program) -> tuple[tuple[tuple[int, str], ...], ...]:

@@ -6,6 +6,8 @@ It is not trusted: places outside of it are a ValueError.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +28,8 @@ class DataWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._known: dict[bytes, list[int]] = {}
+        #: Numbers of the sizes that are known at dispatch, by their terms.
+        self.sizes: dict[Any, int] = {}
 
     def append(self, data: Any) -> list[int]:
         """The place of the bytes in the file."""
@@ -37,11 +41,12 @@ class DataWriter:
         self._file.write(view)
         return [start, view.nbytes]
 
-    def bytes(self, data: bytes) -> list[int]:
+    def bytes(self, data: bytes | memoryview) -> list[int]:
         """The place of these bytes in the file. Equal bytes are stored once."""
-        if data not in self._known:
-            self._known[data] = self.append(data)
-        return self._known[data]
+        key = hashlib.sha256(data).digest()
+        if key not in self._known:
+            self._known[key] = self.append(data)
+        return self._known[key]
 
 
 class DataReader:
@@ -50,6 +55,8 @@ class DataReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = MappedFile(path)
+        #: The sizes that are known at dispatch, by their numbers.
+        self.sizes: Sequence[Any] = ()
 
     def read(self, kind: Any, data: Any) -> Any:
         """A value of a type from its JSON form."""

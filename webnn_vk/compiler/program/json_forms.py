@@ -2,8 +2,9 @@
 
 A dataclass is a list of its fields that count in comparisons, in their order; a tuple is a list; a
 mapping is an object. A step or a segment begins with its tag. Bytes are stored elsewhere: a writer
-has ``bytes(data)``, which returns a place for them, and numbers for its ``kernels``; a reader has
-``bytes(place)`` and ``kernel(number)``. Readers check what they read: ValueError for another form.
+has ``bytes(data)``, which returns a place for them, and numbers for its ``kernels`` and ``sizes``;
+a reader has ``bytes(place)``, ``view(place)``, ``kernel(number)`` and ``sizes``. Readers check what
+they read: ValueError for another form.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from webnn_vk.codegen.spec import KernelSpec
 
 from ..ir import Graph
 from ..types.data_types import DATA_TYPES, LOW_PRECISION, MLOperandDescriptor, check_dimensions
+from ..types.sizes import Size
 from .program import (
     BarrierStep,
     CopyStep,
@@ -144,11 +146,14 @@ def described(data_type: str, shape: tuple[int, ...]) -> MLOperandDescriptor:
 
 
 def _plain(writer: Any, value: Any) -> Any:
-    """An operator's argument: numbers that JSON lacks as {"float": text}."""
+    """An operator's argument: numbers that JSON lacks as {"float": text}, a size that is known at
+    dispatch as {"size": number}."""
     if isinstance(value, tuple):
         return [_plain(writer, item) for item in value]
     if type(value) is float and not math.isfinite(value):
         return {"float": repr(value)}
+    if isinstance(value, Size):
+        return {"size": writer.sizes.setdefault(value.terms, len(writer.sizes))}
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise TypeError(f"an argument of type {type(value).__name__} can't be written: {value!r}")
@@ -160,9 +165,17 @@ def _argument(reader: Any, data: Any) -> Any:
             return tuple(_argument(reader, item) for item in data)
         case {"float": "inf" | "-inf" | "nan" as text, **others} if not others:
             return float(text)
+        case {"size": number, **others} if not others:
+            if checked(number, int) not in range(len(reader.sizes)):
+                raise ValueError(f"there is no size {number}")
+            return reader.sizes[number]
         case dict():
             raise ValueError(f"{data!r} is not an argument")
     return data
+
+
+def _dimension(reader: Any, data: Any) -> Any:
+    return _argument(reader, data) if isinstance(data, dict) else checked(data, int)
 
 
 def _words(reader: Any, data: Any) -> SpecConstants:
@@ -177,6 +190,10 @@ _FORMS: dict[Any, Form] = {
     bytes: Form(
         lambda writer, value: writer.bytes(value), lambda reader, data: reader.bytes(data)
     ),
+    memoryview: Form(
+        lambda writer, value: writer.bytes(value), lambda reader, data: reader.view(data)
+    ),
+    Size: Form(_plain, _dimension),
     KernelSpec: Form(
         lambda writer, value: writer.kernels[value], lambda reader, data: reader.kernel(data)
     ),
@@ -186,7 +203,7 @@ _FORMS: dict[Any, Form] = {
     ),
 }
 _FORMS[MLOperandDescriptor] = _row(
-    (str, tuple[int, ...]), described, lambda value: (value.data_type, value.shape)
+    (str, tuple[Size, ...]), described, lambda value: (value.data_type, value.shape)
 )
 # A tensor of a CPU step has its descriptor's items in its own list.
 _FORMS[CpuTensor] = _row(

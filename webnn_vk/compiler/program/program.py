@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
@@ -211,14 +209,6 @@ class SetupPart:
     steps: tuple[DeviceStep, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledText:
-    """A graph's text form; ``arrays`` are the constants that it calls ``data(key)``."""
-
-    text: str
-    arrays: Mapping[str, np.ndarray]
-
-
 Originals = tuple[tuple[tuple[int, str], ...], ...]
 
 
@@ -237,7 +227,7 @@ class Program:
     keeps a copy of the input where both are one tensor.
 
     ``compiled`` is the graph that the program was compiled from, with numbers for its constants
-    (see ``assemble.without_weights``), or the graph's text if the program was read from a file.
+    (see ``assemble.without_weights``), or the text that files have for it (``compiled.py``).
     ``originals`` says, by the constants' numbers in that graph, which constants of the program hold
     them and with which packing ("" for unchanged elements). If it is empty, the numbers are equal.
     """
@@ -253,7 +243,7 @@ class Program:
     params: bytes = b""
     origins: tuple[Origin, ...] = ()
     report: GraphReport = field(default_factory=GraphReport)
-    compiled: Graph | CompiledText | None = field(default=None, compare=False, repr=False)
+    compiled: Graph | str | None = field(default=None, compare=False, repr=False)
     originals: Originals = field(default=(), compare=False, repr=False)
     donated: Mapping[str, str] = field(default_factory=dict)
 

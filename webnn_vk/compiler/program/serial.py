@@ -23,12 +23,12 @@ from .compiled import graph_text
 from .constants import Constants, FileRange
 from .data_file import DATA, DataReader, DataWriter
 from .json_forms import Form, checked, described, form_of, type_hints
-from .program import CompiledText, Originals, Program
+from .program import Originals, Program
 from .reporting import with_report
 from .shaped_files import LoadedGraph
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 5
+FORMAT, VERSION = "webnn_vk program", 6
 TEXT = "program.json"
 
 #: The bytes of a constant tensor's storage.
@@ -108,12 +108,7 @@ class _Writer(DataWriter):
         if known is None:
             return None
         graph, originals = known
-        arrays = {
-            key: [str(array.dtype), list(array.shape), self.bytes(array.tobytes())]
-            for key, array in graph.arrays.items()
-        }
-        stored = _form("originals").write(self, originals)
-        return {"graph": graph.text, "arrays": arrays, "originals": stored}
+        return {"graph": graph, "originals": _form("originals").write(self, originals)}
 
 
 class _Reader(DataReader):
@@ -148,23 +143,14 @@ class _Reader(DataReader):
         )
         return Loaded(with_report(program, folded), store, modules)
 
-    def _compiled(self, data: Any, count: int) -> tuple[CompiledText | None, Originals]:
-        """The graph's text and arrays. The text is parsed when the graph is needed."""
+    def _compiled(self, data: Any, count: int) -> tuple[str | None, Originals]:
+        """The text of the graph, which is read when the graph is needed."""
         if data is None:
             return None, ()
-        text = checked(data["graph"], str)
-        arrays = {}
-        stored = self.read(Mapping[str, tuple[str, tuple[int, ...], bytes]], data["arrays"])
-        for key, (data_type, shape, elements) in stored.items():
-            descriptor = described(data_type, shape)
-            if len(elements) != descriptor.byte_length:
-                raise ValueError(f"{key}: {len(elements)} bytes for {descriptor}")
-            array = np.frombuffer(elements, descriptor.numpy_dtype)
-            arrays[key] = array.reshape(descriptor.shape)
         originals: Originals = _form("originals").read(self, data["originals"])
         if any(not 0 <= number < count for held in originals for number, _ in held):
             raise ValueError(f"the graph refers to other constants than {count}")
-        return CompiledText(text, arrays), originals
+        return checked(data["graph"], str), originals
 
     def kernel(self, number: Any) -> KernelSpec:
         """The kernel with this number."""

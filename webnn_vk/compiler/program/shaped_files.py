@@ -1,8 +1,8 @@
 """A graph with named dimensions in files: ``serial``'s files for graphs that are compiled for many
 shapes.
 
-They hold the graph as the builder collected it, with ``@n`` in its text for the sizes that are
-known at dispatch, these sizes as expressions (``types.expressions``), and what the builder decided.
+They hold the graph as the builder collected it (`stored_graph`), the sizes in it that are known at
+dispatch as expressions (`types.expressions`), and what the builder decided.
 Programs are not stored: the graph is compiled again where it is loaded, with the stored SPIR-V in
 place of the GLSL compiler. The files are not trusted: see ``serial``.
 """
@@ -22,18 +22,17 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
 from ..ir import Value
-from ..ir.literals import digest
-from ..ir.parse import parse_given
 from ..passes.rewrite import Substitution
 from ..types.data_types import empty_dimensions
 from ..types.dimensions import MLDynamicDimension
 from ..types.expressions import OPERATIONS, Expressions
 from ..types.sizes import Trace
 from .data_file import DATA, DataReader, DataWriter
-from .json_forms import checked, described
+from .json_forms import checked, form_of
 from .shapes import ShapedGraph, shaped_graph
+from .stored_graph import StoredGraph, graph_of, stored
 
-FORMAT, VERSION = "webnn_vk graph with named dimensions", 1
+FORMAT, VERSION = "webnn_vk graph with named dimensions", 2
 TEXT = "program.json"
 
 
@@ -60,38 +59,20 @@ def save(
     nodes = {node: filled.apply(node) for node in graph.nodes}
     graph = filled.rebuild(graph, nodes.values())
     given = {nodes[node]: arguments for node, arguments in shaped.given.items()}
-    numbers: dict[Any, int] = {}
-    text = graph.text(given, lambda size: _Numbered(numbers.setdefault(size.terms, len(numbers))))
     with open(folder / DATA, "wb") as file:
         writer = DataWriter(file)
-        arrays = {}
-        for value in graph.constants():
-            if value.data is not None and value.elements_text.startswith("data("):
-                flat = np.ascontiguousarray(value.data).reshape(-1).view(np.uint8)
-                arrays[digest(value.descriptor, value.data)] = [
-                    value.data_type, list(value.shape), writer.append(flat)
-                ]
-        stored = {
-            "format": FORMAT, "version": VERSION, "graph": text, "arrays": arrays,
+        form = form_of(StoredGraph).write(writer, stored(graph, given))
+        text = {
+            "format": FORMAT, "version": VERSION, "graph": form,
             "dimensions": [[n, *bounds] for n, bounds in trace.expressions.bounds.items()],
             "atoms": [[o, _terms(a), _terms(b)] for o, a, b in trace.expressions.atoms],
-            "sizes": [_terms(terms) for terms in numbers], "examples": trace.examples,
+            "sizes": [_terms(terms) for terms in writer.sizes], "examples": trace.examples,
             "guards": _guards(trace) if shaped.guarded else None,
             "donated": dict(graph.donated), "in_place": in_place,
             "kernels": [spec.to_json() for spec in modules],
             "modules": [writer.bytes(module) for module in modules.values()],
         }
-    (folder / TEXT).write_text(json.dumps(stored, allow_nan=False, ensure_ascii=True), "utf-8")
-
-
-class _Numbered:
-    """What the text has for a size."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __repr__(self) -> str:
-        return f"@{self._number}"
+    (folder / TEXT).write_text(json.dumps(text, allow_nan=False, ensure_ascii=True), "utf-8")
 
 
 def _terms(terms: Any) -> Any:
@@ -126,16 +107,9 @@ def load(text: dict[str, Any], reader: DataReader) -> LoadedGraph:
     trace = Trace(expressions, examples, folds=guarded)
     if guarded:
         _restore(trace, text["guards"])
-    sizes = [trace.size(_sum(data, expressions)) for data in checked(text["sizes"], list)]
-    arrays = {}
-    for key, (data_type, shape, place) in checked(text["arrays"], dict).items():
-        descriptor, elements = described(data_type, tuple(shape)), reader.view(place)
-        if len(elements) != descriptor.size * descriptor.numpy_dtype.itemsize:
-            raise ValueError(f"{key}: {len(elements)} bytes for {descriptor}")
-        array = np.frombuffer(elements, descriptor.numpy_dtype)
-        arrays[key] = array.reshape(descriptor.shape)
+    reader.sizes = [trace.size(_sum(data, expressions)) for data in checked(text["sizes"], list)]
     with empty_dimensions():
-        graph, given = parse_given(checked(text["graph"], str), arrays, sizes)
+        graph, given = graph_of(form_of(StoredGraph).read(reader, text["graph"]))
     donated = {checked(k, str): checked(v, str) for k, v in text["donated"].items()}
     if not donated.keys() <= graph.inputs.keys() or not {*donated.values()} <= graph.outputs.keys():
         raise ValueError(f"the graph donates {donated}")

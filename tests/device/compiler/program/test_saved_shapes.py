@@ -187,7 +187,7 @@ def test_random_graphs(context):
 def damaged(text):
     """Changes to the JSON of a saved graph, that no graph is saved with."""
     atoms = text["atoms"]
-    yield {"version": 2}, "version 2"
+    yield {"version": 1}, "version 1; 2 is what this reads"
     yield {"dimensions": [["n", 9, 2]]}, "9 … 2"
     yield {"atoms": [*atoms, ["__import__", 1, 2]]}, "no operation '__import__'"
     yield {"atoms": [*atoms, ["//", [[[99], 1]], 2]]}, "has other atoms than"
@@ -196,7 +196,16 @@ def damaged(text):
     yield {"atoms": [*atoms, ["//", "n", 2]]}, "is no list"
     yield {"sizes": []}, "there is no size 0"
     yield {"examples": {"n": 77}}, "are outside of"
-    yield {"graph": text["graph"].replace("tanh", "flatten")}, "no operator is called flatten"
+    graph = json.dumps(text["graph"])
+    for before, after, message in (
+        ('"tanh"', '"flatten"', "no operator is called flatten"),
+        ('{"size": 0}', '{"size": 99}', "there is no size 99"),
+        ('{"size": 0}', '{"size": "0"}', "'0' in the file is no int"),
+        ('{"size": 0}', '{"float": "1"}', "is not an argument"),
+        ('"float32"', '"float33"', "'float33' is not a data type"),
+    ):
+        assert before in graph
+        yield {"graph": json.loads(graph.replace(before, after))}, message
     yield {"donated": {"x": "nothing"}}, "donates"
     yield {"modules": [[0, 10**9]]}, "bytes has no 0\\+1000000000|modules for"
     yield {"guards": [[[[[[0], 1]], 1, "2"]], [], []]}, "is no int"

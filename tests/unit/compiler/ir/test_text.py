@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
+from tests.support.graph_text import GraphTextError, parse, random_elements
 from tests.support.graphs import assert_same, data_of, evaluate, graph_input, graph_of
-from webnn_vk.compiler.ir import Emitter, Graph, GraphTextError, Value, parse, random_elements
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.ir.literals import digest
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor

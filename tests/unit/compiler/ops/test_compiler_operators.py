@@ -9,11 +9,12 @@ from bench.isa.catalogue import catalogue
 from tests.conformance.differential.drafting import examples
 from tests.support import operator_table
 from tests.support.compiler_operator import registered_test_operator
+from tests.support.graph_text import GraphTextError, parse
 from tests.support.graphs import assert_same, data_of, evaluate, graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
 from webnn_vk.api.limits import op_support_limits
-from webnn_vk.compiler.ir import Emitter, GraphTextError, parse
+from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.ops import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS
 from webnn_vk.compiler.ops.arguments import Operand
 from webnn_vk.compiler.ops.record import Like, Limits, compiler_operator, operator

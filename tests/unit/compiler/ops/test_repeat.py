@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.graph_text import parse
 from tests.support.graphs import data_of, evaluate, graph_input, graph_of
 from tests.support.profiles import stored_profile
-from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import decompose_nodes
 from webnn_vk.compiler.program import CopyStep, DispatchStep, RepeatStep, Target, compile_program
 from webnn_vk.compiler.program.hazards import location

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.graph_text import parse, random_elements
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
-from webnn_vk.compiler.ir import Emitter, Graph, parse, random_elements
+from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.passes import FOLD_BATCH_NORM, Compilation, remove_dead_code, run_passes
 
 HEAD = """

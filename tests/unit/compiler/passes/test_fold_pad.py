@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.graph_text import parse
 from tests.support.graphs import assert_text, evaluate, graph_input, graph_of, random_feeds
-from webnn_vk.compiler.ir import Emitter, Graph, parse
+from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.passes import FOLD_PAD, Compilation, remove_dead_code, run_passes
 
 HEAD = """

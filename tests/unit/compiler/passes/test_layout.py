@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.graph_text import parse
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
-from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import LAYOUT, Compilation, remove_dead_code, run_passes
 
 HEAD = """

@@ -9,10 +9,10 @@ from hypothesis import given
 
 import webnn_vk
 from tests.conformance.differential.graphs import graphs
+from tests.support.graph_text import parse
 from tests.support.graphs import assert_same, evaluate
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder, Settings
-from webnn_vk.compiler.ir import parse
 from webnn_vk.compiler.passes import (
     DEVICE_PASSES,
     HOST_PASSES,

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.graph_text import parse
 from tests.support.graphs import assert_text, evaluate, graph_input, graph_of
-from webnn_vk.compiler.ir import Emitter, Graph, Value, parse
+from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.passes.patterns import Anything, Constant, Maybe, Op
 from webnn_vk.compiler.passes.rewrite import Substitution, apply_rewrites, rewrite, rewrite_pass

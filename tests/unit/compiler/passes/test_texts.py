@@ -7,9 +7,9 @@ from hypothesis import given, settings
 
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
+from tests.support.graph_text import parse
 from tests.support.graphs import assert_text, evaluate
 from tests.support.profiles import stored_profile
-from webnn_vk.compiler.ir import parse
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.ops.lowering import Decompose
 from webnn_vk.compiler.passes import (

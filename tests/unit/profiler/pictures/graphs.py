@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from webnn_vk.compiler.ir import Graph, parse
+from tests.support.graph_text import parse
+from webnn_vk.compiler.ir import Graph
 from webnn_vk.profiler.pictures import Box, Picture
 
 #: A product with a bias and a branch, with names that need escaping in XML and scripts.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.graph_text import parse
 from tests.support.profiles import stored_profile
 from tests.unit.profiler.pictures.graphs import small
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.compiler.ir import parse
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.profiler.pictures import Box, PassPictures, Picture, of_program
 from webnn_vk.profiler.pictures.picture import compared, of_graph

@@ -9,28 +9,34 @@
     output z = %z
 
 Unlike in printed text, the types of results, the names of operands and arguments with defaults may
-be left out. ``literals`` has the forms of constants.
+be left out. ``webnn_vk/compiler/ir/literals.py`` has the forms of constants; one more is read here:
+``random(seed)`` stands for ``random_elements`` of that word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from webnn_vk.compiler.ir import Graph, Node, Value
+from webnn_vk.compiler.ir.emit import make_node
+from webnn_vk.compiler.ir.literals import PLAIN_LABEL, PLAIN_NAME
+from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
+from webnn_vk.compiler.ops.arguments import Operands
+from webnn_vk.compiler.types.data_types import (
+    DATA_TYPES,
+    LOW_PRECISION,
+    MLOperandDescriptor,
+    check_dimensions,
+)
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.token_reader import TokenReader
-
-from ..ops import ALL_OPERATORS, Operator
-from ..ops.arguments import Operands
-from ..types.data_types import DATA_TYPES, LOW_PRECISION, MLOperandDescriptor, check_dimensions
-from .emit import make_node
-from .graph import Graph, Node, Value
-from .literals import PLAIN_LABEL, PLAIN_NAME, random_elements
 
 _SPACE = re.compile(r"[ \t]*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -64,18 +70,10 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     ``constants`` has the arrays of the constants called ``data(key)`` in the text, by key, and may
     have the sources of constants called ``tensor(key)``, by ``"tensor(key)"``.
     """
-    return parse_given(text, constants)[0]
-
-
-def parse_given(
-    text: str, constants: Mapping[str, Any] | None = None, sizes: Sequence[Any] = ()
-) -> tuple[Graph, dict[Node, dict[str, Any]]]:
-    """The graph as ``parse`` reads it, and the arguments of its nodes as the text gives them.
-    ``sizes``: what ``@0``, ``@1`` … stand for in shapes and arguments."""
     reader = _Reader(dict(constants or {}))
     for number, line in enumerate(text.split("\n"), 1):
-        reader.statement(_Line(line.rstrip("\r"), number, sizes))
-    return Graph(reader.inputs, reader.outputs, tuple(reader.given)), reader.given
+        reader.statement(_Line(line.rstrip("\r"), number))
+    return Graph(reader.inputs, reader.outputs, tuple(reader.nodes))
 
 
 class _Line(TokenReader):
@@ -83,9 +81,9 @@ class _Line(TokenReader):
 
     BLANK, WORD = _SPACE, _WORD
 
-    def __init__(self, text: str, number: int, sizes: Sequence[Any]) -> None:
+    def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
-        self.number, self.sizes = number, sizes
+        self.number = number
 
     def fail(self, message: str, at: int | None = None) -> GraphTextError:
         return GraphTextError(message, self.number, (self.at if at is None else at) + 1)
@@ -93,14 +91,6 @@ class _Line(TokenReader):
     @property
     def ended(self) -> bool:
         return self.at == len(self.text) or self.text[self.at] == "#"
-
-    def size(self) -> Any:
-        """The size that a number after ``@`` stands for."""
-        at = self.at
-        number = int(self.match(_DIMENSION, "the number of a size"))
-        if number >= len(self.sizes):
-            raise self.fail(f"there is no size {number}", at)
-        return self.sizes[number]
 
     def string(self, what: str) -> str:
         at = self.at
@@ -130,8 +120,7 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
-        # The nodes in order, with their arguments as the text gives them.
-        self.given: dict[Node, dict[str, Any]] = {}
+        self.nodes: list[Node] = []
 
     def statement(self, line: _Line) -> None:
         if line.ended:
@@ -251,7 +240,7 @@ class _Reader:
             if declared not in (None, value.descriptor):
                 raise line.fail(f"{token} is {value.descriptor}, not {declared}", where)
             self._define(line, token, value, where)
-        self.given[_placed(line, node)] = arguments
+        self.nodes.append(_placed(line, node))
 
     def _given(self, line: _Line, operator: Operator) -> tuple[dict[str, Any], dict[str, Any]]:
         """The text between the parentheses: operands and arguments by name."""
@@ -327,11 +316,7 @@ def _descriptor(line: _Line) -> MLOperandDescriptor:
     if data_type not in DATA_TYPES and data_type not in LOW_PRECISION:
         raise line.fail(f"{data_type} is no data type; one of {', '.join(DATA_TYPES)}", at)
     line.expect("[")
-
-    def dimension() -> Any:
-        return line.size() if line.accept("@") else int(line.match(_DIMENSION, "a dimension"))
-
-    shape = line.items("]", dimension)
+    shape = line.items("]", lambda: int(line.match(_DIMENSION, "a dimension")))
     try:
         descriptor = MLOperandDescriptor(data_type, tuple(shape))
     except TypeError as error:
@@ -368,11 +353,23 @@ def _literal(line: _Line) -> Any:
     for opening, closing in (("(", ")"), ("[", "]")):
         if line.accept(opening):
             return tuple(line.items(closing, lambda: _literal(line), trailing=True))
-    if line.accept("@"):
-        return line.size()
     at = line.at
     text = line.match(_NUMBER, "a number, a string, True, False, None or a list of them")
     try:
         return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else float(text)
     except ValueError:
         raise line.fail(f"{text} is no number", at) from None
+
+
+def random_elements(descriptor: MLOperandDescriptor, word: str) -> np.ndarray:
+    """A read-only array that depends only on the descriptor and ``word``, on any machine: floats
+    are multiples of 2⁻¹⁰ in [−1, 1), integers −8 … 8 (0 … 16 unsigned)."""
+    stream = hashlib.shake_256(f"{word} {descriptor}".encode()).digest(2 * descriptor.size)
+    drawn = np.frombuffer(stream, "<u2").astype(np.int64).reshape(descriptor.shape)
+    dtype = descriptor.numpy_dtype
+    if dtype.kind == "f":
+        array = ((drawn % 2048 - 1024) / 1024).astype(dtype)
+    else:
+        array = (drawn % 17 - (8 if dtype.kind == "i" else 0)).astype(dtype)
+    array.setflags(write=False)
+    return array
