@@ -9,7 +9,7 @@ import pytest
 
 from webnn_vk.api.build import load_executable
 from webnn_vk.api.ml_graph import MLGraph
-from webnn_vk.compiler.kernels.lowered import LoweredGraph
+from webnn_vk.compiler.kernels.lowered_graph import LoweredGraph
 from webnn_vk.compiler.program import Constants, Program
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.runtime import setup

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels import Dispatch, Scratch
 from webnn_vk.compiler.kernels.dispatch import Packed
-from webnn_vk.compiler.kernels.lowered import DeviceWork, LoweredGraph
+from webnn_vk.compiler.kernels.lowered_graph import DeviceWork, LoweredGraph
 from webnn_vk.compiler.kernels.raw_copy import Box, move
 from webnn_vk.compiler.types.access import strides
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor

@@ -10,7 +10,7 @@ import numpy as np
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.kernels import packing_called
 from webnn_vk.compiler.passes.rewrite import Substitution
-from webnn_vk.compiler.program.compiled import compiled_graph, constant_slots
+from webnn_vk.compiler.program.compiled_from import compiled_graph, constant_slots
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.support.errors import NotSupportedError, OperationError

@@ -27,7 +27,7 @@ from webnn_vk.runtime.device_selection import (
     select_device,
 )
 from webnn_vk.runtime.driver_device import DriverDevice
-from webnn_vk.runtime.engines import find_engine
+from webnn_vk.runtime.engine_selection import find_engine
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background, environment
 from webnn_vk.support.errors import DOMException, NotSupportedError, shortage_error

@@ -18,7 +18,7 @@ from webnn_vk.api.context import MLContext
 from webnn_vk.api.donation import checked_names
 from webnn_vk.api.inspection import cpu_engine, implements, is_observed
 from webnn_vk.api.ml_graph import MLGraph, annotate
-from webnn_vk.runtime.engines import OnnxEngine
+from webnn_vk.runtime.engine_selection import OnnxEngine
 from webnn_vk.support import background
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError, OperationError, sanitize

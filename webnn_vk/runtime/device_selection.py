@@ -20,7 +20,7 @@ from webnn_vk.support.errors import NotSupportedError
 from webnn_vk.support.settings import Settings
 
 from .driver_device import DriverDevice
-from .engines import find_engine
+from .engine_selection import find_engine
 
 _NONE: Mapping[int, str] = MappingProxyType({})
 #: Devices whose last opening failed, by number, with the reason.
@@ -70,7 +70,7 @@ def find_devices(*, validate: bool = False, driver: str = "vulkan") -> Sequence[
 def probe_drivers() -> None:
     """Forget the remembered state of the machine's drivers, and find out (in child processes) which
     of them crash, hang or fail. Useless once a context on a Vulkan device exists."""
-    from webnn_vk.driver.vulkan.drivers import Drivers
+    from webnn_vk.driver.vulkan.driver_search import Drivers
 
     Drivers(probe_again=True)
 
@@ -293,7 +293,7 @@ def _open_driver(found: Any, settings: Settings) -> Driver:
     if settings.driver == "kompute":
         with forks.undisturbed():
             from webnn_vk.driver.kompute.driver import open_driver as open_kompute
-            from webnn_vk.driver.vulkan.drivers import Drivers
+            from webnn_vk.driver.vulkan.driver_search import Drivers
 
             # As in the list: without drivers that crash or hang.
             with Drivers().asking():

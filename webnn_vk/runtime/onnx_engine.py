@@ -64,8 +64,8 @@ forks.register(_after_fork)
 
 
 def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
-    """See ``engines.OnnxEngine.prepare``. ``required``: NotSupportedError if ONNX Runtime can't be
-    loaded; otherwise NumPy takes its place."""
+    """See ``engine_selection.OnnxEngine.prepare``. ``required``: NotSupportedError if ONNX Runtime
+    can't be loaded; otherwise NumPy takes its place."""
     try:
         # A fork during this import would leave the child a half-loaded module, behind a lock.
         with forks.undisturbed():

@@ -19,7 +19,7 @@ from .executable import NOT_OF_KERNELS, DriverExecutable
 from .storage import KernelsRefused, Miscompiles, Storage
 
 if TYPE_CHECKING:
-    from webnn_vk.compiler.program.self_test import SelfTest, Tiling
+    from webnn_vk.compiler.program.self_test_programs import SelfTest, Tiling
 
 
 class Trials:
@@ -31,7 +31,7 @@ class Trials:
     def require(self, device: DriverMemory, program: Program) -> None:
         """See ``device.Device.try_out``."""
         with forks.undisturbed():
-            from webnn_vk.compiler.program.self_test import self_test_keys, self_tests
+            from webnn_vk.compiler.program.self_test_programs import self_test_keys, self_tests
 
         keys = self_test_keys(program)
         for trial in self_tests(keys - self._outcomes.keys(), device.profile):

@@ -13,9 +13,9 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.formatting import duration
 
 from . import ToolError
+from .loaded_model import LoadedModel, Options, Tensors, loaded
 from .models import OpenedModel, need_packages, onnx_package
 from .output import emit, facts, size, table
-from .running import LoadedModel, Options, Tensors, loaded
 
 #: Runs before the measured ones, while the driver compiles, caches fill and clocks rise.
 WARM_UP = 2

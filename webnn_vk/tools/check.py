@@ -7,9 +7,9 @@ from collections import Counter
 from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
+from .loaded_model import Options, loaded
 from .models import UnsupportedModel
 from .output import emit, facts, table
-from .running import Options, loaded
 
 
 def check(options: Options) -> int:

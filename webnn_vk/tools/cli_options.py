@@ -74,8 +74,8 @@ def options_of(
     inputs: list[str] | None, seed: int = 0, outputs: list[str] | None = None, **more: Any,
 ) -> Any:
     from .inputs import read_inputs
+    from .loaded_model import Options
     from .models import kind_of, parse_shapes
-    from .running import Options
 
     kind = kind_of(model)  # checked before a device is opened
     if outputs and kind != "onnx":

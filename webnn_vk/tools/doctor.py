@@ -13,7 +13,7 @@ from webnn_vk.codegen.disk_cache import cache_state
 from webnn_vk.codegen.glsl import CompilerUnavailable
 from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
 from webnn_vk.runtime.device_selection import probe_drivers
-from webnn_vk.runtime.engines import find_engine
+from webnn_vk.runtime.engine_selection import find_engine
 from webnn_vk.support import environment
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.settings import Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 from webnn_vk.support.errors import DOMException
 
 from . import ToolError
+from .loaded_model import Options, loaded
 from .models import SAVED, need_packages, onnx_package
 from .output import emit, size, writing
-from .running import Options, loaded
 
 
 def export(options: Options, target: str, opset: int | None) -> None:

@@ -14,9 +14,9 @@ from webnn_vk.profiler.pictures import PassPictures, Picture, of_program, page, 
 from webnn_vk.support.errors import nearest, sanitize
 
 from . import ToolError
+from .loaded_model import LoadedModel, Options, loaded
 from .models import need_packages
 from .output import emit, facts, table, writable, writing
-from .running import LoadedModel, Options, loaded
 
 
 def graph(

@@ -19,8 +19,8 @@ from webnn_vk.support.errors import DOMException, nearest
 
 from . import ToolError
 from .devices import open_context
+from .loaded_model import Options, open_as_given
 from .output import working
-from .running import Options, open_as_given
 
 if TYPE_CHECKING:
     from webnn_vk.api.context import MLContext

@@ -8,8 +8,8 @@ from pathlib import Path
 from webnn_vk.profiler.report import HEAD, cells
 from webnn_vk.support.formatting import duration
 
+from .loaded_model import Options, Tensors, loaded
 from .output import emit, facts, table, writable, writing
-from .running import Options, Tensors, loaded
 
 #: Runs before the profiled ones.
 WARM_UP = 2

@@ -13,8 +13,8 @@ from webnn_vk.support.errors import sanitize
 from webnn_vk.support.formatting import duration
 
 from . import ToolError
+from .loaded_model import Options, loaded
 from .output import emit, facts, table, writable, writing
-from .running import Options, loaded
 
 #: How many of the largest elements are shown, and the largest vectors for which they are.
 _TOP, _CLASSES = 5, 100_000

@@ -13,9 +13,9 @@ from webnn_vk.support.formatting import duration
 
 from . import ToolError
 from .devices import open_context
+from .loaded_model import Options, open_as_given
 from .models import SAVED
 from .output import emit, facts, table, working
-from .running import Options, open_as_given
 
 
 def tune(options: Options, candidates: int, rounds: int, again: bool) -> None:

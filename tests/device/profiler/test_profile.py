@@ -18,7 +18,7 @@ from webnn_vk.driver import DriverProxy
 from webnn_vk.profiler import profile as profile_module
 from webnn_vk.profiler import roofline
 from webnn_vk.profiler.sampling import FIRST, Sampler, stamp_seconds
-from webnn_vk.tools.running import Tensors
+from webnn_vk.tools.loaded_model import Tensors
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ def test_a_device_that_is_unplugged(command, tmp_path, monkeypatch, words, calls
         drivers.append(driver)
         return context
 
-    monkeypatch.setattr("webnn_vk.tools.running.open_context", opened)
+    monkeypatch.setattr("webnn_vk.tools.loaded_model.open_context", opened)
     status, out, err = command(words[0], model, *words[1:])
     assert drivers[0].injected["lost"] == 1
     assert (status, out) == (1, "")

@@ -13,8 +13,8 @@ import webnn_vk
 from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
 from webnn_vk.compiler.types.data_types import ALL_TYPES
-from webnn_vk.runtime import engines
-from webnn_vk.runtime.engines import find_engine
+from webnn_vk.runtime import engine_selection
+from webnn_vk.runtime.engine_selection import find_engine
 
 
 def built(context, describe, **inputs):
@@ -265,7 +265,8 @@ def test_the_engine_is_named():
 
 def test_without_the_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert find_engine("auto") is engines.NUMPY and find_engine("numpy") is engines.NUMPY
+    assert find_engine("auto") is engine_selection.NUMPY
+    assert find_engine("numpy") is engine_selection.NUMPY
     with pytest.raises(NotSupportedError, match=r"onnxruntime: pip install 'webnn_vk\[cpu\]'"):
         find_engine("onnxruntime")
     asked = Settings(device="cpu", cpu_engine="onnxruntime")

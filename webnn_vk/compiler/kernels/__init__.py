@@ -17,7 +17,7 @@ from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsu
 from .families import family_of, solver_of
 from .family import FAMILIES
 from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph
-from .lowered import Alias, DeviceWork, HostWork, LoweredGraph
+from .lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
 from .plan import KernelTarget, Plan, all_modules, dispatches_by, forms, packing_of, plan

@@ -14,7 +14,7 @@ from webnn_vk.support.dataclass import dataclass
 from ..ir import Emitter, Value
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 from . import coopmat, coopmat2
-from .lowered import DeviceWork, LoweredGraph
+from .lowered_graph import DeviceWork, LoweredGraph
 from .matmul import MATMUL
 from .node import KernelNode
 from .schedule import Schedule

@@ -9,7 +9,7 @@ from ..ir import Emitter, Graph, Node, Value
 from ..ops.repeat import MAX_UNROLLED, slice_of, through
 from ..passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes, without_loops
 from .dispatch import Unsupported
-from .lowered import Alias, HostWork, LoweredGraph, RepeatWork
+from .lowered_graph import Alias, HostWork, LoweredGraph, RepeatWork
 
 
 class NotALoop(Exception):

@@ -21,7 +21,7 @@ from .dispatch import KernelRefused, Unsupported
 from .fusion import fuse
 from .in_place import lie_in_place
 from .loops import NotALoop, repeat_work
-from .lowered import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
+from .lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
 from .node import KernelGraph, KernelNode
 from .plan import KernelTarget, Plan, plan
 from .scatter_in_place import reads_as_it_writes, update_in_place

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from webnn_vk.support.lazy_names import lazy_names
 
 from .constants import Constants, TensorStorage
+from .graph_report import GraphReport, ReportLine
 from .program import (
     BarrierStep,
     CopyStep,
@@ -22,7 +23,6 @@ from .program import (
     RepeatStep,
     SetupPart,
 )
-from .report import GraphReport, ReportLine
 
 if TYPE_CHECKING:
     from ..passes.pipeline import Target as Target
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .compile import check_skip as check_skip
     from .compile import compile_program as compile_program
     from .compile import kernels_of as kernels_of
+    from .make_report import with_kernels as with_kernels
     from .overwriting import copies_kept as copies_kept
-    from .reporting import with_kernels as with_kernels
 
 # Loaded on first use: a context needs the plain data only; importing the compiler takes a while.
 _MODULE_OF = {
@@ -41,7 +41,7 @@ _MODULE_OF = {
     "compile_program": "compile",
     "copies_kept": "overwriting",
     "kernels_of": "compile",
-    "with_kernels": "reporting",
+    "with_kernels": "make_report",
 }
 
 __all__ = [

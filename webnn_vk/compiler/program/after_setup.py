@@ -7,9 +7,9 @@ from dataclasses import replace
 from webnn_vk.support.dataclass import dataclass
 
 from ..types.data_types import MLOperandDescriptor
-from .compiled import renumbered_originals
+from .compiled_from import renumbered_originals
+from .make_report import with_report
 from .program import Program, SetupPart, Slot
-from .reporting import with_report
 
 
 @dataclass(frozen=True)

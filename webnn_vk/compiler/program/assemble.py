@@ -9,11 +9,13 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import room_for
 
 from ..ir import Graph, Value
-from ..kernels.lowered import LoweredGraph
+from ..kernels.lowered_graph import LoweredGraph
 from ..passes.rewrite import Substitution
 from ..types.sizes import Size
 from .constants import Constants, HostArray, Reference, TensorStorage
+from .graph_report import GraphReport
 from .hazards import with_barriers
+from .make_report import with_report
 from .memory import plan_memory, stack_scratch
 from .program import (
     CopyStep,
@@ -28,8 +30,6 @@ from .program import (
     SetupPart,
     Slot,
 )
-from .report import GraphReport
-from .reporting import with_report
 from .steps import OpenSegment, lower_steps
 from .symbolic import upper_bound
 

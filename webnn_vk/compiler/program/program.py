@@ -16,7 +16,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
 from ..types.data_types import MLOperandDescriptor
-from .report import GraphReport
+from .graph_report import GraphReport
 
 if TYPE_CHECKING:
     from ..ir import Graph
@@ -227,7 +227,7 @@ class Program:
     keeps a copy of the input where both are one tensor.
 
     ``compiled`` is the graph that the program was compiled from, with numbers for its constants
-    (see ``assemble.without_weights``), or the text that files have for it (``compiled.py``).
+    (see ``assemble.without_weights``), or the text that files have for it (``compiled_from.py``).
     ``originals`` says, by the constants' numbers in that graph, which constants of the program hold
     them and with which packing ("" for unchanged elements). If it is empty, the numbers are equal.
     """

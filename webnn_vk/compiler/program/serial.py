@@ -19,12 +19,12 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
 from . import shaped_files
-from .compiled import graph_text
+from .compiled_from import graph_text
 from .constants import Constants, FileRange
 from .data_file import DATA, DataReader, DataWriter
 from .json_forms import Form, checked, described, form_of, type_hints
+from .make_report import with_report
 from .program import Originals, Program
-from .reporting import with_report
 from .shaped_files import LoadedGraph
 from .verify import verify
 

@@ -28,6 +28,7 @@ from ..types.data_types import MLOperandDescriptor, empty_dimensions
 from ..types.sizes import Size, Trace, sizes_in, symbolic
 from .compile import compile_program
 from .constants import Constants
+from .make_report import with_report
 from .program import (
     CopyStep,
     CpuStep,
@@ -40,7 +41,6 @@ from .program import (
     RepeatStep,
     Slot,
 )
-from .reporting import with_report
 from .symbolic import Push
 
 #: Fills in the numbers of a shape, given all of them.

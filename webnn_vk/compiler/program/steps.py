@@ -22,7 +22,7 @@ from webnn_vk.support.integers import padded, round_up
 
 from ..ir import Value
 from ..kernels.dispatch import Binding, Dispatch, Packed, Scratch
-from ..kernels.lowered import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
+from ..kernels.lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
 from .overwriting import overwritten_early
 from .program import (
     CopyStep,

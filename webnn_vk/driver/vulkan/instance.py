@@ -12,7 +12,7 @@ from typing import Any
 from webnn_vk.driver import loading
 from webnn_vk.driver.errors import DriverError, ForkedProcess
 from webnn_vk.driver.vulkan import quirks
-from webnn_vk.driver.vulkan.drivers import Drivers
+from webnn_vk.driver.vulkan.driver_search import Drivers
 from webnn_vk.driver.vulkan.errors import (
     DriversBroken,
     LayerMissing,

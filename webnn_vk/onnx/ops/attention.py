@@ -17,7 +17,7 @@ from ..values import Tensor
 from . import byte_products
 from .byte_products import centred
 from .elementwise import tanh_gelu
-from .linear import matmul
+from .matrix_products import matmul
 from .normalization import by_rows, rms_norm, scaled_layer_norm
 
 

@@ -10,7 +10,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
-from .linear import matmul
+from .matrix_products import matmul
 
 
 @onnx_operator("MatMulNBits", domain=MICROSOFT)

@@ -14,7 +14,7 @@ from webnn_vk.api.builder import MLOperand
 from ..context import NodeContext
 from ..values import Tensor
 from .convolution import ConvAttributes, convolve
-from .linear import matmul
+from .matrix_products import matmul
 
 #: Up to here float32 holds every whole number.
 _WHOLE = 1 << 24

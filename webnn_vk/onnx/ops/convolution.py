@@ -11,7 +11,7 @@ from ..context import NodeContext
 from ..errors import Unsupported, refuse_if
 from ..records import MICROSOFT, onnx_operator
 from ..values import Tensor
-from .linear import activate
+from .matrix_products import activate
 
 Pairs = list[tuple[int, int]]
 

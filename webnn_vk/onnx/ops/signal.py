@@ -11,7 +11,7 @@ from ..context import NodeContext, check_made
 from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
-from .linear import matmul
+from .matrix_products import matmul
 
 #: Elements of a transform's matrix at most.
 _MAX_LENGTH = 4096

@@ -28,7 +28,7 @@ START = """
 import json, sys, warnings
 import numpy as np
 import webnn_vk as webnn
-from webnn_vk.driver.vulkan import drivers
+from webnn_vk.driver.vulkan import driver_search
 
 def context(device=None):
     settings = webnn.Settings(device=device)
@@ -163,12 +163,12 @@ for name in ("first", "0"):
 
 def test_one_that_hangs_is_asked_once(process: Process, drivers: FakeDrivers) -> None:
     manifest = drivers.make("hangs", vkEnumeratePhysicalDevices="hang")
-    code = "drivers.PATIENCE = 6\n" + LIST + "print(computes(context('vulkan')))"
+    code = "driver_search.PATIENCE = 6\n" + LIST + "print(computes(context('vulkan')))"
     first = process(code, manifest, drivers.real)
     assert "hangs: vkEnumeratePhysicalDevices took longer than 6 s" in first[1]
     assert "llvmpipe" in first[0] and first[3] == first[0].split(" | ")[0]
     # From then on it is known: no process waits for it.
-    code = "drivers.PATIENCE = 100\n" + LIST
+    code = "driver_search.PATIENCE = 100\n" + LIST
     assert process(code, manifest, drivers.real)[:2] == first[:2]
 
 
@@ -294,7 +294,7 @@ from webnn_vk.driver.vulkan import binding, instance
 binding.lib = library = FaultyLibrary(binding)
 warnings.simplefilter("ignore")
 doubts = []
-drivers.Drivers.doubt = lambda self: doubts.append(self)  # each probe takes long
+driver_search.Drivers.doubt = lambda self: doubts.append(self)  # each probe takes long
 
 def refusal(call, error):
     library.arm(call, "", error)

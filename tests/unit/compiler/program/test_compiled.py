@@ -16,7 +16,7 @@ from tests.conformance.differential.graphs import graphs
 from tests.support.graphs import assert_same, graph_input, graph_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.program import Program
-from webnn_vk.compiler.program.compiled import compiled_graph, graph_text
+from webnn_vk.compiler.program.compiled_from import compiled_graph, graph_text
 from webnn_vk.compiler.types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from webnn_vk.support.errors import sanitize
 
+from .graph_report import GraphReport, ReportLine, ReportStep
 from .overwriting import donation_notes
 from .program import (
     BarrierStep,
@@ -19,7 +20,6 @@ from .program import (
     RepeatStep,
     Slot,
 )
-from .report import GraphReport, ReportLine, ReportStep
 
 #: The kernel and variant of CPU steps, by their origins.
 CpuKernels = Mapping[int, tuple[str, str]]
