@@ -3,7 +3,7 @@ nodes of Ray on this machine.
 
     python -m bench.distributed [ROWS [IMAGES [FILE [ROUNDS]]]]
 
-First the loop and actors take the same rows in turn, ``ROUNDS`` times. A rate is that of rows from
+First the loop and actors take the same rows in turn, ``ROUNDS`` times. A rate counts rows from
 the beginning of the first batch to the end of the last; the start of processes, and of Ray, comes
 before it and has a figure of its own. Then Ray computes all ``ROWS`` and ``IMAGES`` with actors
 that are killed twice, the loop computes them too, and each row is compared. At the end, what an
@@ -203,7 +203,7 @@ def _by_ray(source: Any, actor: type, arguments: tuple[Any, ...], key: str, outp
 
 @contextmanager
 def _watched() -> Iterator[list[tuple[float, dict[int, float]]]]:
-    """What ``_processor_time`` says each second, and at the end."""
+    """The results of ``_processor_time`` each second, and at the end."""
     found, ended = [], threading.Event()
 
     def look() -> None:

@@ -1,6 +1,6 @@
 """The cost of each driver, in separate processes: dispatches, building, memory.
 
-Times are processor times on all threads of the process, including those of a software device, so
+Times are processor times on all threads of the process, including threads of a software device, so
 that other load on the machine matters little.
 """
 

@@ -157,7 +157,7 @@ def _executed(dispatch: Dispatch, module: bytes, local: Sequence[int]) -> Loop:
 
 
 def _scale(module: Loop, left: int, turns: int) -> float:
-    """What an invocation does, as a multiple of what it does where each of the ``left`` loops that
+    """The work of an invocation, as a multiple of its work where each of the ``left`` loops that
     the compiler kept turns ``turns`` times. Of those that it was not asked to unroll, it keeps the
     longest. `Undetermined` where one of these does not turn: what it would do isn't known."""
     free = sorted(

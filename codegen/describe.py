@@ -1,4 +1,4 @@
-"""What a template takes: its buffers, parameters, constants and options with their legal values.
+"""Interfaces of templates: buffers, parameters, constants and options with their legal values.
 
 For the library's templates this is in `shaders/templates.json`, which is generated from the kernels
 that the library makes (`python -m tests.support.generate templates`). For other templates it is
@@ -60,10 +60,11 @@ def _rows(found: dict[str, Any]) -> list[str]:
 
 
 def description(name: str) -> dict[str, Any]:
-    """What a template takes, for JSON: "template", "comment", "buffers", "params", "constants" and
-    "options" as in `table()`, and "command", the words of an example. A template that is not in the
-    library has what its text tells: "buffers" by name with "access" and "width", and the names of
-    "params" and "options". Raises RenderError for an unknown name."""
+    """The interface of a template, for JSON: "template", "comment", "buffers", "params",
+    "constants" and "options" as in `table()`, and "command", the words of an example. For a
+    template that is not in the library, the interface comes from its text: "buffers" by name with
+    "access" and "width", and the names of "params" and "options". Raises RenderError for an
+    unknown name."""
     name = template_name(name)
     about = template_info(name)
     found: dict[str, Any] = {"template": name, "comment": about.comment}

@@ -34,7 +34,7 @@ _SECTIONS = {
 
 def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     """Opcode → (least words, has a type, place of the result or 0, first id, end of the ids or None
-    for all following ones). Of an instruction that isn't here only the length is checked."""
+    for all following ones). For an instruction that isn't here only the length is checked."""
     table: dict[int, tuple[int, bool, int, int, int | None]] = {}
 
     def add(least: int, typed: bool, result: int, first: int, end: int | None, *ops: int) -> None:

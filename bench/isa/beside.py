@@ -32,7 +32,7 @@ def rows_for(chip: str, folder: Path, timeout: float | None = None) -> list[dict
     """A mapping for each workload and engine, ours first: "workload", "who" (the engine), "bound"
     (`bound.Bound` as plain data; None where "error" gives the reason), "dispatches".
 
-    The workloads are those of `workloads.WORKLOADS` that any peer in the folder has. Raises
+    The workloads are the ones in `workloads.WORKLOADS` that any peer in the folder has. Raises
     `NoDriver`, and `ToolError` for a chip without published data, a folder without captures, or a
     process that fails.
     """

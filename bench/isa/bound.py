@@ -65,7 +65,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a compiled kernel costs in a dispatch. ``one``: an invocation; ``share``: of
+    """The cost of a compiled kernel in a dispatch. ``one``: an invocation; ``share``: of
     multiply-adds in what it issues to vector unit, LDS and memory; ``multiply_adds``: of an
     invocation."""
 

@@ -36,7 +36,7 @@ class Undetermined(ValueError):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a dispatch gives its invocations: workgroups, the push constants, and the content of
+    """The inputs of a dispatch's invocations: workgroups, the push constants, and the content of
     uniform buffers by set and binding."""
 
     groups: tuple[int, int, int]
@@ -142,7 +142,7 @@ class _Run:
                     self._find(called, (*path, i.result), inside[-1][1])
 
     def _reached(self, function: Function, first: int, after: int, ways: Set[int]) -> set[int]:
-        """The blocks of a branch up to ``after``, and those of ``ways`` that it goes to."""
+        """The blocks of a branch up to ``after``, and the ``ways`` that it goes to."""
         seen: set[int] = set()
         left = [first]
         while left:

@@ -211,7 +211,7 @@ class Module:
         )
 
     def work(self, block: Block) -> tuple[int, int, int]:
-        """What a block does: floating-point multiplications, elements loaded from and stored in
+        """The work of a block: floating-point multiplications, elements loaded from and stored in
         shared memory, elements loaded from buffers."""
         shared = loaded = 0
         for i in block.instructions:

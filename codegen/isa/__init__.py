@@ -1,6 +1,6 @@
 """Kernels compiled for GPUs that are not in the machine: registers, spills, occupancy, ISA.
 
-Mesa's drivers compile for such chips: those of `chips.CHIPS` by drivers that
+Mesa's drivers compile for such chips: the chips of `chips.CHIPS` by drivers that
 ``scripts/install-chips`` lays down, AMD's also by the installed RADV. A driver reads the name of
 the chip from the environment when it is loaded, so each chip needs a separate process (only this
 process opens Vulkan). Requests and answers are plain data. `listing` parses AMD's ISA, `text`
@@ -36,7 +36,7 @@ NO_CHIP = 3
 #: Limits in seconds: to start a process, which qemu makes slow, and to compile a module.
 START, LIMIT = 300.0, 60.0
 _PROCESS = "webnn_vk.driver.vulkan.compile_only.process"
-#: What the process imports beside the packages that are laid down with a driver.
+#: Modules that the process imports, except the packages that are laid down with a driver.
 _PACKAGES = ("webnn_vk", "vulkan", "platformdirs")
 
 

@@ -1,4 +1,4 @@
-"""What a chip's compiler made of a module, as text: the driver's statistics, a table of loops."""
+"""The result of a chip's compiler as text: the driver's statistics and a table of loops."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from webnn_vk.codegen.isa import chips
 
 
 def missing(why: Callable[[], str | None]) -> str | None:
-    """What ``why`` returns as soon as it is None, or scripts/install-chips has ended."""
+    """The result of ``why`` as soon as it is None, or scripts/install-chips has ended."""
     while why() and _installing():
         time.sleep(1)
     return why()

@@ -1,6 +1,6 @@
 """GGUF files of models with random weights, as llama.cpp's converter writes them.
 
-Names, keys and quantisation are those of the package ``gguf``; nothing of ours is used.
+Names, keys and quantisation come from the package ``gguf``; nothing of ours is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which module of the package imports which, read from the sources."""
+"""The imports between the package's modules, read from the sources."""
 
 from __future__ import annotations
 

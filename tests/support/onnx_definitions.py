@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Operators that have the same definition, besides those of ``onnx_pairs``.
+#: Operators that have the same definition, besides the ones in ``onnx_pairs``.
 SAME = {
     "Concat": "concat", "Identity": "identity", "IsNaN": "is_nan", "Not": "logical_not",
     "Tile": "tile", "Transpose": "transpose",

@@ -35,7 +35,7 @@ class Count:
         return self.pipelines != self.valid + len(self.unjudged) and not self.no_validator
 
     def lines(self) -> list[str]:
-        """What to print."""
+        """The text to print."""
         if self.no_validator:
             return [
                 f"SPIR-V: {self.pipelines} modules became pipelines, NONE validated: spirv-val is "
@@ -69,7 +69,7 @@ def count(folder: Path, workers: int = 2) -> Count:
 
 
 def _newer_fault(module: Path) -> str:
-    """What the newest validator that is installed says of a module; "" if nothing."""
+    """The message of the newest installed validator about a module; "" if it accepts the module."""
     newest, *_ = spirv_validator.programs()
     return spirv_validator.fault(newest, module.read_bytes(), "vulkan1.3")
 

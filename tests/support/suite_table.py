@@ -22,7 +22,7 @@ DEVICES = ("cpu", "gpu", "npu")
 
 
 def device_of(variant: str) -> str:
-    """The column of a variant: ``?op=add&device=gpu`` is in that of gpu."""
+    """The column of a variant: ``?op=add&device=gpu`` is in gpu's column."""
     return next((d for d in DEVICES if variant.endswith(d)), "other")
 
 

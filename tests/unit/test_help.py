@@ -1,4 +1,4 @@
-"""What `help()` says of every public function and method (test_public_names: that it says anything,
+"""The text of `help()` for every public function and method (test_public_names: that there is any,
 and types)."""
 
 from __future__ import annotations

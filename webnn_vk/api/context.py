@@ -383,7 +383,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
         return background.run_on_worker(self._state.promised, load)
 
     def list_graphs(self) -> MLPromise[list[str]]:
-        """The keys of all saved graphs in the cache folder, sorted, including those of other
+        """The keys of all saved graphs in the cache folder, sorted, including keys of other
         devices (extension). Rejects with NotSupportedError without a cache folder."""
         build = _build_module()
         return background.run_on_worker(

@@ -1,4 +1,4 @@
-"""What models in and out, generation and the tools ask of a context beside its public methods."""
+"""Questions to a context from importers, generation and the tools, beside its public methods."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Frame(NamedTuple):
 
 
 class DamagedFrame(Exception):
-    """Bytes that are no frame. What follows can't be read either."""
+    """Bytes that are not a frame. The bytes after them can't be read either."""
 
 
 class RawMemory:

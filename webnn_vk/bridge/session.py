@@ -81,7 +81,7 @@ class _Builder:
         return [self.one(index) for index in indices]
 
     def add(self, operand: MLOperand) -> list[Any]:
-        """What the client learns of a new operand."""
+        """The description of a new operand that is sent to the client."""
         self.operands.append(operand)
         return [len(self.operands) - 1, operand.data_type, operand.shape]
 
@@ -303,10 +303,10 @@ class Session:
         return to.builder.build({n: to.one(i) for n, i in outputs.items()}), made
 
 
-#: What the suite calls the devices of a graph's steps.
+#: The suite's names for the devices of a graph's steps.
 _DEVICES = {"vulkan": "gpu", "cpu": "cpu"}
 
-#: What a client may ask for, by name; "start …" returns a promise, and what makes its value.
+#: The requests of clients by name. "start …" returns a promise and a function that makes its value.
 _METHODS: dict[str, Callable[..., Any]] = {
     "limits": Session._limits,
     "write": Session._write,

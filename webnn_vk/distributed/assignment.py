@@ -1,4 +1,4 @@
-"""Which device an engine assigned to this worker.
+"""The device that an engine assigned to this worker.
 
 No Vulkan driver reads ``CUDA_VISIBLE_DEVICES`` and its kin, and devices of one kind have one name.
 So what the engine says is followed to a UUID or a PCI address, and from there to a Vulkan device.
@@ -50,7 +50,7 @@ def assigned_device() -> str | None:
 
     In this order it follows ``WEBNN_VK_DEVICE``, the accelerator ids of a Ray worker, the GPU
     resource of a Spark task, and the masks ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES`` and
-    ``CUDA_VISIBLE_DEVICES``. Of several assigned GPUs it is the first. Waits for the drivers.
+    ``CUDA_VISIBLE_DEVICES``. The first of several assigned GPUs is used. Waits for the drivers.
 
     NotSupportedError if the assigned GPU has no Vulkan device here, which is never replaced by
     another, or if an index counts in an order that can't be known: without
@@ -84,7 +84,7 @@ def _say(text: str) -> None:
 
 
 def _from_engine(variables: Mapping[str, str]) -> Assigned | None:
-    """What Ray or Spark assigned to this process; None outside of their workers."""
+    """The GPUs that Ray or Spark assigned to this process; None outside of their workers."""
     ray, spark = sys.modules.get("ray"), sys.modules.get("pyspark")
     if ray is not None and ray.is_initialized():
         worker = ray.get_runtime_context()

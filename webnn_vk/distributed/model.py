@@ -181,7 +181,7 @@ class RowModel:
         return graph
 
     def _hash(self) -> str:
-        """What tells the model from others: its bytes, and the state of files with its weights."""
+        """The model's identity: its bytes, and the state of files with its weights."""
         source = self._source
         if not isinstance(source, str):
             data = source if isinstance(source, bytes) else source.SerializeToString()

@@ -1,4 +1,4 @@
-"""What the objects of a GPUDevice have in common: labels, ends, and checks of arguments."""
+"""The base of the objects of a GPUDevice: labels, ends, and checks of arguments."""
 
 from __future__ import annotations
 

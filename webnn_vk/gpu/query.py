@@ -58,7 +58,7 @@ class GPUQuerySet(Destroyable):
 
     @property
     def type(self) -> str:
-        """What is queried: "timestamp"."""
+        """The kind of query: "timestamp"."""
         return "timestamp"
 
     @property

@@ -32,7 +32,7 @@ class GPUQueue(PublicDir, OneOfAKind):
         """Run command buffers. Returns at once, with a fence after them: ``done``,
         ``wait(timeout)``.
 
-        Raises TypeError for anything but command buffers, ValueError for those of another device,
+        Raises TypeError for anything but command buffers, ValueError for buffers of another device,
         InvalidStateError for destroyed buffers and query sets and when the device is lost. If they
         read memory that failed work should have written, they don't run, and reading their outputs
         raises that work's error.

@@ -1,4 +1,4 @@
-"""What an operator's function is given: the node, the builder, and what is known at import."""
+"""The arguments of an operator's function: the node, the builder, and what is known at import."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def view_along(axis: int, rank: int) -> list[int]:
 
 
 class Importing(Protocol):
-    """What operators may ask of the import that they are part of (``convert.Conversion``)."""
+    """The questions that operators may ask of their import (``convert.Conversion``)."""
 
     builder: MLGraphBuilder
     narrow_double: bool

@@ -187,7 +187,7 @@ class Conversion:
             )
 
     def _check_types(self, graph: GraphProto, scope: Scope) -> None:
-        """What nodes make has the type that the graph says it has, as ONNX Runtime wants it."""
+        """Check that results have the types that the graph declares, as ONNX Runtime does."""
         inner = graph.value_info if scope.parent is None else ()
         for declared in (*graph.output, *inner):
             value = scope.values.get(declared.name)
@@ -404,7 +404,7 @@ _SHOWN = 8
 
 
 def _described(error: Exception, node: NodeCall, inputs: Sequence[Value | None]) -> str:
-    """What the builder says, which names operator, label and shapes; of any other error more than
+    """The builder's message, which names operator, label and shapes; of any other error more than
     its text, which knows nothing of the model."""
     text = str(error) or type(error).__name__
     if f"[{node.title}]" in text:

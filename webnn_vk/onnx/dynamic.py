@@ -1,9 +1,9 @@
 """A model with open dimensions in one session of ONNX Runtime, where that computes for the CPU
 device: no graph for each shape, the weights once.
 
-Taken are models that ONNX Runtime computes as the graphs would: the import goes through without a
-device, and looks at each node. What ONNX Runtime is known to get wrong, or to crash at, leaves the
-model to the graphs.
+The session takes models that ONNX Runtime computes as the graphs would: a trial import without a
+device looks at each node. A model with a node that ONNX Runtime is known to get wrong, or to crash
+at, is left to the graphs.
 """
 
 from __future__ import annotations

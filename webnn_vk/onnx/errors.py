@@ -1,4 +1,4 @@
-"""What can go wrong with a model file, and what can't be taken from it."""
+"""Errors of model files, and of models that can't be imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users feed a model: checked against its inputs, converted where nothing is lost."""
+"""The arrays that users feed a model: checked against its inputs, converted without loss."""
 
 from __future__ import annotations
 

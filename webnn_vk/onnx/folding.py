@@ -21,7 +21,7 @@ MAX_ELEMENTS = 1 << 18
 #: The same for operators that the reference computes element by element in Python.
 _MAX_LOOPED = 1 << 12
 
-#: Results that are views or no larger than what is read: those of weights too.
+#: Operators whose results are views, or no larger than their inputs; weights are folded, too.
 _VIEWS = {"Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Flatten", "Split"}
 _ELEMENTWISE = {
     "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift",

@@ -29,7 +29,7 @@ from .errors import Problem, Unsupported, UnsupportedModelError
 from .reading import Model, Port, read_model, shown
 from .values import Maps, Missing, Tensor, Text, Value
 
-#: What is no tensor of numbers.
+#: Types that are not tensors of numbers.
 NO_TENSORS = ("sequence", "optional", "map", "sparse_tensor", "string")
 
 
@@ -224,7 +224,7 @@ def _input(
             largest = max((d for d in port.shape or () if isinstance(d, int)), default=0)
             if given is not None and largest <= MAX_DIMENSION:
                 raise
-            # What the model says of itself.
+            # The shape is the model's own.
             raise Unsupported(str(wrong)) from None
         if not port.fits(shape):
             raise Unsupported(f"its shape is {list(shape)}, the model has {shown(port.shape)}")

@@ -1,4 +1,4 @@
-"""What a model says of itself: its inputs and outputs, and where it comes from."""
+"""A model's description of itself: its inputs and outputs, and where it comes from."""
 
 from __future__ import annotations
 

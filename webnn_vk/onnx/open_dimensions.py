@@ -16,7 +16,7 @@ from webnn_vk.support.errors import sanitize
 
 from .reading import Port
 
-#: What a dimension's largest size is at least, unless the caller says what it is.
+#: The least value of a dimension's largest size, unless the caller gives one.
 _LEAST = 16
 
 

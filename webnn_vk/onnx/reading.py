@@ -75,7 +75,7 @@ class Model:
     opsets: dict[str, int]
     functions: dict[tuple[str, str, str], FunctionProto]
     external: ExternalData
-    #: What was read: its graph is above.
+    #: The model that was read; its graph is above.
     proto: ModelProto
     inputs: dict[str, Port]
     outputs: dict[str, Port]
@@ -265,7 +265,7 @@ def _check_body(
 
 
 def port_type(elem_type: int) -> str:
-    """What a declared ``TensorProto.DataType`` is called, whether it exists or not."""
+    """The name of a declared ``TensorProto.DataType``, whether it exists or not."""
     if elem_type == TensorProto.UNDEFINED:
         return "undefined"
     try:

@@ -30,7 +30,7 @@ class Record:
     last: int
     function: Callable[..., Any]
     inputs: int | None
-    #: Which of them have to be there.
+    #: The required ones.
     required: tuple[bool, ...]
     attributes: frozenset[str]
     #: Whether storage-only types (int16, int4 …) may pass: movement and quantisation.

@@ -315,7 +315,7 @@ class Session:
         self, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None = None
     ) -> _Compiled:
         """The compiled graph for these arrays' shapes, and values of those bound. It has all
-        outputs; those of ``names`` alone where others can't be taken."""
+        outputs; only outputs of ``names`` where others can't be taken."""
         # Not under a lock in the main thread, where a signal handler may want it too.
         return background.run_on_worker(self._compile, arrays, names)
 

@@ -231,7 +231,7 @@ class BatchRecorder:
         self._lent.append((key, parts))
         for segment, part in enumerate(parts):
             # Added only when requested: when timestamps before a host segment are read, a recording
-            # after it has none yet, or those of an earlier run.
+            # after it has none yet, or the times of an earlier run.
             if not isinstance(part, HostSegment):
                 self._pending.append((part, DeviceTimes(number, run.program, segment)))
             yield part

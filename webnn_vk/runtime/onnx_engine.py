@@ -325,7 +325,7 @@ class _Region:
         self._session, self._weights = open_session(
             serialized(model), large, _options(part), in_place=not packs
         )
-        # Those not in use by a run: several threads may compute at once.
+        # Bindings that no run uses now: several threads may compute at once.
         self._bindings: deque[Any] = deque()
         self._titles = titles
         # An input that no output depends on is not an input of the session.

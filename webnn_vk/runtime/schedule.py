@@ -1,4 +1,4 @@
-"""Which work goes to the device next: several strict orders of work, the streams, on one device.
+"""The choice of the work that goes to the device next: several strict orders of work, the streams.
 
 Plain data without threads or locks; ``timeline`` holds the lock. Work goes to the device in the
 order of the calls, whichever stream it was queued on. Work that needs the host for a while (CPU

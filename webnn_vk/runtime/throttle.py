@@ -67,7 +67,7 @@ class Duration(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Cost:
-    """What one dispatch of a graph takes: estimated ``flops``, ``seconds`` once measured."""
+    """The cost of one dispatch of a graph: estimated ``flops``, ``seconds`` once measured."""
 
     flops: float = 0
     seconds: float | None = None

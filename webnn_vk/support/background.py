@@ -77,7 +77,7 @@ class _Job:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """What a worker does with it."""
+        """Run it on a worker."""
         _running.add(self)
         if self.name != _ON_WORKER:
             register_exit()
@@ -131,7 +131,7 @@ def no_threads(error: Exception) -> OperationError:
 
 
 def _work(first: list[_Job]) -> None:
-    """What a worker thread does: one job after the other."""
+    """The loop of a worker thread: one job after the other."""
     thread = threading.current_thread()
     job: _Job | None = first.pop()
     while job is not None:

@@ -35,9 +35,9 @@ VARIABLES = {
 
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
-#: What stands for no folder.
+#: Values that stand for no folder.
 _NO_FOLDER = ("off", "none", "no", "false", "0")
-#: What the Vulkan loader and drivers decide by, beside files: which drivers there are.
+#: Variables by which the Vulkan loader and drivers decide which drivers there are.
 _OF_DRIVERS = (
     "VK_", "MESA_VK_", "MESA_LOADER", "RADV_FORCE", "NVIDIA_", "CUDA_VISIBLE", "__NV_", "DRI_PRIME",
     "XDG_DATA", "XDG_CONFIG",

@@ -75,7 +75,7 @@ def reason(error: BaseException) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """What to add to a message about an unknown name: the known ones that it may stand for. The
+    """The addition to a message about an unknown name: the known names that it may stand for. The
     IDL's spelling (convTranspose2d) counts as near."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
     near = difflib.get_close_matches(snake, list(words))

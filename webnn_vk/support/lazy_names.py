@@ -9,7 +9,7 @@ from typing import Any
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package. ``modules``: name → the module of the package that defines
-    it. A name must differ from that of every module of the package."""
+    it. A name must differ from the names of the package's modules."""
 
     def __getattr__(name: str) -> Any:
         module = modules.get(name)

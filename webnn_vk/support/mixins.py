@@ -1,4 +1,4 @@
-"""What the public objects have in common: dir(), HTML, ``async with``, no copies."""
+"""Mixins of the public objects: dir(), HTML, ``async with``, no copies."""
 
 from __future__ import annotations
 

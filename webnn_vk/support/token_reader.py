@@ -11,7 +11,7 @@ class TokenReader:
     """A text, and the current position, which is after any blanks between tokens. Subclasses
     define ``BLANK``, ``WORD`` and ``fail``."""
 
-    #: What may lie between tokens; matches everywhere.
+    #: The space between tokens; matches everywhere.
     BLANK: re.Pattern[str]
     #: A keyword or an identifier.
     WORD: re.Pattern[str]

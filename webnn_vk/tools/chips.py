@@ -139,7 +139,7 @@ def stats(source: Source, chips: Sequence[str], as_json: bool) -> None:
 
 
 def stats_of_own(arguments: Sequence[str], chips: Sequence[str], as_json: bool) -> None:
-    """Print a line for each chip and for a shader of the user's own on it. ``arguments``: those of
+    """Print a line for each chip and for a shader of the user's own on it. ``arguments`` are for
     ``python -m webnn_vk.codegen inspect``."""
     try:
         module = module_of(arguments)

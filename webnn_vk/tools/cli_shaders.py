@@ -170,7 +170,7 @@ def shader_inspect(
     """Show registers, spills, occupancy, loops and ISA of a shader under AMD's compiler.
 
     Takes the options of python -m webnn_vk.codegen inspect: --chip NAME, --set CONSTANT=NUMBER,
-    --isa, -o FILE for the assembly, --json, and those of shader compile. No GPU is needed.
+    --isa, -o FILE for the assembly, --json, and the options of shader compile. No GPU is needed.
     """
     _generate("inspect", [template, *context.args])
 

@@ -116,7 +116,7 @@ def runs_on(found: Findings) -> str:
 
 
 def advice(found: Findings) -> list[str]:
-    """What would make the library faster, according to the findings."""
+    """Advice on how to make the library faster, from the findings."""
     said = []
     gpus = [d for d in found.devices if d["is_gpu"] and not d["unusable"]]
     if not gpus:

@@ -98,8 +98,8 @@ def _has_point(word: str) -> bool:
 
 
 def named(given: Sequence[Given], names: Sequence[str]) -> dict[str, Given]:
-    """The given inputs by the names of the model's inputs. Those without a name go to the remaining
-    inputs in order. ``ToolError`` where the names or the number don't match."""
+    """The given inputs by the names of the model's inputs. Inputs without a name go to the
+    remaining inputs in order. ``ToolError`` where the names or the number don't match."""
     found: dict[str, Given] = {}
     for one in given:
         if one.name is not None:

@@ -86,7 +86,7 @@ def _case(*shapes: tuple[int, ...] | None, **arguments: Any) -> Case:
 def _convolution(
     layout: str, filters: str, c_in: int, c_out: int, side: int, bias: bool, groups: int = 1,
 ) -> Case:
-    """Of 3x3 taps; ``c_in`` and ``c_out``: channels of all groups."""
+    """A convolution of 3x3 taps; ``c_in`` and ``c_out``: channels of all groups."""
     image = {"n": 1, "c": c_in, "h": side, "w": side}
     taps = {"o": c_out, "i": c_in // groups, "h": 3, "w": 3}
     return _case(
@@ -175,7 +175,7 @@ _CASES: dict[str, Sequence[Case]] = {
     "matmul": [_case((2, 7, 8), (2, 8, 7))],
     "gemm": [
         _case((k, m) if ta else (m, k), (n, k) if tb else (k, n), c, a_transpose=ta, b_transpose=tb)
-        # Of the longer inner dimension a binding holds a part.
+        # A binding holds a part of the longer inner dimension.
         for m, k, columns in (
             (8, 256, (8, 7, 1)), (7, 256, (7,)), (4, 252, (8,)), (2, 1 << 28, (2, 1))
         )

@@ -1,4 +1,4 @@
-"""What can be wrong with a graph's file."""
+"""Errors of graph files."""
 
 from __future__ import annotations
 

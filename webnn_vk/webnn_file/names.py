@@ -37,7 +37,7 @@ OPERATOR_NAMES = {camel(name): operator for name, operator in OPERATORS.items()}
 
 
 def option_name(operator: Operator, parameter: Parameter) -> str:
-    """What a file calls a parameter of an operator."""
+    """The name of an operator's parameter in files."""
     return _RUSTNN.get((operator.name, parameter.name)) or camel(parameter.name)
 
 

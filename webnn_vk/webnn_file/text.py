@@ -28,7 +28,7 @@ from webnn_vk.support.token_reader import TokenReader
 from .errors import GraphFileError
 from .names import FOUR_BITS, LONG_TYPES, SHORT_TYPES, listed
 
-#: What a file may hold at most.
+#: Limits of a file.
 MAX_TEXT_BYTES = 64 << 20
 MAX_STATEMENTS = 200_000
 MAX_DEPTH = 16
@@ -106,7 +106,7 @@ class Document:
 
 
 def parse(text: str) -> Document:
-    """What a text says; GraphFileError with the line where it doesn't follow the grammar."""
+    """The parsed text; GraphFileError with the line where it doesn't follow the grammar."""
     if len(text) > MAX_TEXT_BYTES:
         raise GraphFileError(f"the text has more than {MAX_TEXT_BYTES >> 20} MiB")
     return _Reader(text).document()
@@ -195,7 +195,7 @@ class _Reader(TokenReader):
         return document
 
     def _titles(self) -> dict[tuple[str, str], str]:
-        """What our comments before everything else say."""
+        """The contents of our comments before everything else."""
         titles = {}
         at, line = 0, 1
         while self.text.startswith(_NOTE_START, at):

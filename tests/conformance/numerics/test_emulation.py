@@ -84,7 +84,7 @@ def test_classification(library: Library, device: str) -> None:
 
 @ON_DEVICES
 def test_relu(library: Library, device: str) -> None:
-    """To the bit, denormals and NaN of both signs included."""
+    """Results are equal to the bit, denormals and NaN of both signs included."""
     library.device = Device(**DEVICES[device])
     nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0xFFFFFFFF], np.uint32)
     x = np.concatenate([floats(), nans.view(np.float32)])

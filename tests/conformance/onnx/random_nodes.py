@@ -357,7 +357,7 @@ def draw(rng: random.Random) -> Node:
 
 
 def difference(node: Node, context: Any) -> str | None:
-    """What differs from ONNX Runtime; None if nothing does."""
+    """The difference from ONNX Runtime; None if there is none."""
     try:
         expected = runtime(node.model(), 1).run(None, {"i0": node.inputs[0]})
     except Exception as error:

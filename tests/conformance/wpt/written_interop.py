@@ -73,7 +73,7 @@ def _export_wrong_tensor(i: _Interop) -> list[Step]:
 
 
 def _export_big_tensor(i: _Interop) -> list[Step]:
-    """Of 16 MiB; a buffer larger than the maximum tensor is refused."""
+    """The buffer has 16 MiB; a buffer larger than the maximum tensor is refused."""
     count = 4 << 20
     big = {"dataType": "float32", "shape": [count], "writable": True}
     beyond = {"dataType": "float32", "shape": [{"$expr": "maxTensorByteLength/4+1"}]}

@@ -24,7 +24,7 @@ from webnn_vk import (
 
 
 def test_a_context_loads_no_compiler():
-    """What only builds need is loaded by the first of them: a context takes half as long."""
+    """Modules that only builds need are loaded by the first build: a context takes half as long."""
     code = (
         "import sys, webnn_vk\n"
         "context = webnn_vk.ml.create_context().result()\n"

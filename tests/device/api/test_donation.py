@@ -264,7 +264,7 @@ def test_elements_in_place_and_others_behind_a_copy(context: MLContext):
 
 
 def test_a_graph_that_must_be_in_place(context: MLContext):
-    """What keeps a copy is refused then."""
+    """Graphs that would keep a copy are refused then."""
     def built(make):
         builder = MLGraphBuilder(context)
         past, other = _operand(builder, "past", (4, 4)), _operand(builder, "other", (4, 4))

@@ -252,7 +252,7 @@ def test_odd_dimensions_are_refused(odd, cpu_context):
 
 
 def test_computed_dimensions_of_inputs_are_checked(cpu_context):
-    """A cache and a mask whose length is that of the cache and of the new tokens."""
+    """A cache, and a mask as long as the cache and the new tokens together."""
     with open_context(device="cpu", experimental=["dynamic-shapes"]) as context:
         def make(builder, past, new):
             a = builder.input("past", {"data_type": "float32", "shape": [past]})

@@ -1,4 +1,4 @@
-"""Which keys a causal query sees: fewer and more keys than queries, keys before them, padding."""
+"""The keys that causal queries see: fewer and more keys than queries, keys before them, padding."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 """Classifiers as skl2onnx writes them: labels that are numbers or text, maps of labels to scores.
 
-Operators, their order and the types of outputs are those of skl2onnx 1.20 for scikit-learn 1.9.
+Operators, their order and the types of outputs are as in skl2onnx 1.20 for scikit-learn 1.9.
 """
 
 import numpy as np
@@ -156,7 +156,7 @@ def support_vectors(keys, kernel):
 
 
 def same(got, expected):
-    """Of the same kind, and equal except for the last bits."""
+    """Both have the same kind, and are equal except for the last bits."""
     assert type(got) is type(expected)
     if isinstance(expected, list):
         assert [list(row) for row in got] == [list(row) for row in expected]  # order as well

@@ -161,7 +161,7 @@ def test_tensor_scatter_and_attention(context: MLContext, batch, steps, flat, at
 
 
 def test_no_valid_rows(context: MLContext):
-    """Such queries give 0."""
+    """These queries give 0."""
     decoder = Decoder(context, attention_24(2, 1, False), 2)
     rows = np.ones((2, HEADS, 1, SIZE), np.float32)
     y = decoder.run(

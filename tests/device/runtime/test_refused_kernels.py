@@ -214,7 +214,8 @@ def test_the_driver_refuses_a_schedule(vulkan: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("template", ["softmax.comp.j2", "elementwise.comp.j2", "matmul", ""])
 def test_the_driver_refuses_every_schedule(vulkan: None, tmp_path: Path, template: str) -> None:
-    """Of one template, or of all: the CPU computes the rest, and the same after saving."""
+    """Modules of one template, or all, are refused: the CPU computes the rest, and the same after
+    saving."""
     context, driver = open_over(Picky, cache=tmp_path)
     with context:
         held = settled_bytes(context)

@@ -85,7 +85,7 @@ def picture() -> str:
     notes = (
         "What A calls behind its CPU step waits for it; B goes on.",
         "A second thread waits for the ends of batches and resolves",
-        "promises, those of each context in the order of its calls.",
+        "promises, each context's in the order of its calls.",
     )
     y = max(y, _TOP + len(CALLS) * _ROW) + 8
     for note in notes:

@@ -1,4 +1,4 @@
-"""What Ray does with the library, in a process of its own: `ray_child.py FOLDER` writes the results
+"""The library in Ray, in a process of its own: `ray_child.py FOLDER` writes the results
 of each part into result.json. Two nodes, on the loopback interface."""
 
 import contextlib
@@ -160,7 +160,7 @@ def service():
 
 
 def printed(out):
-    """What was printed, without Ray's warnings of slow starts and of workers that were killed."""
+    """The printed text, without Ray's warnings of slow starts and of workers that were killed."""
     return "".join(line for line in out.getvalue().splitlines(True) if "(raylet)" not in line)
 
 

@@ -1,4 +1,4 @@
-"""What Spark does with the library, in a process of its own: `spark_child.py FOLDER` writes
+"""The library in Spark, in a process of its own: `spark_child.py FOLDER` writes
 result.json. Local Spark, on the loopback interface."""
 
 import contextlib

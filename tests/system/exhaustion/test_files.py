@@ -35,8 +35,8 @@ def environment(tmp_path: Path, vulkan: None) -> dict[str, str]:
 @pytest.mark.sample(0.4)
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_anything_as_a_cache_entry(child, environment, kind):
-    """Such an entry is a cache miss. It is never waited for, and the rest of the cache stays in
-    use."""
+    """A cache entry of another kind is a cache miss. It is never waited for, and the rest of the
+    cache stays in use."""
     code = '''
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

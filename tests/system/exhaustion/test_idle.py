@@ -28,7 +28,7 @@ def goes_back(start, most, reserved=None):
     return time.monotonic() - begin
 
 def reserved_by(context):
-    """What the driver has taken from the heaps, read without any call that would give it back."""
+    """The memory that the driver has taken from the heaps, read without freeing any."""
     driver = getattr(context._state.device, "driver", None)
     if driver is None:
         return None

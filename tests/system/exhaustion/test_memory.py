@@ -21,7 +21,7 @@ threading.excepthook = lambda about: None  # threads that were told so print it
 import logging; logging.disable(logging.CRITICAL)
 
 def patient(function):
-    """What came of a call, on a thread of its own: a hang is seen as one."""
+    """The result of a call on a thread of its own, so that a hang is seen as one."""
     outcome = []
     def run():
         try:

@@ -38,7 +38,7 @@ class Starts:
         threading.Thread.start, background._thread.start_new_thread = Starts.real
 
 def no_workers():
-    """None is waiting for a job."""
+    """Whether no thread is waiting for a job."""
     background._IDLE_SECONDS = 0.0
     end = time.monotonic() + 20
     while any(type(thread) is background._Thread for thread in threading.enumerate()):

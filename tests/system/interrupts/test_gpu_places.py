@@ -172,7 +172,7 @@ def test_a_buffer_that_is_given_back_amid_a_call(world, call):
 @pytest.mark.parametrize("form", ["interrupt", "handler"])
 def test_a_signal_amid_recording(world, form, monkeypatch):
     """Commands are recorded whole, with a barrier between any two that touch the same memory, on
-    any recording thread. The values are those of that order."""
+    any recording thread. The values follow from that order."""
     device, driver = world.device, world.device._state.device.driver
     a, b, c = (device.create_buffer(size=16, usage=ALL) for _ in range(3))
     recorded = []

@@ -17,7 +17,7 @@ CHIP = "NAVI21"
 
 
 def test_our_own_kernels_captured_have_our_bounds(radv, tmp_path, capsys):
-    """Of all workloads: through a folder of files, as peers'."""
+    """All workloads pass through a folder of files, as peers' do."""
     profile = DeviceProfile.from_json(chip_profile(CHIP))
     for name in workloads.WORKLOADS:
         beside_child.ours(profile, name).write(tmp_path / "mirror" / name)
@@ -54,7 +54,7 @@ def published(chip):
 
 @pytest.mark.parametrize("chip", FAMILIES)
 def test_the_published_bounds_are_ours(chip, radv, tmp_path):
-    """No kernel is worse than what is published, and only those of `BEHIND` than a peer's."""
+    """No kernel is worse than the published figures, and only kernels in `BEHIND` than a peer's."""
     for name in workloads.WORKLOADS:
         folder = tmp_path / "nobody" / name
         folder.mkdir(parents=True)

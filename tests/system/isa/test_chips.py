@@ -251,7 +251,7 @@ def test_the_archive_compiles(chip, driver):
 @pytest.mark.sample(0.3)
 @pytest.mark.timeout(600)
 def test_the_choices_are_near_the_best_by_the_drivers_estimate():
-    """Of the products of recurrent networks, on a GPU of Intel."""
+    """Products of recurrent networks, on an Intel GPU."""
     needs_compiler()
     needs("dg2")
     found = alternatives("dg2", ["recurrent"])

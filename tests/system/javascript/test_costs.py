@@ -1,4 +1,4 @@
-"""What calls of the npm package cost: js/bench/calls.js, in processor time, which other processes
+"""The cost of calls of the npm package: js/bench/calls.js, in processor time, which other processes
 disturb little."""
 
 from __future__ import annotations

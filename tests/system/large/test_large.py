@@ -152,7 +152,7 @@ def test_transpose_of_256_mib(context):
 
 
 def test_gather_from_250_mib(context):
-    """Rows of 384 elements straddle the borders. Every bit is kept, those of NaN included."""
+    """Rows of 384 elements straddle the borders. Every bit is kept, also in NaN."""
     bits = np.arange(0x7F000000, 0x7F000000 + 170_666 * 384, dtype=np.uint32)
     table = bits.view(np.float32).reshape(-1, 384)
     rows = np.unique(positions(table.size, 4) // 384)

@@ -1,4 +1,4 @@
-"""What is installed, what an import loads, and the style of the code."""
+"""The installed packages, the modules that an import loads, and the style of the code."""
 
 import importlib.util
 import json

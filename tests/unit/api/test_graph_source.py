@@ -12,7 +12,7 @@ from webnn_vk.compiler.program import DispatchStep, Target, compile_program
 
 
 def dispatches(graph):
-    """What a GPU would run."""
+    """The graph's source for a GPU."""
     program, _ = compile_program(graph, Target(stored_profile("amd_navi31")))
     return [
         (step.spec, step.constants, step.groups)
@@ -21,7 +21,7 @@ def dispatches(graph):
 
 
 def test_a_graph_read_back_is_compiled_as_it_was_described(cpu_context, monkeypatch):
-    """Such a graph changes its weights: they are folded, and packed for kernels."""
+    """A graph whose weights change: they are folded, and packed for kernels."""
     built = compiler.network(cpu_context).result()
     monkeypatch.setattr(MLGraphBuilder, "build", lambda builder, outputs: graph_of(outputs))
     described = compiler.network(cpu_context)

@@ -1,4 +1,4 @@
-"""Which kernels are judged for AMD's chips, and with which constants: as the library plans them."""
+"""The kernels and constants that are judged for AMD's chips are the ones that the library plans."""
 
 import pytest
 

@@ -267,7 +267,7 @@ def test_targets() -> None:
 
 
 def test_the_address_of_a_module_names_its_target() -> None:
-    """So that a module for another target is never used instead."""
+    """A module for another target is never used instead."""
     assert flags("vulkan1.2") == "compute vulkan1.2 spirv1.5 O0"
     assert flags("vulkan1.3") == "compute vulkan1.3 spirv1.6 O0"
     assert MATRIX2_EXTENSION in render(_products()[0])

@@ -1,4 +1,4 @@
-"""Which functions of the library a kernel's text contains."""
+"""The library functions in a kernel's text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a model says of its values against what its nodes make: types and shapes."""
+"""The declared types and shapes of a model's values against the ones that its nodes return."""
 
 from __future__ import annotations
 

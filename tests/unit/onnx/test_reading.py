@@ -201,7 +201,7 @@ def loop_model(body):
 
 @pytest.mark.parametrize("what", ["nodes", "nodes that nothing needs", "initializers"])
 def test_loops_that_multiply(what):
-    """What a file has once may be looked at a thousand times."""
+    """A tensor that is in a file once may be read a thousand times."""
     count = 200
     if what == "nodes":
         nodes = [node("Neg", [f"v{i}" if i else "a"], [f"v{i + 1}"]) for i in range(count)]

@@ -52,7 +52,7 @@ class Call:
             return evaluate(self.graph(), **self.feeds)["y"]
 
     def exported(self) -> np.ndarray:
-        """What ONNX Runtime makes of the exported model."""
+        """ONNX Runtime's results for the exported model."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(

@@ -1,4 +1,4 @@
-"""Which runs have their kernels timed."""
+"""The runs whose kernels are timed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_the_host_spends_counts():
 
 
 def test_a_batch_is_chosen_from_before_it_is_over():
-    """Of many runs queued at once, not all are chosen before the cost of one is known."""
+    """Not all of many runs queued at once are chosen before the cost of one is known."""
     sampler = Sampler(None, 50e-6)
     chosen = [sampler.chooses(0, 4) for _ in range(100)]
     assert sum(chosen) == FIRST

@@ -1,4 +1,4 @@
-"""Which job runs next: several streams on one device, without threads."""
+"""The choice of the next job: several streams on one device, without threads."""
 
 from types import SimpleNamespace
 

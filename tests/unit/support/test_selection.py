@@ -1,4 +1,4 @@
-"""Which tests run: use of a device is detected, and samples depend on the seed alone."""
+"""The selection of tests: use of a device is detected, and samples depend on the seed only."""
 
 import datetime
 import os

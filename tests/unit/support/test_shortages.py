@@ -1,4 +1,4 @@
-"""Which ends of a child without memory are not caused by our code."""
+"""The ends of a child without memory that our code doesn't cause."""
 
 import pytest
 

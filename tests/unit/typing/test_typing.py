@@ -27,7 +27,7 @@ MARKED = {
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """What is checked."""
+    """The files that are checked."""
     cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     notebook = tmp_path_factory.mktemp("notebook") / NOTEBOOK

@@ -184,7 +184,7 @@ def _take_back(this: weakref.ref[WgpuBinding]) -> None:
 
 
 class _Lender:
-    """What one ``wgpu.GPUDevice`` holds: its ``destroy`` gives the tensors back first."""
+    """The tensors lent to one ``wgpu.GPUDevice``: its ``destroy`` gives them back first."""
 
     def __init__(self, gpu_device: Any) -> None:
         self._gpu_device = weakref.ref(gpu_device)

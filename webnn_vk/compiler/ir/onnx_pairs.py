@@ -24,6 +24,6 @@ REDUCTIONS = {
     "ReduceMin": "reduce_min", "ReduceProd": "reduce_product", "ReduceSum": "reduce_sum",
     "ReduceSumSquare": "reduce_sum_square",
 }
-#: Directions of recurrent networks, and those of their activations that WebNN has.
+#: Directions of recurrent networks, and their activations that WebNN has.
 DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}

@@ -109,7 +109,7 @@ def _sides_through(
 def _into_writers(graph: KernelGraph) -> KernelGraph:
     producers = dict(graph.producers)
     nodes: dict[KernelNode | Node, KernelNode | Node] = {node: node for node in graph.nodes}
-    #: What has already been moved once, and the node that it stands for.
+    #: Nodes that have already been moved once, and the node that each stands for.
     moved: dict[KernelNode | Node, KernelNode | Node] = {}
     for node in graph.nodes:
         if not isinstance(node, KernelNode) or not isinstance(node.lowering, Move):
@@ -130,7 +130,7 @@ def _into_writers(graph: KernelGraph) -> KernelGraph:
 def _written(
     node: KernelNode, graph: KernelGraph, producers: Mapping[Value, KernelNode | Node]
 ) -> Value:
-    """What a movement moves, behind views."""
+    """The value that a movement moves, behind views."""
     value = sources(node)[0].value
     while isinstance(producer := producers.get(value), Node) and isinstance(
         producer.operator.lowering, View

@@ -24,7 +24,7 @@ from .rows import loop_budget
 from .schedule import Schedule
 
 KERNEL = "matmul_coopmat"
-#: What the kernels use of a device beside types in buffers.
+#: The device features that the kernels need, except types in buffers.
 FEATURES = frozenset({
     "cooperative_matrix", "vulkan_memory_model", "subgroup_basic", "float16_arithmetic",
 })

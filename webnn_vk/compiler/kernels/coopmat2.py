@@ -24,7 +24,7 @@ from .rows import loop_budget
 from .schedule import Schedule
 
 KERNEL = "matmul_coopmat2"
-#: What the kernels use of a device.
+#: The device features that the kernels need.
 FEATURES = frozenset({
     "cooperative_matrix", "cooperative_matrix2", "vulkan_memory_model", "float16",
     "float16_arithmetic", "int16",

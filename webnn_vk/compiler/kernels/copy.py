@@ -22,7 +22,7 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Movement:
-    """What a node copies: its boxes, and the size of an element in bytes."""
+    """The boxes that a node copies, and the size of an element in bytes."""
 
     boxes: tuple[Box, ...]
     itemsize: int

@@ -1,4 +1,4 @@
-"""What a schedule costs: a model of the time that a device takes, from the problem's and the
+"""The cost of a schedule: a model of the time that a device takes, from the problem's and the
 schedule's numbers and a few parameters of the device (``heuristics.device_classes``).
 
 A pure function over plain data. It puts candidates in order, so that the tuner measures the first
@@ -20,7 +20,7 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class CostParameters:
-    """What operations cost on a class of devices.
+    """The costs of operations on a class of devices.
 
     units: workgroups that run side by side. width: invocations of a SIMD group. registers: values
     that an invocation keeps without spilling. The others are costs for one SIMD group: a
@@ -49,7 +49,7 @@ class CostParameters:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a dispatch does: its workgroups, the invocations of each, and what each invocation
+    """The work of a dispatch: its workgroups, the invocations of each, and what each invocation
     does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
     loaded one at a time, ``registers`` values that it keeps.
     """
@@ -92,7 +92,7 @@ def _time(work: Workload, load: str, device: CostParameters) -> float:
         + work.stores * device.store
         + work.barriers * device.barrier
     )
-    # What doesn't fit in registers goes through memory at every use.
+    # Values that don't fit in registers go through memory at every use.
     one *= max(1.0, work.registers / device.registers)
     waves = ceil_divide(work.groups, device.units)
     return waves * (device.group + ceil_divide(work.invocations, device.width) * one)

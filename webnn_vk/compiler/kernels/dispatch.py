@@ -1,4 +1,4 @@
-"""What a kernel family returns: compute dispatches as plain data, no handles."""
+"""Compute dispatches as plain data, without handles, as kernel families return them."""
 
 from __future__ import annotations
 

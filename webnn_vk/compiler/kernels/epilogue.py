@@ -27,7 +27,7 @@ from .node import KernelNode
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What fused operators add to a kernel. With nothing fused all is empty but ``options``.
+    """The parts that fused operators add to a kernel. With nothing fused, only ``options`` is set.
 
     ``buffers`` and ``bindings`` (e0, e1 …) are the operands that the fused operators read beside
     the kernel's result. ``params`` and ``values`` say how those are indexed, and hold the

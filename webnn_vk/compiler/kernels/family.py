@@ -57,7 +57,7 @@ class Family:
         return all(is_whole(output) for output in node.outputs)
 
     def problem(self, node: KernelNode) -> Any:
-        """What is to be computed: frozen, equal for nodes that behave alike."""
+        """The problem to be solved: frozen, equal for nodes that behave alike."""
         raise NotImplementedError
 
     def candidates(self, problem: Any, profile: DeviceProfile) -> Sequence[Schedule]:

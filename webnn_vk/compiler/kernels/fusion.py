@@ -41,7 +41,7 @@ def fuse(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:
 
 
 class _Fusion:
-    """What has been fused so far, in a walk over the nodes in order."""
+    """The state of a walk over the nodes in order: what has been fused so far."""
 
     def __init__(self, graph: KernelGraph, profile: DeviceProfile) -> None:
         self.graph = graph

@@ -38,7 +38,7 @@ def lie_in_place(graph: KernelGraph, profile: DeviceProfile) -> KernelGraph:
 
 
 class _Placing:
-    """What has been placed so far, in a walk over the nodes in order."""
+    """The state of a walk over the nodes in order: what has been placed so far."""
 
     def __init__(self, graph: KernelGraph, unit: int) -> None:
         self.graph = graph

@@ -24,7 +24,7 @@ from .node import KernelNode
 from .rows import check_iterations, launch, loop_budget
 from .schedule import Schedule
 
-#: What `lib/positions.glsl.j2` reads.
+#: The parameters of `lib/positions.glsl.j2`.
 PARAMS = tuple(
     Param(name) for name in ("outer", "middle", "inner", "lead", "items", "invocations")
 )

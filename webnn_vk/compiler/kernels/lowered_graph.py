@@ -61,13 +61,13 @@ class RepeatWork:
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """What is computed before the first repetition."""
+        """The values that have to be there before the first repetition."""
         captured = (work.source for work in self.body.works if isinstance(work, Alias))
         return (*(s[1] for s in self.states), *(s[1] for s in self.scanned), *captured)
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        """What is there after the last repetition."""
+        """The values that are there after the last repetition."""
         return (*(s[3] for s in self.states), *(s[1] for s in self.stacked))
 
 

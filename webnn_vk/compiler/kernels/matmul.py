@@ -162,7 +162,7 @@ class Matmul(Family):
                 last = i == len(group) - 1
                 addend: Access | Scratch | None = c
                 if i:
-                    # What the inner dimension's earlier parts added up to.
+                    # The sum of the inner dimension's earlier parts.
                     addend = scratch[(i - 1) % 2]
                     part = replace(piece.product, c_strides=(piece.product.n, 1), beta=1.0)
                     piece = replace(piece, product=part, c=0)

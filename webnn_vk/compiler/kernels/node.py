@@ -135,7 +135,7 @@ class KernelNode:
         return " + ".join(self.titles)
 
     def evaluate(self, lookup: Callable[[Value], np.ndarray]) -> list[np.ndarray]:
-        """What the kernel is to compute, epilogue included, by the NumPy reference. ``lookup``
+        """The kernel's results, epilogue included, by the NumPy reference. ``lookup``
         gives the array of each value read. Returns an array for each value of ``writes``, in which
         only the elements that the output's access names are set."""
 

@@ -36,7 +36,7 @@ _KEPT_CONSTANTS = (
     Constant("FULL", default=0), Constant("SUBGROUP", default=0),
 )
 _AFFINE = ("scale", "bias")
-#: What sums over a workgroup by subgroup operations need of a device.
+#: The device features that sums over a workgroup by subgroup operations need.
 SUBGROUPS = frozenset({"subgroup_basic", "subgroup_arithmetic"})
 # Rows that share what a workgroup reads of scale and bias.
 _ROWS = (1, 2)

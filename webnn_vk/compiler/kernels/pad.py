@@ -21,7 +21,7 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Padding:
-    """What is padded: the box of the whole output, and the size of an element in bytes."""
+    """The box of the whole output, and the size of an element in bytes."""
 
     box: Box
     itemsize: int

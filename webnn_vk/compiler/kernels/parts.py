@@ -123,7 +123,7 @@ def alignment(profile: DeviceProfile) -> int:
 
 
 def memory(target: Access | Scratch) -> Value | Scratch | Packed:
-    """What is bound for an operand."""
+    """The binding of an operand."""
     return target if isinstance(target, Scratch) else target.value
 
 

@@ -88,7 +88,7 @@ def plan(node: KernelNode, target: KernelTarget) -> Plan:
 
 
 def _refusal(failures: Iterable[Unsupported]) -> str:
-    """What the compiler or the driver said first, if it refused something."""
+    """The first message of the compiler or the driver, if it refused something."""
     return next((str(e) for e in failures if isinstance(e, KernelRefused)), "")
 
 

@@ -111,7 +111,7 @@ def normalize(p: Product) -> Product:
     return p
 
 
-#: What the kernels get of a product.
+#: The parameters of a product's kernels.
 PARAMS = (
     *(Param(name) for name in (
         "M", "N", "K", "batches", "lda", "ldb", "ldo", "b_panel", "a_base", "b_base", "c_base",

@@ -89,7 +89,7 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Tensors:
-    """What a product reads and writes. ``c`` None: it has no addend."""
+    """The accesses of a product. ``c`` None: it has no addend."""
 
     a: Access | Scratch
     b: Access | Scratch
@@ -178,7 +178,7 @@ def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
 def _bindings(
     piece: Piece, node: KernelNode, t: Tensors, texels: bool, profile: DeviceProfile
 ) -> tuple[list[Binding], list[int]]:
-    """What is bound for a, b, c and out, and the first elements of each in its binding."""
+    """The bindings of a, b, c and out, and the first element of each in its binding."""
     p, bindings, bases = piece.product, [], [0, 0, 0, 0]
     targets, starts = (t.a, t.b, t.c, t.out), (piece.a, piece.b, piece.c, piece.out)
     for i, (target, start, elements) in enumerate(zip(targets, starts, spans(p), strict=True)):

@@ -20,8 +20,8 @@ from .heuristics import device_class
 from .loads import texel_bytes
 from .schedule import Schedule
 
-# What `lib/rows.glsl.j2` reads. LINEAR is a specialisation constant: devices that execute both
-# sides of a branch would pay for the divisions of the general case at every element.
+# The parameters of `lib/rows.glsl.j2`. LINEAR is a specialisation constant: devices that execute
+# both sides of a branch would pay for the divisions of the general case at every element.
 PARAMS = tuple(
     Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
 )
@@ -186,7 +186,7 @@ class Vectors:
 
     @property
     def width(self) -> int:
-        """Of the buffers that hold the rows."""
+        """The vector width of the buffers that hold the rows."""
         return 4 if self.way else 1
 
     def named(self, schedule: Schedule) -> str:

@@ -27,7 +27,7 @@ def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which part of ``size`` elements in matrices stays; an element has ``itemsize`` bytes."""
+    """The part of ``size`` elements in matrices that stays; an element has ``itemsize`` bytes."""
 
     size: int
     rows: int

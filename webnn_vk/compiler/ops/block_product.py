@@ -93,7 +93,7 @@ def dequantized(
     emit: Any, words: Any, scale: Any, offset: Any, bits: int, zero_point: float
 ) -> Any:
     """Rows of weights [N, K] in float32, by operators of the specification. ``words`` and the other
-    operands are as those of `block_matmul`, with the same rows."""
+    operands are as for `block_matmul`, with the same rows."""
     rows, count = words.shape
     each = 32 // bits
     divisors = np.uint32(1) << np.arange(0, 32, bits, dtype=np.uint32)

@@ -52,7 +52,7 @@ Body = Converted("tuple", _to_body)
 
 
 def slice_of(scanned: MLOperandDescriptor) -> MLOperandDescriptor:
-    """What the body sees of a scanned operand."""
+    """The part of a scanned operand that one repetition reads."""
     return MLOperandDescriptor(scanned.data_type, scanned.shape[1:])
 
 

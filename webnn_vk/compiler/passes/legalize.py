@@ -109,7 +109,7 @@ class _Legalizer:
         return self.emit.decode(self._carrier(value), data_type=low.name)
 
     def _set(self, value: Value, made: Value) -> None:
-        """What a value of the graph became, ``made``: float32 for a low-precision float."""
+        """Store what a value of the graph became: ``made`` is float32 for a low-precision float."""
         low = LOW_PRECISION.get(value.data_type)
         if low is None or low.kind != "f" or made.data_type == low.carrier:
             self.carriers[value] = made
@@ -156,7 +156,7 @@ class _Legalizer:
             self._set(value, new)
 
     def _wrapped(self, value: Value, made: Value) -> Value:
-        """What 8-bit integers computed, as 4-bit ones would."""
+        """The results of 8-bit integers as 4-bit integers would give them."""
         low = LOW_PRECISION.get(value.data_type)
         if low is None or low.bits != 4:
             return made

@@ -214,7 +214,7 @@ def _with_one_zero_point(integers: Value, zero: Value) -> tuple[Value, float] | 
 
 def _block_rules() -> Iterator[Rewrite]:
     yield from product_rules("a", _weights(), _block_product)
-    # Of rows of whole blocks, the last elements may be left out.
+    # Rows of whole blocks may leave out their last elements.
     b = Op("transpose", bind="transpose", permutation=(1, 0),
            input=Op("slice", bind="slice", input=_weights()))
     yield Rewrite("matmul", Op("matmul", a="a", b=b), _block_product)

@@ -127,7 +127,7 @@ class _Walk:
             if node.operator.name == "matmul":
                 return node
             steps = _steps(node)
-            # Of two operands of an addition, the first that comes from a product is the scores.
+            # The scores are the first operand of an addition that comes from a product.
             if len(steps) > 1 and not _comes_from_product(steps[0].scores, self.graph):
                 del steps[0]
             if not steps or not self._add(node, steps[0]):
@@ -225,7 +225,7 @@ def is_lowest(number: float, like: Value) -> bool:
 
 @dataclass(frozen=True)
 class _Step:
-    """What an element-wise operator does to ``scores``: it adds a ``mask`` or multiplies by a
+    """The effect of an element-wise operator on ``scores``: it adds a ``mask`` or multiplies by a
     ``factor``."""
 
     scores: Value
@@ -234,8 +234,8 @@ class _Step:
 
 
 def _steps(node: Node) -> list[_Step]:
-    """What a node does to the scores, for each operand that they may be; empty for operators that
-    attention has no part for."""
+    """The effect of a node on the scores, for each operand that they may be; empty for operators
+    that attention has no part for."""
     match node.operator.name:
         case "mul" | "div":
             step = _scaling(node)
@@ -310,7 +310,7 @@ def _nan_test(node: Node, graph: GraphView) -> Node | None:
 
 
 def _known(value: Value, graph: GraphView) -> np.ndarray | None:
-    """The elements of a value that few operators compute from constants alone; None for others. A
+    """The elements of a value that few operators compute from constants only; None for others. A
     constant too large to be folded may be a mask that needs no memory."""
     nodes: dict[Node, None] = {}
     pending = [value]

@@ -52,7 +52,7 @@ def location(slots: Sequence[Slot], place: Range) -> Location:
     """The location of a range of a slot."""
     slot = slots[place.slot]
     key = slot.name if slot.kind in ("input", "output") else slot.index
-    # Of a range that depends on sizes: all bytes that it may have.
+    # A range that depends on sizes counts with all bytes that it may have.
     offset = slot.offset + lower_bound(place.offset)
     end = slot.offset + upper_bound(place.offset + place.size)
     return Location(slot.kind, key, offset, end - offset)

@@ -2,7 +2,7 @@
 
 Memory is numbered *slots*, work is *steps* that name ranges of slots. No step refers to a
 graph, a device or an array: constants are numbers into a ``Constants`` store beside the program,
-operators of CPU steps are names. So one program serves many contexts and can be written to a file
+operators of CPU steps are names. One program serves many contexts and can be written to a file
 (``serial``).
 """
 
@@ -270,7 +270,7 @@ class Program:
 
     @property
     def dispatches_of_a_run(self) -> Iterator[DispatchStep]:
-        """The dispatches that are not of the set-up; those of repeated steps once."""
+        """The dispatches that are not of the set-up. Repeated steps count once."""
         for step in self.device_steps:
             if isinstance(step, RepeatStep):
                 yield from step.dispatches

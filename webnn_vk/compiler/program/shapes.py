@@ -63,7 +63,7 @@ class ShapedGraph:
         return next(_sizes(self.graph, self.given)).trace
 
     def check_names(self, what: str) -> None:
-        """TypeError if a dimension that the graph needs is that of no input."""
+        """TypeError if a dimension that the graph needs belongs to no input."""
         expressions = self.trace.expressions
         shapes = [value.shape for value in self.graph.inputs.values()]
         known = {str(size) for size in sizes_in(shapes)}

@@ -42,7 +42,7 @@ class DataType:
 
 ALL_TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 FLOAT_TYPES = ("float32", "float16")
-#: What ``quantize_linear`` makes.
+#: The data types that ``quantize_linear`` returns.
 QUANTIZED_TYPES = ("uint8", "int8", "uint32", "int32")
 #: The draft's eight types, and bits16, which holds elements of other 16-bit types inside the
 #: compiler.

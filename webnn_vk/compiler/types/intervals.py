@@ -76,7 +76,7 @@ class Intervals:
             low, high = min(corners), max(corners)
         if low < 0 or len(product) < 2:
             return low, high
-        # What is known of a part of the product bounds all of it.
+        # Bounds of a part of the product bound all of it.
         for key, (_, most) in self._guards.intervals.items():
             part = key[0][0]
             if len(key) == 1 and 1 < len(part) < len(product) and most != math.inf:

@@ -27,7 +27,7 @@ _FREE_CAPABILITIES = {
     63: "GroupNonUniformArithmetic", 64: "GroupNonUniformBallot", 65: "GroupNonUniformShuffle",
     66: "GroupNonUniformShuffleRelative",
 }
-# Those of float controls, which are properties in Vulkan 1.2.
+# Float controls are properties in Vulkan 1.2.
 _FLOAT_CONTROLS = {
     4464: "denorm_preserve_f32", 4465: "denorm_flush_f32", 4466: "nan_preserve_f32",
     4467: "rounding_rte_f32",

@@ -84,7 +84,7 @@ class VulkanDriver:
         # Running calls on the device, which `close` waits for.
         self._calls = 0
         self._call_ended = threading.Condition(threading.Lock())
-        # What handles refer to, or submissions still use, with a reference to the handle.
+        # Objects that handles refer to, or submissions still use, with a reference to the handle.
         self._natives: dict[Native, KeyedRef[Native, Any] | None] = {}
         # What no handle refers to any more: put there anywhere, under any lock, by one call into C,
         # which no signal handler can interrupt as it could a destructor.

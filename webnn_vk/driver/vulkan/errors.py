@@ -1,4 +1,4 @@
-"""Errors of Vulkan alone; errors that every driver may raise are in `driver.errors`."""
+"""Errors of Vulkan only; errors that every driver may raise are in `driver.errors`."""
 
 from __future__ import annotations
 

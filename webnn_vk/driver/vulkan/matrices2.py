@@ -17,7 +17,7 @@ MEMBERS = (
     "cooperativeMatrixPerElementOperations", "cooperativeMatrixTensorAddressing",
     "cooperativeMatrixBlockLoads",
 )
-#: Those that the kernels use.
+#: The features that the kernels use.
 NEEDED = frozenset({
     "cooperativeMatrixWorkgroupScope", "cooperativeMatrixFlexibleDimensions",
     "cooperativeMatrixPerElementOperations", "cooperativeMatrixTensorAddressing",

@@ -189,7 +189,7 @@ class Allocator:
         self._returned: deque[KeyedRef[_Place, Range]] = deque()
         usage.join(self)
         self._numbers = 0
-        # What the driver said when it last refused memory.
+        # The driver's message when it last refused memory.
         self._refusal = ""
         self._allocated = self._allocations = 0
         self._closed = False
@@ -248,7 +248,7 @@ class Allocator:
             self._trim()
 
     def use(self) -> MemoryUse:
-        """What is allocated now."""
+        """The memory that is allocated now."""
         with self._lock:
             self._take_back()
             blocks = [block for pool in self._all_pools for block in pool.blocks.values()]

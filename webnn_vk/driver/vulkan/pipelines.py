@@ -26,7 +26,7 @@ MAX_IDLE = 256
 
 
 def binding_kinds(request: PipelineRequest) -> tuple[str, ...]:
-    """What each binding of set 0 is: "storage", or "texel"."""
+    """The kind of each binding of set 0: "storage" or "texel"."""
     texels = dict(request.texels)
     return tuple("texel" if i in texels else "storage" for i in range(request.binding_count))
 

@@ -43,7 +43,7 @@ _READS = ("SHADER_READ", "TRANSFER_READ")
 
 def memory_barrier(source: Sequence[str], source_access: Sequence[str], target: Sequence[str],
                    target_access: Sequence[str]) -> tuple[int, int, Any]:
-    """What `put_barrier` takes, from names of pipeline stages and kinds of access."""
+    """The argument of `put_barrier` for names of pipeline stages and kinds of access."""
 
     def bits(kind: str, names: Sequence[str]) -> int:
         return sum(vk.const(f"VK_{kind}_{name}_BIT") for name in names)
@@ -112,7 +112,7 @@ class NativeRecording(Native):
 
 
 class VulkanRecording(Handle[NativeRecording]):
-    """What `Driver.record` returns: see `driver.resources.Recording`."""
+    """The result of `Driver.record`: see `driver.resources.Recording`."""
 
     __slots__ = ()
 

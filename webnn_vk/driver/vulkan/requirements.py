@@ -1,4 +1,4 @@
-"""What a Vulkan device must offer to be used: a pure function of its profile."""
+"""The requirements on a Vulkan device: a pure function of its profile."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def shareable(physical: Any) -> bool:
 
 
 class TimelineSemaphore(Handle[NativeTimeline]):
-    """What `VulkanSharing.semaphore` returns: see `driver.resources.Semaphore`."""
+    """The result of `VulkanSharing.semaphore`: see `driver.resources.Semaphore`."""
 
     __slots__ = ()
 

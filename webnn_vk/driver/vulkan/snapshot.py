@@ -202,7 +202,7 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
                   & vk.const(f"VK_SUBGROUP_FEATURE_{bit}_BIT")}
     if p12:
         found |= {name for name, member in _PROPERTIES_12.items() if getattr(p12, member)}
-        # Kernels set float modes for one bit width alone.
+        # Kernels set float modes for one bit width only.
         dependent = vk.const("VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE")
         for behaviour, prefix in (("denormBehaviorIndependence", "denorm_"),
                                   ("roundingModeIndependence", "rounding_")):

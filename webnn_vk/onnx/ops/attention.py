@@ -251,7 +251,7 @@ def mask_term(
     c: NodeContext, mask: Tensor, batch: int, rows: int, columns: int, kind: str, filter_value:
     float
 ) -> MLOperand:
-    """What a mask of ones (seen) and zeros adds to the scores."""
+    """The addend to the scores that stands for a mask of ones (seen) and zeros."""
     if mask.rank == 1:
         places = c.constant(np.arange(columns)[None], "int32")
         given = c.cast(mask, "int32")

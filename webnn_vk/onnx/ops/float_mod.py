@@ -27,7 +27,7 @@ def float_mod(c: NodeContext, x: MLOperand, y: MLOperand, fmod: bool) -> MLOpera
     rest = c.b.where(none, math.nan, rest)
     if fmod:
         return c.b.where(c.b.lesser(x, 0.0), c.b.neg(rest), rest)
-    # Of different signs: what is missing of y.
+    # The signs differ: add the rest of y.
     differ = c.b.not_equal(c.b.lesser(x, 0.0), c.b.lesser(y, 0.0))
     other = c.b.where(c.b.logical_and(differ, c.b.greater(rest, 0.0)), c.b.sub(by, rest), rest)
     return c.b.where(c.b.lesser(y, 0.0), c.b.neg(other), other)
@@ -42,7 +42,7 @@ def _rest(c: NodeContext, size: MLOperand, by: MLOperand) -> MLOperand:
     places_x, places_y = _exponent(c, size), _exponent(c, by)
     base = c.b.min(places_x, places_y)
     rest = _digits(c, size, places_x)
-    # Logarithms are rounded: the logarithm of y may exceed that of a larger x by one.
+    # Logarithms are rounded: the logarithm of y may exceed the logarithm of a larger x by one.
     divisor = _moved(c, _digits(c, by, places_y), c.b.sub(places_y, base))
     left = c.b.sub(places_x, base)
     rest = _modulo(c, rest, divisor)

@@ -203,7 +203,7 @@ class _Cache:
         return self.c.slice(present, 2, 0, count)
 
     def widened(self, bias: Tensor) -> MLOperand:
-        """What is added to the scores, for all rows of the cache: it may be of the total length."""
+        """The addend to the scores for all rows of the cache; it may have the total length."""
         missing = (self.rows if self.starts is not None else 0) - bias.shape[3]
         return self.c.pad(bias, [(0, 0), (0, 0), (0, 0), (0, max(missing, 0))])
 

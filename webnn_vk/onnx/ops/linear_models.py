@@ -167,7 +167,7 @@ def _kernel(
 def distances(
     c: NodeContext, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean"
 ) -> MLOperand:
-    """Of each row of a to each of b, by which exports of nearest neighbours find them."""
+    """The distance of each row of a to each row of b, as in exports of nearest neighbours."""
     refuse_if(metric not in ("euclidean", "sqeuclidean"), f"metric {metric!r} is unknown")
     (count, features), others = a.shape, b.shape[0]
     check_made(count, others, features)

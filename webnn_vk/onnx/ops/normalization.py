@@ -172,7 +172,7 @@ def lp_normalization(c: NodeContext, x: Tensor, *, axis: int = -1, p: int = 2) -
     options = {"axes": [c.axis(axis, x.rank)], "keep_dimensions": True}
 
     def of(v: MLOperand) -> MLOperand:
-        # Of the largest size 1 first: sums and squares are finite then.
+        # Scale to a largest size of 1 first, so that sums and squares are finite.
         most = c.b.reduce_max(c.b.abs(v), **options)
         empty = c.b.equal(most, 0.0)
         scaled = c.b.div(v, c.b.where(empty, c.constant(1, "float32"), most))

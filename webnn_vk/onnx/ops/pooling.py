@@ -55,7 +55,7 @@ def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
             c, kind, c.reshape(x, [n, channels * depth, *x.shape[3:]]), window.part(1)
         )
         columns = math.prod(window.sizes[1:])
-        # Along the depth alone: the images' elements are columns.
+        # Along the depth only: the images' elements are columns.
         deep = Window(
             [window.kernel[0], 1], [window.strides[0], 1], [window.dilations[0], 1],
             [window.padding[0], (0, 0)], [window.sizes[0], columns],
@@ -65,7 +65,7 @@ def pool(c: NodeContext, kind: str, x: MLOperand, window: Window) -> MLOperand:
     refuse_if(spatial != 2, f"{spatial} spatial dimensions; 1 to 3 are supported")
     after = []
     for i, (before, _) in enumerate(window.padding):
-        # What the windows reach, rounded up or down, in each dimension: WebNN rounds both alike.
+        # The elements that the windows reach, in each dimension: WebNN rounds both alike.
         reach = (window.sizes[i] - 1) * window.strides[i]
         reach += (window.kernel[i] - 1) * window.dilations[i] + 1
         after.append(max(0, reach - x.shape[2 + i] - before))

@@ -332,7 +332,7 @@ def dynamic_quantize_lstm(
     steps = x.shape[0]
     seen = x.operand
     if lengths is not None:
-        # What lies behind the longest sequence decides no step.
+        # Elements behind the longest sequence don't matter.
         places = c.constant(np.arange(steps).reshape(steps, 1, 1), "int32")
         longest = c.b.reduce_max(c.cast(lengths, "int32"))
         seen = c.b.where(c.b.lesser(places, longest), seen, c.constant(0, "float32"))

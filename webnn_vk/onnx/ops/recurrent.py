@@ -214,7 +214,7 @@ def _looped(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> l
 
 
 def _insides(layer: _Layer) -> MLOperand:
-    """Which sequences of the batch are longer than t, for each t: [steps, batch, 1]."""
+    """Whether each sequence of the batch is longer than t, for each t: [steps, batch, 1]."""
     steps, batch = layer.x.shape[:2]
     c = layer.c
     times = np.arange(steps).reshape(steps, 1, 1)

@@ -33,7 +33,7 @@ def reduce(
 
 
 def _of_single_elements(c: NodeContext, x: Tensor) -> MLOperand | Tensor:
-    """No axis at all: each element is reduced alone."""
+    """No axis at all: each element is reduced by itself."""
     match c.operator:
         case "ReduceL1" | "ReduceL2":
             return c.b.abs(x)

@@ -16,7 +16,7 @@ from ..errors import Unsupported, refuse_if
 from ..records import onnx_operator
 from ..values import Tensor
 
-#: What resample2d takes.
+#: The data types of resample2d.
 _RESAMPLED = ("float32", "float16", "int8", "uint8")
 #: Gathers that one axis becomes at most, on either side.
 _MAX_TAPS = 128
@@ -199,7 +199,7 @@ class AxisPlan:
         raise Unsupported(f"coordinate_transformation_mode {self.transform!r} is unknown")
 
     def outside(self) -> np.ndarray:
-        """Which new elements lie outside of the old ones (tf_crop_and_resize)."""
+        """Whether each new element lies outside of the old ones (tf_crop_and_resize)."""
         if self.transform != "tf_crop_and_resize":
             return np.zeros(self.new_size, bool)
         x = self.positions()
@@ -211,7 +211,7 @@ class AxisPlan:
         if self.mode == "nearest":
             return self._nearest(x.astype(np.float64))
         refuse_if(self.mode not in ("linear", "cubic"), f"mode {self.mode!r} is unknown")
-        # To shrink without aliasing, the kernel is stretched over all that one element covers.
+        # For shrinking without aliasing, the kernel is stretched over all that one element covers.
         stretch = max(1.0, 1 / self.scale) if self.antialias else 1.0
         reach = 1 if self.mode == "linear" else 2
         half = int(np.ceil(reach * stretch))

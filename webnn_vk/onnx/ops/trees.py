@@ -260,7 +260,7 @@ class TreeAttributes:
     post_transform: str = "NONE"
 
     def base(self) -> list[float]:
-        """What is added to the scores of all rows."""
+        """The addend to the scores of all rows."""
         return _either(self.base_values, self.base_values_as_tensor)
 
 
@@ -344,7 +344,7 @@ def tree_ensemble_classifier(
     count = len(classlabels_int64s or classlabels_strings or [])
     weights = _either(class_weights, class_weights_as_tensor)
     base, post_transform = given.base(), given.post_transform
-    # With two classes, leaves may weigh for one of them alone.
+    # With two classes, leaves may have weights for one of them only.
     sides = set(class_ids) if count == 2 else set()
     one_sided = len(sides) == 1
     trees = _from_lists(

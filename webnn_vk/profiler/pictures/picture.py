@@ -217,7 +217,7 @@ def of_program(
 
 
 def _origin(number: int, step: DispatchStep | CopyStep | CpuStep | RepeatStep) -> object:
-    """What the consecutive dispatches of one kernel have in common. Its copies are before them."""
+    """The common part of consecutive dispatches of one kernel. Its copies are before them."""
     return step.origin if isinstance(step, DispatchStep) else (number,)
 
 

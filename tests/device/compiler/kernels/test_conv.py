@@ -247,8 +247,7 @@ def test_transposed_phases(way: str, strides: tuple[int, int]) -> None:
 
 
 def test_a_transposed_convolution_computes_no_absent_taps() -> None:
-    """Every output's workgroup belongs to one phase: their number is that of the phases' own tiles.
-    """
+    """Every workgroup belongs to one phase: there are as many as the phases have tiles."""
     x, w = (MLOperandDescriptor("float32", s) for s in ((1, 8, 16, 16), (8, 8, 4, 4)))
     profile = stored_profile("llvmpipe")
     groups = []

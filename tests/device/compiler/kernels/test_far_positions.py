@@ -64,7 +64,7 @@ def test_conv2d_of_several_channels(context: MLContext) -> None:
 
 
 def test_conv_transpose2d(context: MLContext) -> None:
-    # Outputs far apart; after cropping, those of the last row, or one element, are left.
+    # Outputs far apart; after cropping, the last row, or one element, is left.
     for options, left in (
         ({"strides": [FAR, 1], "padding": [FAR, 0, 0, 0]}, [[9, 15]]),
         ({"strides": [WIDE] * 2, "padding": [WIDE, 0, WIDE, 0]}, [[15]]),

@@ -1,6 +1,6 @@
-"""What this machine's lavapipe can't run, on the lavapipe of a newer Mesa: cooperative matrices, in
-products, in parts of products and in models, and integer dot products for real. The same tests run
-here in their emulations. Memory and semaphores are shared there too."""
+"""Kernels that this machine's lavapipe can't run, on the lavapipe of a newer Mesa: cooperative
+matrices, in products, in parts of products and in models, and integer dot products for real. The
+same tests run here in their emulations. Memory and semaphores are shared there too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with weights of 8 bits on the device: as those of the dequantised weights."""
+"""Products with 8-bit weights on the device equal products with the dequantised weights."""
 
 from __future__ import annotations
 

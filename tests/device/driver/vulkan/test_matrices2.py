@@ -65,7 +65,7 @@ class Listing:
 
 @pytest.mark.parametrize("counts", [(5,), (3, 5, 5), (5, 4)], ids=str)
 def test_matrices_of_workgroups_are_listed(counts, monkeypatch) -> None:
-    """Of known types, and for workgroups that the device supports; the number may change."""
+    """Matrices have known types, for workgroups that the device supports; the number may change."""
     monkeypatch.setattr(matrices2, "_function", lambda instance: Listing(*counts))
     types = {_FLOAT16: "float16", _FLOAT32: "float32"}
     assert matrices2.flexible_matrices(None, None, types, 512) == MATRICES

@@ -313,7 +313,7 @@ def test_each_class_of_devices_has_its_rules() -> None:
 
 
 def test_what_spills_nothing_keeps_the_occupancy_of_a_vendor() -> None:
-    """So that the limit of spills holds the occupancy too, with registers left for addresses."""
+    """The limit of spills holds the occupancy too, with registers left for addresses."""
     vendors = {n: d for n, d in DEVICE_CLASSES.items() if isinstance(d, GpuClass) and n != "gpu"}
     assert {name: device.occupancy for name, device in vendors.items()} == {
         "nvidia": 12, "amd": 2, "intel": 8, "adreno": 4, "arm": 1, "apple": 384,

@@ -1,4 +1,4 @@
-"""Which dimensions form a row, and how many invocations share one."""
+"""The dimensions that form a row, and the number of invocations that share one."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def test_the_length_of_a_sequence_costs_no_nodes(name: str) -> None:
 @pytest.mark.parametrize("direction", ["backward", "both"])
 @pytest.mark.parametrize("units", [None, 3])
 def test_recurrences_as_loops(name: str, arguments: dict, direction: str, units: Any) -> None:
-    """What devices compute whose limits forbid the kernel."""
+    """The computation on devices whose limits forbid the kernel."""
     rng = np.random.default_rng(5)
     directions, gates = 2 if direction == "both" else 1, 3 if name == "gru" else 4
     emit = Emitter()

@@ -33,7 +33,7 @@ def test_long_runs_without_conflict_get_a_barrier_too():
 
 
 def test_a_texel_view_reaches_into_the_padding_of_its_slot():
-    """What is written there waits for the read, on drivers where views cover the padding."""
+    """Writes to the padding wait for the read, on drivers where views cover the padding."""
     slots = [Slot("arena", 64, offset=256), Slot("arena", 128, offset=256), Slot("arena", 512)]
     read = CopyStep(Range(0, 0, 64), Range(2, 0, 64))
     write = CopyStep(Range(2, 256, 64), Range(1, 64, 64))

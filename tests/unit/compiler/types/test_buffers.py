@@ -1,4 +1,4 @@
-"""Which buffers fit a descriptor, and which bytes are read from them."""
+"""Buffers that fit a descriptor, and the bytes that are read from them."""
 
 import array
 

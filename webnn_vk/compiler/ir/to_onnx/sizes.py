@@ -46,7 +46,7 @@ class Sizes:
         fragment.conditions = self.trace.guards
 
     def unfixed(self, write: Callable[[], Result]) -> Result:
-        """What ``write()`` returns. Inexpressible if it has taken a size for a number."""
+        """The result of ``write()``. Inexpressible if it has used a size as a number."""
         before = self._fixed()
         made = write()
         for key in self._fixed() - before:

@@ -135,7 +135,7 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _with_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
-    """ONNX nodes, and those of the bodies that they have."""
+    """ONNX nodes, and the nodes of their bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

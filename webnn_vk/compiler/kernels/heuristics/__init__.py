@@ -1,4 +1,4 @@
-"""Which schedule to prefer on which class of devices: pure functions over profile and problem.
+"""The preferred schedules on each class of devices: pure functions over profile and problem.
 
 ``device_classes`` has a record for each class of devices. ``Gpu`` and ``Software`` are the rules:
 their methods are named after the kernel families; each gets the legal candidates and names its

@@ -1,4 +1,4 @@
-"""What is known about classes of devices before anything is tuned: one table, in which each record
+"""Facts about classes of devices, for use before anything is tuned: one table, in which each record
 says where its numbers come from. The rules (``gpu``, ``software``), the cost model and the kernel
 families read them.
 """

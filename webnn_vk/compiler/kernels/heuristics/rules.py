@@ -1,4 +1,4 @@
-"""What the rules for every class of devices have in common."""
+"""The base of the rules for every class of devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prefer(reason: str, wanted: Callable[[Schedule], bool]) -> Preference:
     return Preference(reason, lambda schedule: not wanted(schedule))
 
 
-#: What one rule yields, the most important reason first.
+#: The preferences that one rule yields, the most important reason first.
 Preferences = Iterator[Preference]
 
 
