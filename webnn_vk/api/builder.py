@@ -301,9 +301,11 @@ class SizedBuilder(MLGraphBuilder):
 
     def condition(self) -> Callable[[Mapping[str, int]], bool]:
         """Whether what was decided so far is the same for some sizes of the named dimensions."""
-        assert self._trace is not None
-        holds, names = self._trace.function(()), tuple(self._trace.expressions.bounds)
-        return lambda sizes: holds(*(sizes[name] for name in names)) is not None
+        trace = self._trace
+        assert trace is not None
+        names = tuple(trace.expressions.bounds)
+        values = trace.expressions.values
+        return lambda sizes: trace.at(values([sizes[name] for name in names])) is not None
 
 
 class ShapeBuilder(MLGraphBuilder):

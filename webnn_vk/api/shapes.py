@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor, empty_dimensions
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.compiler.types.dimensions import shown_dimension
-from webnn_vk.compiler.types.expressions import FunctionSource, Guards
-from webnn_vk.compiler.types.sizes import Size, Trace
+from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.work import Executable
 from webnn_vk.support import background
@@ -45,7 +44,6 @@ Compile = Callable[[Sequence[int], Executable | None], "tuple[ShapedProgram, Exe
 class _Compiled:
     many: ShapedProgram
     executable: Executable
-    suits: Callable[..., Any]
     sizes: tuple[int, ...]
 
 
@@ -60,29 +58,23 @@ class Shapes:
         self.outputs = {name: value.descriptor for name, value in graph.outputs.items()}
         self.names: tuple[str, ...] = tuple(shaped.trace.expressions.bounds)
         self._bounds = tuple(shaped.trace.expressions.bounds.values())
-        self._compile = compile
+        self._compile, self._values = compile, shaped.trace.expressions.values
         self._compiled: list[_Compiled] = []
         self._executables: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self.shaped, self._state = shaped, state
         #: Copies of donated inputs are refused.
         self.in_place = in_place
-        self._guard = shaped.trace.function(()) if shaped.guarded else None
         # Only acquired on worker threads: a signal handler may dispatch in the main thread.
         self._lock = threading.Lock()
+        self._checks = [
+            (name, axis, size) for name, descriptor in self.inputs.items()
+            for axis, size in enumerate(descriptor.shape)
+        ]
         # Where each name's size is read: input and axis. Other dimensions are computed from names.
-        self._places: dict[str, tuple[str, int]] = {}
-        self._checks: list[tuple[str, int, Any]] = []
-        self._locate()
-
-    def _locate(self) -> None:
-        expressions = self.shaped.trace.expressions
-        for name, descriptor in self.inputs.items():
-            for axis, size in enumerate(descriptor.shape):
-                if isinstance(size, Size) and str(size) in self.names:
-                    self._places.setdefault(str(size), (name, axis))
-                self._checks.append((name, axis, size))
-        terms = [size.terms if isinstance(size, Size) else size for *_, size in self._checks]
-        self._expected = FunctionSource(expressions, Guards()).function(terms)
+        self._places = {
+            str(size): (name, axis) for name, axis, size in reversed(self._checks)
+            if isinstance(size, Size)
+        }
 
     def build(self) -> Executable:
         """Compile for some sizes; returns the executable for the largest."""
@@ -90,8 +82,8 @@ class Shapes:
         for sizes in itertools.islice(filter(self.admits, self._typical()), 64):
             if len(self._compiled) >= _BUILT:
                 break
-            known = (c for c in self._compiled if c.many.holds(sizes))
-            if any(c.suits(*sizes) is not None for c in known):
+            value = self._values(sizes)
+            if any(c.many.holds(value) and c.many.trace.suits(value) for c in self._compiled):
                 continue
             try:
                 self._add(sizes)
@@ -146,8 +138,9 @@ class Shapes:
                     f"{what}: dimension {sanitize(name)!r} is {size}; {low} … {high} are accepted"
                 )
             sizes.append(size)
-        expected = self._expected(*sizes)
-        for (name, axis, size), wanted in zip(self._checks, expected or (), strict=True):
+        value = self._values(sizes)
+        for name, axis, size in self._checks:
+            wanted = value(size.terms) if isinstance(size, Size) else size
             if shapes[name][axis] != wanted:
                 given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
                 raise TypeError(
@@ -162,7 +155,7 @@ class Shapes:
 
     def admits(self, sizes: Sequence[int]) -> bool:
         """Whether sizes within the bounds agree with what was decided in the builder."""
-        return self._guard is None or self._guard(*sizes) is not None
+        return not self.shaped.guarded or self.shaped.trace.at(self._values(sizes)) is not None
 
     def at(self, sizes: tuple[int, ...]) -> Executable:
         """The executable for these sizes. TypeError, with operator and ``[label]``, where an
@@ -188,12 +181,13 @@ class Shapes:
             return found
 
     def _made(self, sizes: tuple[int, ...]) -> Executable:
-        usable = [c for c in self._compiled if c.many.holds(sizes)]
-        suited = [c for c in usable if c.suits(*sizes) is not None]
+        value = self._values(sizes)
+        usable = [c for c in self._compiled if c.many.holds(value)]
+        suited = [c for c in usable if c.many.trace.suits(value)]
         if not usable:
             return self._add(sizes)
         best = min(suited or usable, key=lambda c: _distance(c.sizes, sizes))
-        program = best.many.at(sizes)
+        program = best.many.at(value)
         assert program is not None, "its guards hold"
         return best.executable.at(program)
 
@@ -203,7 +197,7 @@ class Shapes:
             many, executable = self._compile(sizes, last)
         if len(self._compiled) >= _MOST:
             del self._compiled[1]  # the first is of the largest sizes
-        self._compiled.append(_Compiled(many, executable, many.trace.suits(), sizes))
+        self._compiled.append(_Compiled(many, executable, sizes))
         return executable
 
     @contextmanager
@@ -218,15 +212,13 @@ class Shapes:
     def shapes_of(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """The outputs' shapes for these sizes, without compiling."""
         for compiled in self._compiled:
-            program = compiled.many.at(sizes)
+            program = compiled.many.at(self._values(sizes))
             if program is not None:
                 return {name: d.shape for name, d in program.outputs.items()}
-        expressions = self.shaped.trace.expressions
-        trace = Trace(expressions, dict(zip(self.names, sizes, strict=True)))
         limit = self._state.device.max_tensor_byte_length
-        with empty_dimensions(), self._naming(sizes):
-            outputs = self.shaped.at(trace, limit).outputs
-        return {name: tuple(map(int, value.shape)) for name, value in outputs.items()}
+        with self._naming(sizes):
+            outputs = self.shaped.at_example(sizes, limit).outputs
+        return {name: value.shape for name, value in outputs.items()}
 
 
 def _distance(a: Sequence[int], b: Sequence[int]) -> float:

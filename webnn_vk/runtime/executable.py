@@ -6,7 +6,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -306,17 +306,19 @@ class DriverExecutable:
         its own, which no watchdog takes for a hang."""
         commands: list[Command] = []
         seconds = 0.0
-        for step in steps:
-            if not isinstance(step, RepeatStep):
-                commands += self._commands([step], bind)
+        for loops, group in groupby(steps, lambda step: isinstance(step, RepeatStep)):
+            if not loops:
+                commands += self._commands(group, bind)
                 continue
-            of_turn = sum(seconds_of(d.flops, self.device.profile) for d in step.dispatches)
-            for turn in self._turns(step, bind):
-                if commands and seconds + of_turn > BATCH_SECONDS:
-                    yield commands
-                    commands, seconds = [], 0.0
-                commands += turn
-                seconds += of_turn
+            for step in group:
+                assert isinstance(step, RepeatStep)
+                of_turn = sum(seconds_of(d.flops, self.device.profile) for d in step.dispatches)
+                for turn in self._turns(step, bind):
+                    if commands and seconds + of_turn > BATCH_SECONDS:
+                        yield commands
+                        commands, seconds = [], 0.0
+                    commands += turn
+                    seconds += of_turn
         yield commands
 
     def _bind(
@@ -384,21 +386,18 @@ class DriverExecutable:
         """The range that a texel view covers: if the range ends its slot, the view includes the
         padding after it (``room_for``), as far as the allocation goes."""
         allocation, offset, size = bound
-        profile = self.device.profile
-        if not profile.compiles_by_size:
-            return bound
+        profile, slot = self.device.profile, self.program.slots[place.slot]
+        if not profile.compiles_by_size or place.offset + place.size < slot.size:
+            return bound  # in the second case the rest of the slot follows it
         largest = min(
             profile.max_storage_buffer_range, TEXEL_BYTES[form] * profile.max_texel_buffer_elements
         )
-        slot = self.program.slots[place.slot]
         room = min(
             room_for(size, profile), room_for(slot.size, profile) - place.offset,
             allocation.size - offset,
         )
         if profile.whole_bindings or not size < room <= largest:
             return bound
-        if place.offset + place.size < slot.size:
-            return bound  # the rest of the slot follows it
         return allocation, offset, room // TEXEL_BYTES[form] * TEXEL_BYTES[form]
 
     # -- CPU segments --------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from .json_forms import checked, form_of
 from .shapes import ShapedGraph, shaped_graph
 from .stored_graph import StoredGraph, graph_of, stored
 
-FORMAT, VERSION = "webnn_vk graph with named dimensions", 2
+FORMAT, VERSION = "webnn_vk graph with named dimensions", 3
 TEXT = "program.json"
 
 
@@ -65,8 +65,9 @@ def save(
         text = {
             "format": FORMAT, "version": VERSION, "graph": form,
             "dimensions": [[n, *bounds] for n, bounds in trace.expressions.bounds.items()],
-            "atoms": [[o, _terms(a), _terms(b)] for o, a, b in trace.expressions.atoms],
-            "sizes": [_terms(terms) for terms in writer.sizes], "examples": trace.examples,
+            # JSON makes lists of the sums, which are tuples.
+            "atoms": trace.expressions.atoms, "sizes": [*writer.sizes],
+            "examples": trace.examples,
             "guards": _guards(trace) if shaped.guarded else None,
             "donated": dict(graph.donated), "in_place": in_place,
             "kernels": [spec.to_json() for spec in modules],
@@ -75,20 +76,12 @@ def save(
     (folder / TEXT).write_text(json.dumps(text, allow_nan=False, ensure_ascii=True), "utf-8")
 
 
-def _terms(terms: Any) -> Any:
-    """The JSON form of an operand of an expression: a sum is a list of pairs."""
-    if not isinstance(terms, tuple):
-        return terms
-    return [[list(product), factor] for product, factor in terms]
-
-
 def _guards(trace: Trace) -> list[Any]:
     guards = trace.decided
-    ends = lambda pair: [None if math.isinf(end) else end for end in pair]  # noqa: E731
     return [
-        [[_terms(key), *ends(pair)] for key, pair in guards.intervals.items()],
-        [[_terms(key), sorted(numbers)] for key, numbers in guards.excluded.items()],
-        [[o, _terms(a), _terms(b), so] for (o, a, b), so in guards.truths.items()],
+        [[key, *(None if math.isinf(end) else end for end in ends)]
+         for key, ends in guards.intervals.items()],
+        [[*comparison, truth] for comparison, truth in guards.truths.items()],
     ]
 
 
@@ -154,14 +147,12 @@ def _sum(data: Any, expressions: Expressions) -> Any:
 
 def _restore(trace: Trace, data: Any) -> None:
     """Put what was decided back."""
-    intervals, excluded, truths = data
+    intervals, truths = data
     guards, expressions = trace.decided, trace.expressions
     for terms, low, high in intervals:
         pair = (-math.inf if low is None else checked(low, int),
                 math.inf if high is None else checked(high, int))
         guards.intervals[_sum(terms, expressions)] = pair
-    for terms, numbers in excluded:
-        guards.excluded[_sum(terms, expressions)] = {checked(n, int) for n in numbers}
     for operation, a, b, truth in truths:
         if operation not in OPERATIONS:
             raise ValueError(f"there is no comparison {operation!r}")

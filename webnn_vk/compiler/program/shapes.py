@@ -25,6 +25,7 @@ from ..passes import require_result
 from ..passes.pipeline import Target
 from ..passes.rewrite import Substitution
 from ..types.data_types import MLOperandDescriptor, empty_dimensions
+from ..types.expressions import Values
 from ..types.sizes import Size, Trace, sizes_in, symbolic
 from .compile import compile_program
 from .constants import Constants
@@ -85,12 +86,11 @@ class ShapedGraph:
         TypeError, with operator and ``[label]``, where one doesn't accept them."""
         return self._with(lambda size: trace.size(size.terms), max_byte_length)
 
-    def at_example(self, sizes: Sequence[int]) -> Graph:
+    def at_example(self, sizes: Sequence[int], max_byte_length: int | None = None) -> Graph:
         """The graph for exactly these sizes, in the order of the names. TypeError as ``at``."""
-        expressions = self.trace.expressions
-        trace = Trace(expressions, dict(zip(expressions.bounds, sizes, strict=True)))
+        value = self.trace.expressions.values(sizes)
         with empty_dimensions():
-            return self._with(lambda size: trace.value(size.terms))
+            return self._with(lambda size: value(size.terms), max_byte_length)
 
     def within(self, sizes: Mapping[str, Any], max_byte_length: int | None) -> ShapedGraph:
         """The graph for sizes of the named dimensions: numbers, or sizes of another trace.
@@ -179,20 +179,18 @@ class ShapedProgram:
                 if isinstance(size, Size):
                     operator.index(size)
         self._fill = self._of(replace(program, compiled=None)) or (lambda _: program)
-        self._guarded = trace.function(self._terms)
         self.trace = trace
 
-    def at(self, sizes: Sequence[int]) -> Program | None:
-        """The program for these sizes, in the order of the named dimensions; None where a guard
-        doesn't hold."""
-        numbers = self._guarded(*sizes)
+    def at(self, value: Values) -> Program | None:
+        """The program for the sizes that ``value`` stands for; None where a guard doesn't hold."""
+        numbers = self.trace.at(value, self._terms)
         if numbers is None:
             return None
         return self._fill([*numbers, *[fill(numbers) for fill in reversed(self._fills)]])
 
-    def holds(self, sizes: Sequence[int]) -> bool:
+    def holds(self, value: Values) -> bool:
         """Whether the program is valid for these sizes."""
-        return self._guarded(*sizes) is not None
+        return self.trace.at(value) is not None
 
     # -- what depends on sizes -------------------------------------------------------------------
     def _of(self, value: Any) -> Fill | None:
@@ -299,7 +297,7 @@ def compile_for(
     target = replace(target, skip={*target.skip, PACK.name})
     program, constants = compile_program(graph, target)
     many = ShapedProgram(program, trace)
-    example = many.at(sizes)
+    example = many.at(trace.value)
     assert example is not None, "guards hold for the sizes that they come from"
     report = with_report(example, program.report.folded).report
     seconds = program.report.build_seconds

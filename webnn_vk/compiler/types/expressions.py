@@ -1,4 +1,4 @@
-"""Expressions of sizes (``sizes``): sums of products of atoms, and functions that compute them.
+"""Expressions of sizes (``sizes``): sums of products of atoms.
 
 An expression of integers is a sum of products of atoms with integer coefficients (``Terms``), in
 one order, so that equal sums are equal tuples. An atom is a named dimension, or an operation whose
@@ -8,7 +8,7 @@ result is no such sum: a division with a remainder, or arithmetic with floats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,28 @@ Number = int | float
 Terms = tuple[tuple[tuple[int, ...], int], ...]
 Interval = tuple[float, float]
 
+#: Gives the values of expressions, which are terms or numbers.
+Values = Callable[[Any], Number]
+
 EVERYTHING: Interval = (-math.inf, math.inf)
 
 
 class Guards:
-    """What was decided for sums without a constant, normalised (``normal``): intervals that hold
-    for the example, numbers that such a sum isn't, and comparisons of floats."""
+    """What was decided: intervals that hold for sums without a constant, normalised (``normal``),
+    and comparisons by their operation and operands."""
 
     def __init__(self) -> None:
         self.intervals: dict[Terms, Interval] = {}
-        self.excluded: dict[Terms, set[int]] = {}
         self.truths: dict[tuple[str, Any, Any], bool] = {}
+
+    def hold(self, value: Values) -> bool:
+        """Whether they hold where ``value`` gives the values of expressions."""
+        return all(
+            low <= value(key) <= high for key, (low, high) in self.intervals.items()
+        ) and all(
+            OPERATIONS[operation](value(a), value(b)) == truth
+            for (operation, a, b), truth in self.truths.items()
+        )
 
 
 class Expressions:
@@ -81,6 +92,12 @@ class Expressions:
             return atom(terms[0][0][0])
         return sum(c * math.prod(map(atom, product)) for product, c in terms)
 
+    def values(self, sizes: Sequence[int]) -> Values:
+        """The values of expressions for ``sizes`` of the named dimensions, in the order of
+        ``bounds``."""
+        named, known = dict(zip(self.bounds, sizes, strict=True)), dict[int, Number]()
+        return lambda terms: self.value(terms, named, known)
+
     def names_in(self, terms: Any) -> set[str]:
         """The named dimensions that an expression depends on."""
         found: set[str] = set()
@@ -116,12 +133,8 @@ def scaled(size: Any, scale: float) -> Any:
     return int(np.float32(min(product, 2.0**32)))
 
 
-#: Operations that are called by name.
-_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "round": lambda a, b: round(a, b) if b else round(a), "scaled": scaled,
-}
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    **_FUNCTIONS,
+    "round": lambda a, b: round(a, b) if b else round(a), "scaled": scaled,
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,
     "**": lambda a, b: a**b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
@@ -194,89 +207,3 @@ def floor_divide(a: float, b: float) -> float:
     if math.isinf(b):
         return 0 if a >= 0 else -1
     return a // b
-
-
-class FunctionSource:
-    """The text of a function that checks a trace's guards and computes numbers: integers of the
-    expressions, and names of its own."""
-
-    def __init__(self, expressions: Expressions, guards: Guards) -> None:
-        self._expressions, self._guards = expressions, guards
-        self._atoms = expressions.atoms
-        self._lines: list[str] = []
-        self._names: dict[Any, str] = {}
-
-    def function(self, results: Iterable[Any]) -> Callable[..., tuple[Number, ...] | None]:
-        arguments = []
-        for name in self._expressions.bounds:
-            number = self._expressions.atom("dimension", name)
-            arguments.append(f"a{number}")
-            self._names[number] = f"a{number}"
-        for key, (low, high) in self._guards.intervals.items():
-            text = self.text(key)
-            ends = ([] if low == -math.inf else [f"{low} <= "], text,
-                    [] if high == math.inf else [f" <= {high}"])
-            self._guard(low == high and f"{text} == {low}" or "".join([*ends[0], text, *ends[2]]))
-        for key, numbers in self._guards.excluded.items():
-            text = self.text(key)
-            self._guard(" and ".join(f"{text} != {number}" for number in sorted(numbers)))
-        for (operation, a, b), truth in self._guards.truths.items():
-            comparison = f"({self.text(a)} {operation} {self.text(b)})"
-            self._guard(comparison if truth else f"not {comparison}")
-        texts = [self.text(terms) for terms in results]
-        self._lines.append(f"return ({', '.join(texts)}{',' * (len(texts) == 1)})")
-        body = "\n    ".join(self._lines)
-        space: dict[str, Any] = {"__builtins__": _FUNCTIONS}
-        exec(f"def function({', '.join(arguments)}):\n    {body}", space)
-        return _guarded(space["function"])
-
-    def _guard(self, condition: str) -> None:
-        self._lines.append(f"if not ({condition}): return None")
-
-    def text(self, terms: Any) -> str:
-        """An operand: a number, or the name of a variable that the lines so far assign."""
-        if not isinstance(terms, tuple):
-            return repr(terms) if terms >= 0 else f"({terms!r})"
-        if terms in self._names:
-            return self._names[terms]
-        parts = []
-        for product, factor in terms:
-            factors = [self._product(product)] if product else []
-            parts.append("*".join([str(factor)] * (factor != 1 or not product) + factors))
-        text = " + ".join(parts) or "0"
-        if not text.isidentifier():
-            name = f"s{len(self._names)}"
-            self._lines.append(f"{name} = {text}")
-            text = name
-        self._names[terms] = text
-        return text
-
-    def _product(self, product: tuple[int, ...]) -> str:
-        if len(product) == 1:
-            return self._atom(product[0])
-        if product not in self._names:
-            factors = "*".join(map(self._atom, product))
-            name = f"p{len(self._names)}"
-            self._lines.append(f"{name} = {factors}")
-            self._names[product] = name
-        return self._names[product]
-
-    def _atom(self, number: int) -> str:
-        if number not in self._names:
-            operation, a, b = self._atoms[number]
-            text = f"{self.text(a)} {operation} {self.text(b)}"
-            if operation in _FUNCTIONS:
-                text = f"{operation}({self.text(a)}, {self.text(b)})"
-            self._lines.append(f"a{number} = {text}")
-            self._names[number] = f"a{number}"
-        return self._names[number]
-
-
-def _guarded(function: Callable[..., Any]) -> Callable[..., tuple[Number, ...] | None]:
-    def call(*sizes: int) -> tuple[Number, ...] | None:
-        try:
-            return function(*sizes)
-        except ZeroDivisionError:  # of an expression that only guarded sizes reach
-            return None
-
-    return call

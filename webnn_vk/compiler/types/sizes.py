@@ -11,7 +11,7 @@ no symbolic form is never wrong, only less general.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -20,10 +20,10 @@ from .expressions import (
     EVERYTHING,
     OPERATIONS,
     Expressions,
-    FunctionSource,
     Guards,
     Number,
     Terms,
+    Values,
     even_part,
     normal,
     split_constant,
@@ -114,7 +114,7 @@ class Trace:
         rest, constant = split_constant(terms)
         key, factor = normal(rest)
         wanted, remainder = divmod(number - constant, factor)
-        if remainder or wanted in self.decided.excluded.get(key, ()):
+        if remainder or self.decided.truths.get(("==", key, wanted)) is False:
             return False
         if self.value(terms) == number:
             self._narrow(key, wanted, wanted)
@@ -125,7 +125,7 @@ class Trace:
         elif wanted == high:
             self._narrow(key, -math.inf, wanted - 1)
         else:
-            self._store().excluded.setdefault(key, set()).add(wanted)
+            self._store().truths["==", key, wanted] = False
         return False
 
     def truth(self, operation: str, a: Any, b: Any) -> bool:
@@ -147,23 +147,27 @@ class Trace:
         if store is self.decided:
             self._intervals.forget()
 
-    def function(self, results: Sequence[Any]) -> Callable[..., tuple[Number, ...] | None]:
-        """A function of the named dimensions, in the order of ``Expressions.bounds``: the values
-        of the ``results`` (terms, or numbers), or None where a guard doesn't hold."""
-        return FunctionSource(self.expressions, self.decided).function(results)
+    def at(self, value: Values, results: Iterable[Any] = ()) -> list[Number] | None:
+        """The values of the ``results`` (terms, or numbers) for some sizes, which ``value`` stands
+        for (``Expressions.values``); None where a guard doesn't hold."""
+        try:
+            return [*map(value, results)] if self.decided.hold(value) else None
+        except ZeroDivisionError:  # of an expression that only guarded sizes reach
+            return None
 
-    def suits(self) -> Callable[..., tuple[Number, ...] | None]:
-        """A function of the named dimensions: None where other decisions would be better."""
-        return FunctionSource(self.expressions, self._preferences).function(())
+    def suits(self, value: Values) -> bool:
+        """Whether no other decisions would be better for these sizes."""
+        return self._preferences.hold(value)
 
     @property
     def guards(self) -> list[str]:
         """The guards as text."""
         text, made = self.expressions.text, self.decided
         ranges = [f"{a} <= {text(key)} <= {b}" for key, (a, b) in made.intervals.items()]
-        others = [f"{text(key)} != {n}" for key, ns in made.excluded.items() for n in ns]
-        truths = [f"{text(a)} {op} {text(b)}: {so}" for (op, a, b), so in made.truths.items()]
-        return ranges + others + truths
+        return ranges + [
+            f"{'' if so else 'not '}{text(a)} {operation} {text(b)}"
+            for (operation, a, b), so in made.truths.items()
+        ]
 
 
 class Size:

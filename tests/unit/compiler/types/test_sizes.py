@@ -64,13 +64,14 @@ def test_a_trace_agrees_with_the_plain_function():
         examples = {"n": pick.randint(1, 40), "m": pick.randint(2, 30)}
         trace, sizes = traced(**examples)
         numbers, decisions = program(seed, *sizes)
-        function = trace.function([terms(number) for number in numbers])
-        assert function(*examples.values()) is not None
+        values = trace.expressions.values
+        results = [terms(number) for number in numbers]
+        assert trace.at(values([*examples.values()]), results) is not None
         for _ in range(60):
             n, m = pick.randint(1, 40), pick.randint(2, 30)
-            if (got := function(n, m)) is not None:
+            if (got := trace.at(values([n, m]), results)) is not None:
                 shapes += 1
-                assert (list(got), decisions) == program(seed, n, m), (seed, n, m, trace.guards)
+                assert (got, decisions) == program(seed, n, m), (seed, n, m, trace.guards)
     assert shapes > 2000  # otherwise the guards are too narrow to be of use
 
 
@@ -105,8 +106,9 @@ def test_what_bounds_decide_needs_no_guard(decide, holds):
 def test_a_conversion_accepts_only_the_example():
     trace, (n, m) = traced(n=5, m=7)
     assert [*range(n)] == [0, 1, 2, 3, 4]
-    function = trace.function([m.terms])
-    assert function(5, 9) == (9,) and function(6, 9) is None
+    values = trace.expressions.values
+    assert trace.at(values([5, 9]), [m.terms]) == [9]
+    assert trace.at(values([6, 9]), [m.terms]) is None
 
 
 def test_preferences_set_no_guards():
@@ -114,8 +116,9 @@ def test_preferences_set_no_guards():
     with preferring():
         assert n < 10 and m / 2 > 1.0
     assert not trace.guards
-    suits = trace.suits()
-    assert suits(9, 3) is not None and suits(10, 7) is None and suits(5, 2) is None
+    values = trace.expressions.values
+    assert trace.suits(values([9, 3]))
+    assert not trace.suits(values([10, 7])) and not trace.suits(values([5, 2]))
 
 
 def test_guards_of_products_bound_larger_products():
@@ -129,7 +132,8 @@ def test_scaled_sizes_are_rounded_as_single_floats():
     trace, (n, _) = traced(n=10, m=7)
     scaled = n.scaled(0.7)
     assert scaled.value == 7 and trace.interval(scaled.terms) == (0, 28)
-    assert trace.function([scaled.terms])(20, 7) == (14,) and not trace.guards
+    assert trace.at(trace.expressions.values([20, 7]), [scaled.terms]) == [14]
+    assert not trace.guards
 
 
 def test_guards_make_plain_numbers():

@@ -58,7 +58,8 @@ class Sizes:
     def _fixed(self) -> set[Any]:
         decided = self.trace.decided
         found = {key for key, (low, high) in decided.intervals.items() if low == high}
-        return found | {a for operation, a, _ in decided.truths if operation == "=="}
+        truths = decided.truths.items()
+        return found | {a for (operation, a, _), so in truths if so and operation == "=="}
 
     def tensor(self, numbers: Sequence[Any]) -> Any:
         """A list of int64, numbers and sizes."""
