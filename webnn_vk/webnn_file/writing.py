@@ -171,6 +171,11 @@ def _dimension(size: Any) -> str:
     bounds = size.trace.expressions.bounds.get(str(size))
     if bounds is None:
         raise NotSupportedError(f"save: the format has no computed dimensions, as {size}")
+    if bounds[0] != 1:
+        raise NotSupportedError(
+            f"save: dimension {sanitize(str(size))!r} has {bounds[0]} elements at least; the format "
+            "has only the largest size, and readers take 1 as the least"
+        )
     return f"dyn({_quoted(str(size))}, {bounds[1]})"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
-from webnn_vk import MLGraphBuilder
+from webnn_vk import MLDynamicDimension, MLGraphBuilder
 
 ROWS, COLUMNS = 1024, 512
 BYTES = 4 * ROWS * COLUMNS
@@ -26,20 +26,20 @@ def matrix(path: Path, number: int, mode: str = "r") -> np.ndarray:
     return np.memmap(path, np.float32, mode, 16 + number * BYTES, (ROWS, COLUMNS))
 
 
-def resident(path: Path) -> int:
-    """Bytes of a file's mappings that are in this process's memory."""
+def resident(path: Path, kind: str = "Rss") -> int:
+    """Bytes of a file's mappings that are in this process's memory: all, or those of a kind."""
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0]:
             inside = line.endswith(path.name)
-        elif inside and line.startswith("Rss:"):
+        elif inside and line.startswith(f"{kind}:"):
             total += int(line.split()[1]) * 1024
     return total
 
 
-def product(context, weights):
+def product(context, weights, rows=4):
     builder = MLGraphBuilder(context)
-    x = builder.input("x", {"data_type": "float32", "shape": [4, weights.shape[0]]})
+    x = builder.input("x", {"data_type": "float32", "shape": [rows, weights.shape[0]]})
     return builder.build({"y": builder.matmul(x, builder.constant(weights))}).result()
 
 
@@ -96,6 +96,24 @@ def test_contexts_share_a_range(path):
                 if isinstance(data, np.ndarray) and data.nbytes == BYTES
             )
             assert not data.flags.owndata and not data.flags.writeable
+
+
+@pytest.mark.device
+def test_separate_devices_have_a_copy_each_of_the_same_pages(vulkan, path):
+    """Graphs with named dimensions keep the constant for later compilations: as the file's pages,
+    which no context copies in host memory."""
+    draft = ["dynamic-shapes"]
+    with open_context(experimental=draft) as one, open_context(experimental=draft) as other:
+        assert one._state.device is not other._state.device
+        graphs = []
+        for context in (one, other):
+            rows = MLDynamicDimension("rows", 4)
+            graphs.append(product(context, matrix(path, 0), rows))
+            check(context, graphs[-1], matrix(path, 0))
+            context.fence().wait()
+            assert BYTES <= context._state.device.memory_in_use() < BYTES * 9 / 8
+        assert resident(path) >= BYTES
+        assert resident(path, "Anonymous") == resident(path, "Private_Dirty") == 0
 
 
 def test_a_writable_map_is_copied(cpu_context, path):

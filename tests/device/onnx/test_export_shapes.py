@@ -177,3 +177,10 @@ def test_what_a_webnn_file_has_not_is_refused(context, tmp_path):
     made = {"y": builder.add(builder.concat([a, a], 0), b)}
     with pytest.raises(NotSupportedError, match=r"no computed dimensions, as 2\*n"):
         webnn_file.save(made, tmp_path / "graph.webnn")
+    for least in (0, 3):
+        builder = MLGraphBuilder(context)
+        x = builder.input("x", described(MLDynamicDimension("rows", 6, least), 4))
+        message = f"save: dimension 'rows' has {least} elements at least; the format has only"
+        with pytest.raises(NotSupportedError, match=message):
+            webnn_file.save({"y": builder.tanh(x)}, tmp_path / "graph.webnn")
+    assert not list(tmp_path.iterdir())
