@@ -31,7 +31,7 @@ from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import Operands
 from webnn_vk.compiler.types.data_types import (
     DATA_TYPES,
-    LOW_PRECISION,
+    KNOWN_TYPES,
     MLOperandDescriptor,
     check_dimensions,
 )
@@ -313,7 +313,7 @@ def _placed(line: _Line, node: Node) -> Node:
 def _descriptor(line: _Line) -> MLOperandDescriptor:
     at = line.at
     data_type = line.match(_WORD, "a data type")
-    if data_type not in DATA_TYPES and data_type not in LOW_PRECISION:
+    if data_type not in KNOWN_TYPES:
         raise line.fail(f"{data_type} is no data type; one of {', '.join(DATA_TYPES)}", at)
     line.expect("[")
     shape = line.items("]", lambda: int(line.match(_DIMENSION, "a dimension")))

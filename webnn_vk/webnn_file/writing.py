@@ -173,8 +173,8 @@ def _dimension(size: Any) -> str:
         raise NotSupportedError(f"save: the format has no computed dimensions, as {size}")
     if bounds[0] != 1:
         raise NotSupportedError(
-            f"save: dimension {sanitize(str(size))!r} has {bounds[0]} elements at least; the format "
-            "has only the largest size, and readers take 1 as the least"
+            f"save: dimension {sanitize(str(size))!r} has {bounds[0]} elements at least; the "
+            "format has only the largest size, and readers take 1 as the least"
         )
     return f"dyn({_quoted(str(size))}, {bounds[1]})"
 

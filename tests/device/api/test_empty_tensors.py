@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -104,20 +105,24 @@ CASES = [
 def context(request):
     if request.param == "vulkan":
         request.getfixturevalue("vulkan")
-    with open_context(device=request.param, experimental=["dynamic-shapes"]) as context:
+    drafts = ["dynamic-shapes", "low-precision"]
+    with open_context(device=request.param, experimental=drafts) as context:
         yield context
 
 
 class Inputs:
-    """Makes a builder's inputs: half numbers from 0.5 on, or integers from 0 on."""
+    """Makes a builder's inputs: half numbers from 0.5 on, or integers from 0 on. ``floats`` is the
+    type in the place of float32."""
 
-    def __init__(self, builder):
-        self.builder, self.arrays = builder, {}
+    def __init__(self, builder, floats=F):
+        self.builder, self.arrays, self.floats = builder, {}, floats
 
     def __call__(self, data_type, *shape):
         name = f"x{len(self.arrays)}"
         data = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-        self.arrays[name] = (data + 0.5 if data_type == F else data).astype(data_type)
+        if data_type == F:
+            data, data_type = data + 0.5, self.floats
+        self.arrays[name] = data.astype(getattr(ml_dtypes, data_type, data_type))
         return self.builder.input(name, {"data_type": data_type, "shape": shape})
 
 
@@ -135,15 +140,28 @@ def test_the_cases_cover_every_operator():
     assert known == set(OPERATORS)
 
 
-def test_results_of_nothing(context):
+@pytest.mark.parametrize("floats", [F, "bfloat16"])
+def test_results_of_nothing(context, floats):
     for name, call, expected in CASES:
         builder = MLGraphBuilder(context)
-        inputs = Inputs(builder)
+        inputs = Inputs(builder, floats)
         graph = builder.build({"y": call(builder, inputs)}).result()
         got = context.compute(graph, inputs.arrays)["y"]
         expected = np.asarray(expected)
         assert got.shape == expected.shape == graph.outputs["y"].shape, name
-        np.testing.assert_array_equal(got, expected, err_msg=name)
+        np.testing.assert_array_equal(got.astype(expected.dtype), expected, err_msg=name)
+
+
+def test_results_of_nothing_in_four_bits(context):
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "int4", "shape": [3, 0]})
+    graph = builder.build({
+        "least": builder.reduce_min(x, axes=[1]), "largest": builder.reduce_max(x, axes=[1]),
+        "padded": builder.pad(x, [0, 1], [0, 0], value=-3),
+    }).result()
+    got = context.compute(graph, {"x": np.zeros((3, 0), ml_dtypes.int4)})
+    numbers = {name: array.astype(int).tolist() for name, array in got.items()}
+    assert numbers == {"least": [7] * 3, "largest": [-8] * 3, "padded": [[-3]] * 3}
 
 
 def test_element_wise_operators_of_nothing(context):

@@ -164,6 +164,23 @@ def test_tensors(context, name):
     same(elements(raw, MLOperandDescriptor(name, x.shape)), x[::-1])
 
 
+@pytest.mark.parametrize("name", TYPES)
+def test_operators_of_constants_alone(context, name):
+    """They are computed at build time."""
+    numbers = every(name)[1:13].reshape(3, 4)
+
+    def both(builder, x):
+        turned = builder.transpose(builder.constant(numbers))
+        column = builder.expand(builder.constant(numbers[:1, :1]), [4, 1])
+        joined = builder.concat([turned, column], 1)
+        return {"y": builder.concat([builder.cast(joined, "float32"), x], 0), "z": joined}
+
+    found = built(context, both, x=np.ones((1, 4), np.float32))
+    wanted = np.concatenate([numbers.T, np.broadcast_to(numbers[:1, :1], (4, 1))], 1)
+    same(found["z"], wanted)
+    same(found["y"], np.concatenate([wanted.astype(np.float32), np.ones((1, 4), np.float32)]))
+
+
 @pytest.mark.parametrize("shapes", [((5, 7), (7, 6)), ((4, 8), (8, 4)), ((64, 64), (64, 128))])
 def test_bfloat16_is_computed_in_float32_and_rounded_once(context, shapes):
     rng = np.random.default_rng(5)

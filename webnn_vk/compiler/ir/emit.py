@@ -19,7 +19,7 @@ from ..ops.arguments import Operands
 from ..ops.hints import negative_hint, option_hint
 from ..ops.record import prefix
 from ..ops.repeat import slice_of
-from ..types.data_types import DATA_TYPES, MLOperandDescriptor
+from ..types.data_types import KNOWN_TYPES, MLOperandDescriptor
 from .graph import Node, Value
 
 
@@ -93,9 +93,9 @@ class Emitter:
 
     def constant(self, array: np.ndarray | Any, data_type: str | None = None) -> Value:
         """A constant from an array (copied) or a number."""
-        array = own_copy(np.asarray(array, DATA_TYPES[data_type].numpy if data_type else None))
+        array = own_copy(np.asarray(array, KNOWN_TYPES[data_type].numpy if data_type else None))
         array.setflags(write=False)
-        return Value(MLOperandDescriptor(array.dtype.name, array.shape), data=array)
+        return Value(MLOperandDescriptor(array.dtype, array.shape), data=array)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Emitter, Graph, Node, Value
-from ..types.data_types import DATA_TYPES
+from ..types.data_types import KNOWN_TYPES, integer_range
 from .rewrite import Substitution
 
 
@@ -86,21 +86,17 @@ def _filled(emit: Emitter, like: Value, number: Any) -> Value:
     return emit.expand(scalar, like.shape)
 
 
-def _lowest(data_type: str) -> Any:
-    dtype = DATA_TYPES[data_type].numpy
-    return -math.inf if dtype.kind == "f" else np.iinfo(dtype).min
-
-
-def _highest(data_type: str) -> Any:
-    dtype = DATA_TYPES[data_type].numpy
-    return math.inf if dtype.kind == "f" else np.iinfo(dtype).max
+def _range(data_type: str) -> tuple[float, float]:
+    floats = KNOWN_TYPES[data_type].kind == "f"
+    return (-math.inf, math.inf) if floats else integer_range(data_type)
 
 
 #: Reductions of no elements.
 _OF_NOTHING: dict[str, Callable[[str], Any]] = {
     "sum": lambda _: 0, "l1": lambda _: 0, "l2": lambda _: 0, "sum_square": lambda _: 0,
     "product": lambda _: 1, "mean": lambda _: math.nan, "log_sum": lambda _: -math.inf,
-    "log_sum_exp": lambda _: -math.inf, "max": _lowest, "min": _highest,
+    "log_sum_exp": lambda _: -math.inf,
+    "max": lambda data_type: _range(data_type)[0], "min": lambda data_type: _range(data_type)[1],
 }
 
 

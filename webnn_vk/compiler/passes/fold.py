@@ -50,15 +50,17 @@ def _evaluated(node: Node) -> list[Value]:
     computation = (node.operator.name, sorted(node.arguments.items()), list(node.operands))
     arrays = node.evaluate(lambda v: v.data)
     return [
-        derived_constant(array, node.inputs, computation, number)
-        for number, array in enumerate(arrays)
+        derived_constant(array, node.inputs, computation, number, data_type=value.data_type)
+        for number, (value, array) in enumerate(zip(node.outputs, arrays, strict=True))
     ]
 
 
-def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: object) -> Value:
+def derived_constant(
+    data: np.ndarray, sources: Iterable[Value], *computation: object, data_type: str | None = None
+) -> Value:
     """A constant computed from other constants. It has a key if all ``sources`` have one;
     ``computation`` says how it was computed, so that different results have different keys: with
-    the numbers of sizes that are known at dispatch."""
+    the numbers of sizes that are known at dispatch. Without ``data_type`` it has the array's."""
     data.setflags(write=False)
     keys = []
     for source in sources:
@@ -69,7 +71,7 @@ def derived_constant(data: np.ndarray, sources: Iterable[Value], *computation: o
     if None not in keys:
         numbers = symbolic(computation, lambda size: size.value)
         key = hashlib.sha256(repr((numbers, keys)).encode()).hexdigest()
-    return Value(MLOperandDescriptor(data.dtype.name, data.shape), data=data, key=key)
+    return Value(MLOperandDescriptor(data_type or data.dtype, data.shape), data=data, key=key)
 
 
 def _foldable(node: Node) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from webnn_vk.codegen.spec import KernelSpec
 
 from ..ir import Graph
-from ..types.data_types import DATA_TYPES, LOW_PRECISION, MLOperandDescriptor, check_dimensions
+from ..types.data_types import KNOWN_TYPES, MLOperandDescriptor, check_dimensions
 from ..types.sizes import Size
 from .program import (
     BarrierStep,
@@ -136,7 +136,7 @@ def _tagged(kinds: dict[str, Any]) -> Form:
 
 def described(data_type: str, shape: tuple[int, ...]) -> MLOperandDescriptor:
     """The descriptor that is stored in this form."""
-    if data_type not in DATA_TYPES and data_type not in LOW_PRECISION:
+    if data_type not in KNOWN_TYPES:
         raise ValueError(f"{data_type!r} is not a data type")
     descriptor = MLOperandDescriptor(data_type, shape)
     error = check_dimensions(descriptor)

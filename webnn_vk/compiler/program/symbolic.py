@@ -8,7 +8,7 @@ from typing import Any
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.support.dataclass import dataclass
 
-from ..types.sizes import Size
+from ..types.sizes import Size, symbolic
 
 _LETTERS = {"uint": "I", "int": "i", "float": "f"}
 
@@ -38,15 +38,8 @@ def packed_params(spec: KernelSpec, params: Mapping[str, Any]) -> bytes | Push:
     if spec.param_storage == "buffer" or not any(isinstance(item, Size) for item in flat):
         return spec.pack_params(params)
     # Checks names, counts and ranges, with the example's numbers.
-    spec.pack_params({
-        name: [_example(item) for item in value] if isinstance(value, Sequence) else _example(value)
-        for name, value in params.items()
-    })
+    spec.pack_params(symbolic(dict(params), lambda size: size.value))
     return Push(letters, tuple(flat))
-
-
-def _example(value: Any) -> Any:
-    return value.value if isinstance(value, Size) else value
 
 
 def upper_bound(size: Any) -> int:

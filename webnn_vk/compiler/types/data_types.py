@@ -85,7 +85,8 @@ LOW_PRECISION = {
         LowPrecisionType("uint4", "u", 4, "uint8", "uint4"),
     )
 }
-_KNOWN = DATA_TYPES.keys() | LOW_PRECISION.keys()
+#: All data types, experimental ones too.
+KNOWN_TYPES: dict[str, Any] = {**DATA_TYPES, **LOW_PRECISION}
 _OF_ML_DTYPES = {t.ml_dtype: t.name for t in LOW_PRECISION.values()}
 MAX_RANK = 8
 MAX_DIMENSION = 2**31 - 1
@@ -150,8 +151,8 @@ def _to_integer(value: Any, what: str, low: int, high: int) -> int:
 def to_data_type(value: Any, what: str) -> str:
     """WebIDL ``MLOperandDataType``: TypeError unless one of the eight names, or NumPy's form of
     one: ``np.float32``, ``np.dtype("f4")``, ``"f4"`` (extension)."""
-    name = value if isinstance(value, str) and value in _KNOWN else _numpy_name(value)
-    if name not in _KNOWN:
+    name = value if isinstance(value, str) and value in KNOWN_TYPES else _numpy_name(value)
+    if name not in KNOWN_TYPES:
         known = ", ".join(ALL_TYPES)
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {known}")
     return name
@@ -279,7 +280,7 @@ class MLOperandDescriptor:
     @property
     def numpy_dtype(self) -> np.dtype:
         """The data type as NumPy's dtype."""
-        return (LOW_PRECISION.get(self.data_type) or DATA_TYPES[self.data_type]).numpy
+        return KNOWN_TYPES[self.data_type].numpy
 
     def keys(self) -> list[str]:
         """The members' names, for ``{**descriptor, "readable": True}`` and
@@ -421,7 +422,7 @@ def cast_number(value: int | float, data_type: str) -> int | float:
     Integers are clamped to the type's range. A fraction is truncated, as in the specification's
     tests (its text rounds to even); NaN becomes 0.
     """
-    dtype = LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]
+    dtype = KNOWN_TYPES[data_type]
     if dtype.kind == "f":
         number = _to_float(value)
         # Without np.errstate: a signal handler may end this anywhere, and would leave it set.
@@ -450,7 +451,7 @@ _LARGEST = {"float8e4m3": 448.0, "float8e5m2": 57344.0}
 def integer_range(data_type: str) -> tuple[int, int]:
     """The least and the largest number of an integer type."""
     bits = bits_of(data_type)
-    kind = (LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]).kind
+    kind = KNOWN_TYPES[data_type].kind
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "i" else (0, (1 << bits) - 1)
 
 
@@ -459,7 +460,7 @@ def cast_loss(value: int | float, data_type: str) -> str | None:
     integer type can't hold, or a finite number that becomes infinite. Rounding of floats is no
     loss."""
     cast = cast_number(value, data_type)
-    if (LOW_PRECISION.get(data_type) or DATA_TYPES[data_type]).kind == "f":
+    if KNOWN_TYPES[data_type].kind == "f":
         finite = isinstance(value, int) or math.isfinite(value)
         return f"overflows to {cast}" if finite and math.isinf(cast) else None
     if value == cast:

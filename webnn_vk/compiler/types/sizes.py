@@ -67,7 +67,15 @@ class Trace:
 
     def size(self, terms: Terms) -> Any:
         """The Size of an expression: a plain number if it is constant."""
-        return _made(self, terms)
+        if not terms:
+            return 0
+        if len(terms) == 1 and not terms[0][0]:
+            return terms[0][1]
+        if self.folds:
+            low, high = self.interval(terms)
+            if low == high:
+                return int(low)
+        return Size(self, terms, self.value(terms))
 
     def named(self, name: str) -> Any:
         """The size of a named dimension."""
@@ -191,9 +199,7 @@ class Size:
         return (-self) + other
 
     def __neg__(self) -> Any:
-        if type(self.value) is float:
-            return self._float("*", self.terms, -1)
-        return _made(self.trace, tuple((product, -c) for product, c in self.terms))
+        return self * -1
 
     def __pos__(self) -> Size:
         return self
@@ -221,7 +227,7 @@ class Size:
         if not isinstance(terms, tuple):
             if not terms:
                 return 0
-            return _made(self.trace, tuple((product, c * terms) for product, c in self.terms))
+            return self.trace.size(tuple((product, c * terms) for product, c in self.terms))
         total: dict[tuple[int, ...], int] = {}
         for a, x in self.terms:
             for b, y in terms:
@@ -257,12 +263,12 @@ class Size:
         if isinstance(b, Size) and b == 0:
             raise ZeroDivisionError(f"{trace.expressions.text(a)} // {b}")
         whole, left = even_part(a if isinstance(a, tuple) else ((((), a),) if a else ()), divisor)
-        quotient = _made(trace, whole)
+        quotient = trace.size(whole)
         if not left:
             return quotient, 0
         if divisor == 1:
-            return quotient + _made(trace, left), 0
-        rest = _made(trace, left)
+            return quotient + trace.size(left), 0
+        rest = trace.size(left)
         if isinstance(rest, Size):
             beyond = b - rest
             least = trace.interval(beyond.terms)[0] if isinstance(beyond, Size) else beyond
@@ -274,7 +280,7 @@ class Size:
         operand = left if isinstance(rest, Size) else rest
         ratio, modulus = at("//", operand, divisor), at("%", operand, divisor)
         return (
-            quotient + _made(trace, (((ratio,), 1),)), _made(trace, (((modulus,), 1),))
+            quotient + trace.size((((ratio,), 1),)), trace.size((((modulus,), 1),))
         )
 
     def __truediv__(self, other: Any) -> Any:
@@ -349,16 +355,13 @@ class Size:
     def __index__(self) -> int:
         if type(self.value) is float:
             raise TypeError("a float is no index")
-        self.trace.equal(self.terms, self.value)
-        return self.value
+        return int(self)
 
     def __int__(self) -> int:
-        self._exact()
-        return int(self.value)
+        return int(self._exact())
 
     def __float__(self) -> float:
-        self._exact()
-        return float(self.value)
+        return float(self._exact())
 
     __trunc__ = __int__
 
@@ -366,26 +369,26 @@ class Size:
         if type(self.value) is int:
             return self
         atom = self.trace.expressions.atom("round", self.terms, digits or 0)
-        return _made(self.trace, (((atom,), 1),))
+        return self.trace.size((((atom,), 1),))
 
     def __floor__(self) -> int:
-        self._exact()
-        return math.floor(self.value)
+        return math.floor(self._exact())
 
     def __ceil__(self) -> int:
-        self._exact()
-        return math.ceil(self.value)
+        return math.ceil(self._exact())
 
-    def _exact(self) -> None:
+    def _exact(self) -> Number:
+        """The example, which sizes then have to be."""
         if type(self.value) is float:
             self.trace.truth("==", self.terms, self.value)
         else:
             self.trace.equal(self.terms, self.value)
+        return self.value
 
     def scaled(self, scale: float) -> Any:
         """The size times ``scale`` as single floats, rounded down."""
         atom = self.trace.expressions.atom("scaled", self.terms, float(scale))
-        return _made(self.trace, (((atom,), 1),))
+        return self.trace.size((((atom,), 1),))
 
     def bit_length(self) -> int:
         """As of the integer."""
@@ -441,17 +444,5 @@ def _terms(value: Any) -> Any:
     return None
 
 
-def _made(trace: Trace, terms: Terms) -> Any:
-    if not terms:
-        return 0
-    if len(terms) == 1 and not terms[0][0]:
-        return terms[0][1]
-    if trace.folds:
-        low, high = trace.interval(terms)
-        if low == high:
-            return int(low)
-    return Size(trace, terms, trace.value(terms))
-
-
 def _summed(trace: Trace, total: Mapping[tuple[int, ...], int]) -> Any:
-    return _made(trace, tuple(sorted((p, c) for p, c in total.items() if c)))
+    return trace.size(tuple(sorted((p, c) for p, c in total.items() if c)))
