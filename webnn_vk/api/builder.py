@@ -85,9 +85,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         self._numbers = itertools.count()
         # Constants by type, shape and a checksum of their bytes: equal ones are stored once.
         self._constants: dict[Any, list[Value]] = {}
-        # Sizes that are known at dispatch, and the arguments of nodes as they were given.
+        # Sizes that are known at dispatch.
         self._trace: Trace | None = None
-        self._given: dict[Node, dict[str, Any]] = {}
         # The claim of the first call of ``build``. (No locks: a signal handler may run between any
         # two steps and call the builder.)
         self._built: dict[str, object] = {}
@@ -161,8 +160,6 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         for value in node.outputs:
             require_data_type(value.data_type, self._experimental, where)
         self._nodes.append(node)
-        if self._trace is not None:
-            self._given[node] = call.arguments
         titles = [where] if len(node.outputs) == 1 else [
             f"{where} output {i}" for i in range(len(node.outputs))
         ]
@@ -193,10 +190,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         claim: list[Graph] = []
 
         def take() -> Graph | ShapedGraph:
-            shaped = shaped_graph(claim.pop(), self._given, self._computes_sizes)
-            for collected in (
-                self._nodes, self._values, self._inputs, self._constants, self._given
-            ):
+            shaped = shaped_graph(claim.pop(), self._computes_sizes)
+            for collected in (self._nodes, self._values, self._inputs, self._constants):
                 collected.clear()
             return shaped
 
@@ -208,7 +203,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
 
         try:
             claim.append(self._graph(outputs, donate))
-            if isinstance(shaped := shaped_graph(claim[0], self._given), ShapedGraph):
+            if isinstance(shaped := shaped_graph(claim[0]), ShapedGraph):
                 shaped.check_names("build")
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
@@ -357,7 +352,7 @@ def graph_of(outputs: Mapping[str, MLOperand]) -> Graph:
     if not operands or not isinstance(operands[0], MLOperand):
         raise TypeError("a mapping of names to operands is expected, of one at least")
     builder = operands[0]._builder
-    shaped = shaped_graph(builder._graph(outputs), builder._given)
+    shaped = shaped_graph(builder._graph(outputs))
     if isinstance(shaped, ShapedGraph):
         shaped.check_names("export")
         return shaped.described()

@@ -121,9 +121,9 @@ def _define(builder: Any, outputs: Mapping[str, Any]) -> MLSubgraph:
     require_experimental(builder._experimental, "subgraph", what)
     graph = builder._graph(outputs, what=what)
     builder._defined.update(graph.inputs.values())
-    shaped = shaped_graph(graph, builder._given)
+    shaped = shaped_graph(graph)
     if not isinstance(shaped, ShapedGraph):
-        shaped = ShapedGraph(shaped, {node: dict(node.arguments) for node in shaped.nodes})
+        shaped = ShapedGraph(shaped)
     elif builder._trace is not None:
         shaped.check_names(what)
     return MLSubgraph(builder._context, shaped)
@@ -247,8 +247,6 @@ class Inliner:
             label = "/".join(part for part in (self.label, prefix, node.label) if part)
             made = replace(node, operands=operands, outputs=outputs, label=label, origins=())
             builder._nodes.append(made)
-            if builder._trace is not None:
-                builder._given[made] = shaped.given[node]
         return {
             name: builder._operand(values[v], f"{self.what} output {sanitize(name)!r}")
             for name, v in graph.outputs.items()

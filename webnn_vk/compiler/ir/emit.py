@@ -216,4 +216,4 @@ def make_node(
             flat[p.name] = given
     inferred = operator.validate(described, arguments, label, max_byte_length)
     outputs = tuple(Value(d) for d in inferred.outputs)
-    return Node(operator, flat, inferred.arguments, outputs, label)
+    return Node(operator, flat, inferred.arguments, outputs, label, given=arguments)

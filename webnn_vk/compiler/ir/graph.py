@@ -61,7 +61,8 @@ class Node:
     spread as ``inputs[0]``, ``inputs[1]`` …. ``arguments`` are the operator's other parameters in
     normal form.
     ``device`` is "vulkan" or "cpu", or empty before placement, with the ``reason`` for it.
-    ``origins`` are the titles of the builder's nodes that this one comes from.
+    ``origins`` are the titles of the builder's nodes that this one comes from. ``given``: the
+    arguments as the node was made with them, before the operator filled in what depends on shapes.
     """
 
     operator: Operator
@@ -72,6 +73,7 @@ class Node:
     device: str = ""
     reason: str = ""
     origins: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.origins:

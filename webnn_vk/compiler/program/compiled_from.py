@@ -48,7 +48,7 @@ def compiled_graph(program: Program) -> Graph | None:
     if not isinstance(text, str):
         return text
     try:
-        graph, _ = graph_of(form_of(StoredGraph).read(_Inline(), json.loads(text)))
+        graph = graph_of(form_of(StoredGraph).read(_Inline(), json.loads(text)))
     except (TypeError, KeyError) as error:
         raise ValueError(str(error)) from error
     for mine, its in ((graph.inputs, program.inputs), (graph.outputs, program.outputs)):

@@ -56,12 +56,10 @@ def save(
         (value, Value(value.descriptor, data=elements(value)))
         for value in graph.constants() if value.data is None
     )
-    nodes = {node: filled.apply(node) for node in graph.nodes}
-    graph = filled.rebuild(graph, nodes.values())
-    given = {nodes[node]: arguments for node, arguments in shaped.given.items()}
+    graph = filled.rebuild(graph, map(filled.apply, graph.nodes))
     with open(folder / DATA, "wb") as file:
         writer = DataWriter(file)
-        form = form_of(StoredGraph).write(writer, stored(graph, given))
+        form = form_of(StoredGraph).write(writer, stored(graph, given=True))
         text = {
             "format": FORMAT, "version": VERSION, "graph": form,
             "dimensions": [[n, *bounds] for n, bounds in trace.expressions.bounds.items()],
@@ -102,11 +100,11 @@ def load(text: dict[str, Any], reader: DataReader) -> LoadedGraph:
         _restore(trace, text["guards"])
     reader.sizes = [trace.size(_sum(data, expressions)) for data in checked(text["sizes"], list)]
     with empty_dimensions():
-        graph, given = graph_of(form_of(StoredGraph).read(reader, text["graph"]))
+        graph = graph_of(form_of(StoredGraph).read(reader, text["graph"]))
     donated = {checked(k, str): checked(v, str) for k, v in text["donated"].items()}
     if not donated.keys() <= graph.inputs.keys() or not {*donated.values()} <= graph.outputs.keys():
         raise ValueError(f"the graph donates {donated}")
-    shaped = shaped_graph(replace(graph, donated=donated), given, guarded)
+    shaped = shaped_graph(replace(graph, donated=donated), guarded)
     if not isinstance(shaped, ShapedGraph):
         raise ValueError("the graph has no named dimension")
     modules = reader.modules(text["kernels"], text["modules"])

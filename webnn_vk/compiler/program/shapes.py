@@ -18,7 +18,7 @@ from typing import Any
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
-from ..ir import Graph, Node, Value
+from ..ir import Graph, Value
 from ..ir.emit import make_node
 from ..kernels.lower import PACK
 from ..passes import require_result
@@ -50,25 +50,23 @@ Fill = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True, eq=False)
 class ShapedGraph:
-    """A graph with named dimensions as the builder collected it. ``given``: the arguments of each
-    node as they were given, before the operator filled in defaults that may depend on shapes.
-    ``guarded``: the graph is valid only for sizes for which the builder's guards hold."""
+    """A graph with named dimensions as the builder collected it. ``guarded``: it is valid only for
+    sizes for which the builder's guards hold."""
 
     graph: Graph
-    given: dict[Node, dict[str, Any]]
     guarded: bool = False
 
     @property
     def trace(self) -> Trace:
         """The builder's trace."""
-        return next(_sizes(self.graph, self.given)).trace
+        return next(_sizes(self.graph)).trace
 
     def check_names(self, what: str) -> None:
         """TypeError if a dimension that the graph needs belongs to no input."""
         expressions = self.trace.expressions
         shapes = [value.shape for value in self.graph.inputs.values()]
         known = {str(size) for size in sizes_in(shapes)}
-        for size in sizes_in([*shapes, *self.given.values()]):
+        for size in _sizes(self.graph):
             if missing := sorted(expressions.names_in(size.terms) - known):
                 raise TypeError(
                     f"{what}: no input that an output depends on has the dimension "
@@ -100,12 +98,7 @@ class ShapedGraph:
         def change(size: Size) -> Any:
             return expressions.value(size.terms, sizes, known)
 
-        made = self._with(change, max_byte_length)
-        given = {
-            node: symbolic(self.given[old], change)
-            for old, node in zip(self.graph.nodes, made.nodes, strict=True)
-        }
-        return ShapedGraph(made, given)
+        return ShapedGraph(self._with(change, max_byte_length))
 
     def _with(
         self, change: Callable[[Size], Any], max_byte_length: int | None = None
@@ -125,7 +118,7 @@ class ShapedGraph:
         nodes = []
         for node in self.graph.nodes:
             made = make_node(
-                node.operator, node.gather(current), moved(self.given[node]), node.label,
+                node.operator, node.gather(current), moved(node.given), node.label,
                 max_byte_length,
             )
             require_result(made)
@@ -135,17 +128,15 @@ class ShapedGraph:
         return replace(self.graph, inputs=inputs, outputs=outputs, nodes=tuple(nodes))
 
 
-def _sizes(graph: Graph, given: Mapping[Node, dict[str, Any]]) -> Iterator[Size]:
+def _sizes(graph: Graph) -> Iterator[Size]:
     """The sizes in the shapes of a graph's inputs and in the arguments of its nodes."""
     yield from sizes_in([value.shape for value in graph.inputs.values()])
-    yield from sizes_in([given.get(node) for node in graph.nodes])
+    yield from sizes_in([node.given for node in graph.nodes])
 
 
-def shaped_graph(
-    graph: Graph, given: dict[Node, dict[str, Any]], guarded: bool = False
-) -> Graph | ShapedGraph:
-    """The graph, with the given arguments of its nodes if it has named dimensions."""
-    if next(_sizes(graph, given), None) is None:
+def shaped_graph(graph: Graph, guarded: bool = False) -> Graph | ShapedGraph:
+    """The graph, as a ``ShapedGraph`` if it has named dimensions."""
+    if next(_sizes(graph), None) is None:
         return graph
     # Compilations for several sizes share what is made of a constant.
     own = uuid.uuid4().hex
@@ -153,12 +144,7 @@ def shaped_graph(
         (value, replace(value, key=value.key or f"{own} {number}"))
         for number, value in enumerate(graph.constants()) if value.data is not None
     )
-    nodes = {node: keyed.apply(node) for node in graph.nodes}
-    made = keyed.rebuild(graph, nodes.values())
-    # Nodes of subgraphs, whose shapes are known, have no arguments of their own.
-    return ShapedGraph(
-        made, {made: given.get(node, dict(node.arguments)) for node, made in nodes.items()}, guarded
-    )
+    return ShapedGraph(keyed.rebuild(graph, map(keyed.apply, graph.nodes)), guarded)
 
 
 class ShapedProgram:

@@ -49,20 +49,16 @@ class StoredGraph:
     outputs: Mapping[str, int]
 
 
-#: The arguments of nodes as they were given, before the operators filled in defaults.
-Given = Mapping[Node, Mapping[str, Any]]
-
-
-def stored(graph: Graph, given: Given | None = None) -> StoredGraph:
-    """The plain data of a graph. The sources of its constants are their numbers. ``given``:
-    arguments of nodes in place of those in normal form."""
+def stored(graph: Graph, given: bool = False) -> StoredGraph:
+    """The plain data of a graph. The sources of its constants are their numbers. ``given``: with
+    the arguments that its nodes were made with in place of those in normal form."""
     constants = [*graph.constants()]
     values = [*graph.inputs.values(), *constants, *(v for n in graph.nodes for v in n.outputs)]
     numbers = {value: number for number, value in enumerate(values)}
     nodes = tuple(
         StoredNode(
             node.operator.name, {name: numbers[v] for name, v in node.operands.items()},
-            (given or {}).get(node, node.arguments), node.label, node.device, node.reason,
+            node.given if given else node.arguments, node.label, node.device, node.reason,
             node.origins,
         )
         for node in graph.nodes
@@ -85,18 +81,17 @@ def _bytes(array: np.ndarray) -> memoryview:
     return memoryview((flat[:1] if equal else flat).view(np.uint8))
 
 
-def graph_of(stored: StoredGraph) -> tuple[Graph, dict[Node, dict[str, Any]]]:
-    """The graph of its plain data, and the arguments of its nodes as they are stored. ValueError,
-    TypeError or KeyError for data that ``stored`` does not return."""
+def graph_of(stored: StoredGraph) -> Graph:
+    """The graph of its plain data. ValueError, TypeError or KeyError for data that ``stored`` does
+    not return."""
     inputs = {name: Value(d, name=name) for name, d in stored.inputs.items()}
     values = [*inputs.values(), *map(_constant, stored.constants)]
-    given = {}
+    nodes = []
     for row in stored.nodes:
-        node, arguments = _node(row, values)
-        given[node] = arguments
-        values += node.outputs
+        nodes.append(_node(row, values))
+        values += nodes[-1].outputs
     outputs = {name: _value(values, number) for name, number in stored.outputs.items()}
-    return Graph(inputs, outputs, tuple(given)), given
+    return Graph(inputs, outputs, tuple(nodes))
 
 
 def _constant(stored: StoredConstant) -> Value:
@@ -113,7 +108,7 @@ def _constant(stored: StoredConstant) -> Value:
     return Value(described, data=array)
 
 
-def _node(stored: StoredNode, values: Sequence[Value]) -> tuple[Node, dict[str, Any]]:
+def _node(stored: StoredNode, values: Sequence[Value]) -> Node:
     operator = ALL_OPERATORS.get(stored.operator)
     if operator is None:
         raise ValueError(f"no operator is called {stored.operator}")
@@ -123,8 +118,7 @@ def _node(stored: StoredNode, values: Sequence[Value]) -> tuple[Node, dict[str, 
         raise ValueError(f"{operator.name} needs {absent[0]}")
     arguments = {p.name: p.convert(stored.arguments[p.name], p.name) for p in operator.arguments}
     node = make_node(operator, operands, arguments, stored.label)
-    placed = replace(node, device=stored.device, reason=stored.reason, origins=stored.origins)
-    return placed, arguments
+    return replace(node, device=stored.device, reason=stored.reason, origins=stored.origins)
 
 
 def _value(values: Sequence[Value], number: int) -> Value:
