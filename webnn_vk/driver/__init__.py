@@ -26,48 +26,13 @@ from .errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from .facets import Sharing, Timestamps
+from .facets import Timestamps
 from .interface import Driver, DriverProxy, sharing_of, timestamps_of
 from .resources import (
     Allocation,
     ExternalMemory,
-    MemoryUse,
     Pipeline,
     PipelineRequest,
     Queries,
     Recording,
-    Semaphore,
 )
-
-__all__ = [
-    "Allocation",
-    "BarrierCommand",
-    "Command",
-    "CopyCommand",
-    "DeviceLost",
-    "DispatchCommand",
-    "Driver",
-    "DriverClosed",
-    "DriverError",
-    "DriverProxy",
-    "DriverUnavailable",
-    "ExternalMemory",
-    "FeatureMissing",
-    "FillCommand",
-    "ForkedProcess",
-    "MemoryUse",
-    "OutOfDeviceMemory",
-    "OutOfHostMemory",
-    "OwnershipCommand",
-    "Pipeline",
-    "PipelineRequest",
-    "Queries",
-    "Recording",
-    "ResolveCommand",
-    "Semaphore",
-    "Sharing",
-    "TimestampCommand",
-    "Timestamps",
-    "sharing_of",
-    "timestamps_of",
-]

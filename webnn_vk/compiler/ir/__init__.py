@@ -3,10 +3,3 @@ the way to ONNX. Imports `types/` and `ops/`."""
 
 from .emit import Emitter
 from .graph import Graph, Node, Value
-
-__all__ = [
-    "Emitter",
-    "Graph",
-    "Node",
-    "Value",
-]

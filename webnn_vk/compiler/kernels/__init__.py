@@ -13,7 +13,7 @@ import pkgutil
 
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
-from .dispatch import Binding, Dispatch, Packed, Packing, Refused, Scratch, Unsupported
+from .dispatch import Dispatch, Packed, Refused, Scratch, Unsupported
 from .families import family_of, solver_of
 from .family import FAMILIES
 from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph
@@ -22,40 +22,6 @@ from .node import KernelGraph, KernelNode
 from .packing import packing_called
 from .plan import KernelTarget, Plan, all_modules, dispatches_by, forms, packing_of, plan
 from .schedule import Schedule
-
-__all__ = [
-    "FAMILIES",
-    "KERNEL_PASSES",
-    "MATRIX2_FEATURES",
-    "MATRIX_FEATURES",
-    "PACK",
-    "Alias",
-    "Binding",
-    "DeviceWork",
-    "Dispatch",
-    "HostWork",
-    "KernelGraph",
-    "KernelNode",
-    "KernelTarget",
-    "LoweredGraph",
-    "Packed",
-    "Packing",
-    "Plan",
-    "Refused",
-    "Schedule",
-    "Scratch",
-    "Unsupported",
-    "all_modules",
-    "dispatches_by",
-    "family_of",
-    "forms",
-    "kernel_nodes",
-    "lower_graph",
-    "packing_called",
-    "packing_of",
-    "plan",
-    "solver_of",
-]
 
 # Families are registered when imported; the folder is the list.
 for _module in pkgutil.iter_modules(__path__):

@@ -10,8 +10,6 @@ import pkgutil
 
 from .record import ALL_OPERATORS, COMPILER_OPERATORS, OPERATORS, Operator
 
-__all__ = ["ALL_OPERATORS", "COMPILER_OPERATORS", "OPERATORS", "Operator"]
-
 # Families register their operators when imported; the folder is the list.
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -29,19 +29,3 @@ DEVICE_PASSES = (
     FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, LEGALIZE, FOLD, PLACE)
-
-__all__ = [
-    "DEVICE_PASSES",
-    "HOST_PASSES",
-    "ORDER",
-    "Compilation",
-    "Dump",
-    "Pass",
-    "check_skipped",
-    "decompose_nodes",
-    "remove_dead_code",
-    "require_result",
-    "without_empty",
-    "run_passes",
-    "without_loops",
-]

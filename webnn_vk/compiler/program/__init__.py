@@ -44,24 +44,4 @@ _MODULE_OF = {
     "with_kernels": "make_report",
 }
 
-__all__ = [
-    "BarrierStep",
-    "Constants",
-    "CopyStep",
-    "CpuStep",
-    "CpuTensor",
-    "DeviceSegment",
-    "DeviceStep",
-    "DispatchStep",
-    "GraphReport",
-    "HostSegment",
-    "Program",
-    "Range",
-    "RepeatStep",
-    "ReportLine",
-    "SetupPart",
-    "TensorStorage",
-    *_MODULE_OF,
-]
-
 __getattr__ = lazy_names(__name__, _MODULE_OF)

@@ -5,14 +5,3 @@ from .page import page
 from .pass_pictures import PassPictures
 from .picture import Box, Picture, of_program
 from .svg import fragment, svg
-
-__all__ = [
-    "Box",
-    "PassPictures",
-    "Picture",
-    "PicturesUnavailable",
-    "fragment",
-    "of_program",
-    "page",
-    "svg",
-]

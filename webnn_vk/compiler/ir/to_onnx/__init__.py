@@ -1,35 +1,10 @@
 """One rule per operator that writes it in ONNX, by families: see ``writer.rule``."""
 
-from . import (
-    elementwise,
-    gather,
-    movement,
-    normalization,
-    pooling,
-    product,
-    quantization,
-    recurrent,
-    reduction,
-    repeat,
-    resample,
-)
-from .writer import RULES, Fragment, Inexpressible, Tensor, write
+import importlib
+import pkgutil
 
-__all__ = [
-    "RULES",
-    "Fragment",
-    "Inexpressible",
-    "Tensor",
-    "elementwise",
-    "gather",
-    "movement",
-    "normalization",
-    "pooling",
-    "product",
-    "quantization",
-    "recurrent",
-    "reduction",
-    "repeat",
-    "resample",
-    "write",
-]
+from .writer import RULES, Fragment, write
+
+# Rules are registered when imported; the folder is the list.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

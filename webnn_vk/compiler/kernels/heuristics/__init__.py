@@ -14,16 +14,6 @@ from .gpu import Gpu
 from .rules import Preference, Rules
 from .software import Software
 
-__all__ = [
-    "DEVICE_CLASSES",
-    "Gpu",
-    "Preference",
-    "Rules",
-    "Software",
-    "device_class",
-    "rules_for",
-]
-
 
 def rules_for(profile: DeviceProfile) -> Rules:
     """The rules for a device."""
