@@ -126,23 +126,18 @@ class DeviceProfile:
     features: frozenset[str]
 
     max_storage_buffer_range: int
-    max_uniform_buffer_range: int
     max_texel_buffer_elements: int
     max_push_constants_size: int
     max_memory_allocation_count: int
     max_memory_allocation_size: int
     max_buffer_size: int
-    max_bound_descriptor_sets: int
     max_storage_buffers_per_stage: int
     max_storage_buffers_per_set: int
-    max_uniform_buffers_per_stage: int
-    max_resources_per_stage: int
     max_workgroup_size: tuple[int, int, int]
     max_workgroup_invocations: int
     max_workgroup_count: tuple[int, int, int]
     max_shared_memory: int
     min_storage_buffer_offset_alignment: int
-    min_uniform_buffer_offset_alignment: int
     non_coherent_atom_size: int
     min_imported_host_pointer_alignment: int
     subgroup_size: int
