@@ -11,7 +11,8 @@ import threading
 import time
 from typing import Any
 
-from webnn_vk.driver import Driver, DriverProxy
+from tests.support.driver_proxy import DriverProxy
+from webnn_vk.driver import Driver
 
 _POLL = 0.0005
 

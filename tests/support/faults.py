@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from webnn_vk.driver import DeviceLost, Driver, DriverProxy, OutOfDeviceMemory
+from tests.support.driver_proxy import DriverProxy
+from webnn_vk.driver import DeviceLost, Driver, OutOfDeviceMemory
 from webnn_vk.driver.vulkan.errors import VulkanError
 
 

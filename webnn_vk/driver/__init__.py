@@ -27,7 +27,7 @@ from .errors import (
     OutOfHostMemory,
 )
 from .facets import Timestamps
-from .interface import Driver, DriverProxy, sharing_of, timestamps_of
+from .interface import Driver, sharing_of, timestamps_of
 from .resources import (
     Allocation,
     ExternalMemory,

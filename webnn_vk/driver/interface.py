@@ -1,13 +1,12 @@
 """`Driver`: an opened compute device with one in-order queue.
 
-Tests inject faults by wrapping a driver (`DriverProxy`). The layers above are the same for every
-driver.
+The layers above are the same for every driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from webnn_vk.driver.commands import Command
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -111,30 +110,3 @@ def timestamps_of(driver: Driver) -> Timestamps:
 def _reason(driver: Driver, facet: str) -> str:
     reason = driver.absent.get(facet)
     return f": {reason}" if reason else ""
-
-
-class DriverProxy:
-    """Forwards everything to another driver: the base of drivers that inject faults or count.
-
-    A method of a subclass or an instance replaces a facet's method of the same name.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.driver, name)
-
-    @property
-    def sharing(self) -> Any:
-        """The other driver's facet, with the methods that replace its own."""
-        return self.driver.sharing and _FacetProxy(self, self.driver.sharing)
-
-
-class _FacetProxy:
-    def __init__(self, proxy: DriverProxy, facet: Any) -> None:
-        self._proxy, self._facet = proxy, facet
-
-    def __getattr__(self, name: str) -> Any:
-        replaced = name in vars(self._proxy) or hasattr(type(self._proxy), name)
-        return getattr(self._proxy if replaced else self._facet, name)

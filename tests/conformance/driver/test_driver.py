@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.driver_proxy import DriverProxy
 from webnn_vk.driver import (
     Allocation,
     BarrierCommand,
@@ -19,7 +20,6 @@ from webnn_vk.driver import (
     DispatchCommand,
     Driver,
     DriverClosed,
-    DriverProxy,
     FeatureMissing,
     FillCommand,
     OutOfDeviceMemory,

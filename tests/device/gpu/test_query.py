@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.driver_proxy import DriverProxy
 from tests.support.gpu_shaders import ALL, STORAGE, push, scale_pipeline
 from tests.support.profiles import NAMES, stored_profile
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, Settings
-from webnn_vk.driver import DeviceLost, DriverProxy, OutOfDeviceMemory, ResolveCommand
+from webnn_vk.driver import DeviceLost, OutOfDeviceMemory, ResolveCommand
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.gpu import GPUAdapter, GPUBufferUsage, GPUDevice, nanoseconds
 from webnn_vk.gpu.recorded import step_of

@@ -12,9 +12,9 @@ import pytest
 import webnn_vk
 from bench.models import classic, mobilenet_v2
 from tests.support.contexts import open_context, open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.driver import DriverProxy
 from webnn_vk.profiler import profile as profile_module
 from webnn_vk.profiler import roofline
 from webnn_vk.profiler.sampling import FIRST, Sampler, stamp_seconds

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.faults import FaultyDriver
 from webnn_vk import MLGraph, UnknownError
 from webnn_vk.api.ml_graph import executable_of
-from webnn_vk.driver import CopyCommand, Driver, DriverProxy, FillCommand
+from webnn_vk.driver import CopyCommand, Driver, FillCommand
 
 SHAPE = [64, 300]
 

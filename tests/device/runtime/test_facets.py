@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLGraphBuilder, NotSupportedError
-from webnn_vk.driver import DriverProxy, FeatureMissing, sharing_of, timestamps_of
+from webnn_vk.driver import FeatureMissing, sharing_of, timestamps_of
 
 DESCRIPTOR = {"data_type": "float32", "shape": [1024]}
 

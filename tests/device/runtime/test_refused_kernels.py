@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over, returns_to, settled_bytes
+from tests.support.driver_proxy import DriverProxy
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder, OperationError
 from webnn_vk.codegen.glsl import GlslError, Source
-from webnn_vk.driver import DriverProxy, PipelineRequest
+from webnn_vk.driver import PipelineRequest
 from webnn_vk.driver.vulkan.errors import VulkanError
 from webnn_vk.support import warnings as library_warnings
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.matrices import SHAPES, flexible, shape
 from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import compiler2
@@ -20,7 +21,6 @@ from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.kernels import coopmat, coopmat2
 from webnn_vk.compiler.program import Target, compile_program
-from webnn_vk.driver import DriverProxy
 from webnn_vk.driver.null.driver import NullDriver
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.storage import Miscompiles

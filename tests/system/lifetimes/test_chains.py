@@ -9,9 +9,9 @@ import threading
 import numpy as np
 
 from tests.support.contexts import returns_to, settled_bytes
+from tests.support.driver_proxy import DriverProxy
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
-from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime.executable import MAX_RECORDINGS
 from webnn_vk.runtime.schedule import MAX_IN_FLIGHT
 

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from tests.support.driver_proxy import DriverProxy
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import InvalidStateError, OperationError
-from webnn_vk.driver import DriverProxy
 from webnn_vk.runtime import host
 from webnn_vk.support.event import Event
 

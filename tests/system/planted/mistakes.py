@@ -6,8 +6,9 @@ A normal run does not collect this file, because of its name.
 import numpy as np
 
 from tests.support.contexts import open_over
+from tests.support.driver_proxy import DriverProxy
 from webnn_vk import DOMException, MLGraphBuilder
-from webnn_vk.driver import BarrierCommand, DriverProxy, FillCommand
+from webnn_vk.driver import BarrierCommand, FillCommand
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.devices import list_devices
 from webnn_vk.driver.vulkan.driver import open_driver

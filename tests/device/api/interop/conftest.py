@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLContext, MLGraphBuilder, MLTensor
-from webnn_vk.driver import DriverProxy
 
 KINDS = ("cpu", "vulkan", "hidden")
 

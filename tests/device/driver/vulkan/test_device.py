@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.driver_proxy import DriverProxy
 from webnn_vk.driver import (
     BarrierCommand,
     CopyCommand,
     DispatchCommand,
     Driver,
     DriverClosed,
-    DriverProxy,
     FillCommand,
     OutOfDeviceMemory,
     Pipeline,

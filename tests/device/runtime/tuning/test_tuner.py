@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over
+from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of
 from webnn_vk import MLContext, MLGraphBuilder
@@ -20,7 +21,7 @@ from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.program import kernels_of
-from webnn_vk.driver import DriverError, DriverProxy, OutOfDeviceMemory
+from webnn_vk.driver import DriverError, OutOfDeviceMemory
 from webnn_vk.runtime.tuning import probe, tuner
 from webnn_vk.runtime.tuning.probe import known_profile, probed_profile
 from webnn_vk.runtime.tuning.store import TunedStore, schedule_files

@@ -1,0 +1,34 @@
+"""A driver in front of another: the base of drivers that inject faults or count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnn_vk.driver import Driver
+
+
+class DriverProxy:
+    """Forwards everything to another driver.
+
+    A method of a subclass or an instance replaces a facet's method of the same name.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+    @property
+    def sharing(self) -> Any:
+        """The other driver's facet, with the methods that replace its own."""
+        return self.driver.sharing and _FacetProxy(self, self.driver.sharing)
+
+
+class _FacetProxy:
+    def __init__(self, proxy: DriverProxy, facet: Any) -> None:
+        self._proxy, self._facet = proxy, facet
+
+    def __getattr__(self, name: str) -> Any:
+        replaced = name in vars(self._proxy) or hasattr(type(self._proxy), name)
+        return getattr(self._proxy if replaced else self._facet, name)
