@@ -190,7 +190,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
         claim: list[Graph] = []
 
         def take() -> Graph | ShapedGraph:
-            shaped = shaped_graph(claim.pop(), self._computes_sizes)
+            shaped = shaped_graph(claim.pop())
             for collected in (self._nodes, self._values, self._inputs, self._constants):
                 collected.clear()
             return shaped
@@ -203,8 +203,7 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
 
         try:
             claim.append(self._graph(outputs, donate))
-            if isinstance(shaped := shaped_graph(claim[0]), ShapedGraph):
-                shaped.check_names("build")
+            ShapedGraph(claim[0]).check_names("build")
             unused = claim[0].unused
             if self._built.setdefault("by", claim) is not claim:
                 self._check_can_build("build")

@@ -155,7 +155,8 @@ class Shapes:
 
     def admits(self, sizes: Sequence[int]) -> bool:
         """Whether sizes within the bounds agree with what was decided in the builder."""
-        return not self.shaped.guarded or self.shaped.trace.at(self._values(sizes)) is not None
+        trace = self.shaped.trace
+        return not trace.folds or trace.at(self._values(sizes)) is not None
 
     def at(self, sizes: tuple[int, ...]) -> Executable:
         """The executable for these sizes. TypeError, with operator and ``[label]``, where an

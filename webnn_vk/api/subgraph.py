@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
-from webnn_vk.compiler.program.shapes import ShapedGraph, shaped_graph
+from webnn_vk.compiler.program.shapes import ShapedGraph
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     empty_dimensions,
@@ -121,11 +121,8 @@ def _define(builder: Any, outputs: Mapping[str, Any]) -> MLSubgraph:
     require_experimental(builder._experimental, "subgraph", what)
     graph = builder._graph(outputs, what=what)
     builder._defined.update(graph.inputs.values())
-    shaped = shaped_graph(graph)
-    if not isinstance(shaped, ShapedGraph):
-        shaped = ShapedGraph(shaped)
-    elif builder._trace is not None:
-        shaped.check_names(what)
+    shaped = ShapedGraph(graph)
+    shaped.check_names(what)
     return MLSubgraph(builder._context, shaped)
 
 

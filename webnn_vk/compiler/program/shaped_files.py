@@ -66,7 +66,7 @@ def save(
             # JSON makes lists of the sums, which are tuples.
             "atoms": trace.expressions.atoms, "sizes": [*writer.sizes],
             "examples": trace.examples,
-            "guards": _guards(trace) if shaped.guarded else None,
+            "guards": _guards(trace) if trace.folds else None,
             "donated": dict(graph.donated), "in_place": in_place,
             "kernels": [spec.to_json() for spec in modules],
             "modules": [writer.bytes(module) for module in modules.values()],
@@ -104,7 +104,7 @@ def load(text: dict[str, Any], reader: DataReader) -> LoadedGraph:
     donated = {checked(k, str): checked(v, str) for k, v in text["donated"].items()}
     if not donated.keys() <= graph.inputs.keys() or not {*donated.values()} <= graph.outputs.keys():
         raise ValueError(f"the graph donates {donated}")
-    shaped = shaped_graph(replace(graph, donated=donated), guarded)
+    shaped = shaped_graph(replace(graph, donated=donated))
     if not isinstance(shaped, ShapedGraph):
         raise ValueError("the graph has no named dimension")
     modules = reader.modules(text["kernels"], text["modules"])

@@ -50,11 +50,9 @@ Fill = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True, eq=False)
 class ShapedGraph:
-    """A graph with named dimensions as the builder collected it. ``guarded``: it is valid only for
-    sizes for which the builder's guards hold."""
+    """A graph with named dimensions as the builder collected it."""
 
     graph: Graph
-    guarded: bool = False
 
     @property
     def trace(self) -> Trace:
@@ -63,11 +61,10 @@ class ShapedGraph:
 
     def check_names(self, what: str) -> None:
         """TypeError if a dimension that the graph needs belongs to no input."""
-        expressions = self.trace.expressions
         shapes = [value.shape for value in self.graph.inputs.values()]
         known = {str(size) for size in sizes_in(shapes)}
         for size in _sizes(self.graph):
-            if missing := sorted(expressions.names_in(size.terms) - known):
+            if missing := sorted(size.trace.expressions.names_in(size.terms) - known):
                 raise TypeError(
                     f"{what}: no input that an output depends on has the dimension "
                     f"{sanitize(missing[0])!r} itself"
@@ -134,7 +131,7 @@ def _sizes(graph: Graph) -> Iterator[Size]:
     yield from sizes_in([node.given for node in graph.nodes])
 
 
-def shaped_graph(graph: Graph, guarded: bool = False) -> Graph | ShapedGraph:
+def shaped_graph(graph: Graph) -> Graph | ShapedGraph:
     """The graph, as a ``ShapedGraph`` if it has named dimensions."""
     if next(_sizes(graph), None) is None:
         return graph
@@ -144,7 +141,7 @@ def shaped_graph(graph: Graph, guarded: bool = False) -> Graph | ShapedGraph:
         (value, replace(value, key=value.key or f"{own} {number}"))
         for number, value in enumerate(graph.constants()) if value.data is not None
     )
-    return ShapedGraph(keyed.rebuild(graph, map(keyed.apply, graph.nodes)), guarded)
+    return ShapedGraph(keyed.rebuild(graph, map(keyed.apply, graph.nodes)))
 
 
 class ShapedProgram:
@@ -161,9 +158,7 @@ class ShapedProgram:
         ):
             # What the CPU computes between dispatches is prepared for one shape.
             for name in trace.examples:
-                size = trace.named(name)
-                if isinstance(size, Size):
-                    operator.index(size)
+                operator.index(trace.named(name))
         self._fill = self._of(replace(program, compiled=None)) or (lambda _: program)
         self.trace = trace
 

@@ -46,7 +46,7 @@ def preferring() -> Iterator[None]:
 
 class Trace:
     """One run of code over sizes: example values by name, and the guards found on the way.
-    ``folds``: the guards hold wherever results are used, so sizes that they fix are numbers."""
+    ``folds``: results are used only where the guards hold, so sizes that they fix are numbers."""
 
     def __init__(
         self, expressions: Expressions, examples: Mapping[str, int], folds: bool = True

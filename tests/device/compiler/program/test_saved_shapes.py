@@ -157,7 +157,7 @@ def test_conditions_of_an_importer_are_kept(context):
     image = np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)
     (wanted,) = session.run(None, {"image": image})
     graph = session.graph({"image": image})
-    assert graph._shapes.shaped.guarded
+    assert graph._shapes.shaped.trace.folds
     context.save_graph("model", graph).result()
     loaded = context.load_graph("model").result()
     assert loaded._shapes.shaped.trace.guards == graph._shapes.shaped.trace.guards
