@@ -34,4 +34,4 @@ _MODULE_OF = {
 
 __all__ = ["Buffer", "Constant", "KernelSpec", "Param", "SpecError", *_MODULE_OF]
 
-__getattr__ = lazy_names(__name__, _MODULE_OF)
+__getattr__ = lazy_names(globals(), _MODULE_OF)

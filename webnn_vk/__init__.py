@@ -6,9 +6,9 @@ a Vulkan driver.
 
 from __future__ import annotations
 
-import importlib
 import os
-from typing import Any
+
+from .support.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -46,15 +46,8 @@ if not os.path.isdir(os.path.join(__path__[0], "codegen")):
     source_tree.find_folders(__name__, __path__[0])
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("gpu", "onnx", "onnx_backend", "webnn_file"):
-        return importlib.import_module(f"{__name__}.{name}")
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+_PACKAGES = ("gpu", "onnx", "onnx_backend", "webnn_file")
+__getattr__ = lazy_names(globals(), {**_MODULE_OF, **dict(zip(_PACKAGES, _PACKAGES, strict=True))})
 
 
 def __dir__() -> list[str]:

@@ -24,10 +24,10 @@ checkers read ``__init__.pyi``, which is generated.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from webnn_vk.support import forks
+from webnn_vk.support.lazy_names import lazy_names
 
 _MODULE_OF = {
     "GPUAdapter": "adapter",
@@ -53,14 +53,12 @@ _MODULE_OF = {
 __all__ = [*_MODULE_OF]
 
 
+_load = lazy_names(globals(), _MODULE_OF)
+
+
 def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with forks.undisturbed():
-        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+        return _load(name)
 
 
 def __dir__() -> list[str]:

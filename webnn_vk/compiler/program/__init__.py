@@ -44,4 +44,4 @@ _MODULE_OF = {
     "with_kernels": "make_report",
 }
 
-__getattr__ = lazy_names(__name__, _MODULE_OF)
+__getattr__ = lazy_names(globals(), _MODULE_OF)
