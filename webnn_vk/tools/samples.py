@@ -20,6 +20,7 @@ from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.ir.emit import Emitter, bind_call, make_node
 from webnn_vk.compiler.kernels import FAMILIES, MATRIX2_FEATURES, MATRIX_FEATURES, KernelNode
 from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.compiler.kernels.loads import SHUFFLES
 from webnn_vk.compiler.kernels.norm import SUBGROUPS
 from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import DataTypeName
@@ -39,7 +40,7 @@ OPTIONAL = (
     *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "integer_dot_product")),
     HALF_CONVERSIONS,
 )
-_PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS
+_PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS | SHUFFLES
 #: All features that kernels use.
 FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES | MATRIX2_FEATURES
 
@@ -49,6 +50,7 @@ SOFTWARE = _LEAST.replace(
     device_type="cpu", features=_LEAST.features | _PLAIN_FEATURES | {"texel_buffers"},
     max_texel_buffer_elements=_LEAST.max_storage_buffer_range,
     max_storage_buffers_per_stage=32, max_storage_buffers_per_set=32,
+    subgroup_size=8, min_subgroup_size=8, max_subgroup_size=8,
 )
 #: A GPU that multiplies matrices by each of the extensions for that.
 GPU = SOFTWARE.replace(

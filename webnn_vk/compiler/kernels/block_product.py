@@ -20,7 +20,7 @@ from .loads import has_texels, texel_bytes
 from .node import KernelNode
 from .parts import bind
 from .product import PARAMS, Product, parameters
-from .product_dispatch import tile_shape, tiled_schedules, vectors
+from .product_dispatch import shuffling_rows, tile_shape, tiled_schedules, vectors
 from .rows import check_iterations
 from .schedule import Schedule
 
@@ -196,7 +196,7 @@ def _dispatch(
     a, b, *others = Binding(node.operands["a"].value), *weights
     share = n / p.n
     read = sum(_bytes(node.operands[name]) for name in node.operands)
-    return Dispatch(
+    step = Dispatch(
         spec,
         (a, b, Binding(node.output.value), *others, *extra.bindings),
         grid(ceil_divide(p.m, high) * ceil_divide(n, wide), profile),
@@ -207,6 +207,7 @@ def _dispatch(
         2 * p.m * n * p.k + extra.flops,
         round(share * (read + _bytes(node.output))) + extra.bytes,
     )
+    return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
 
 
 def _spec(

@@ -1,12 +1,19 @@
-"""How kernels load their operands: from storage buffers, or as uniform texels."""
+"""How kernels load their operands: from storage buffers, or as uniform texels; each lane what it
+needs, or each a part of what all need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer
+from webnn_vk.codegen.spec import Buffer, Constant
 from webnn_vk.driver.device_profile import DeviceProfile
+
+from .dispatch import Dispatch
+from .schedule import Schedule
+
+#: What lanes need that exchange what they load.
+SHUFFLES = frozenset({"subgroup_basic", "subgroup_shuffle"})
 
 
 def texel_bytes(profile: DeviceProfile, load: str = "texel") -> int:
@@ -31,3 +38,29 @@ def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
         if (b.data_type, b.access, b.portions) == ("float32", "r", 1) else b
         for b in buffers
     )
+
+
+def lanes_that_shuffle(schedule: Schedule, profile: DeviceProfile) -> int:
+    """How many lanes load different vectors of what all of them need and exchange them; 0 if each
+    loads all. On processors, where a load of one vector by all lanes takes as long as one of
+    different vectors, and an exchange an instruction; subgroups of other devices could be
+    incomplete."""
+    size, numbers = profile.subgroup_size, dict(schedule.numbers)
+    whole = 1 < size == profile.min_subgroup_size == profile.max_subgroup_size
+    if (
+        profile.device_type == "cpu" and profile.features >= SHUFFLES and whole
+        and numbers.get("LY", 1) == 1 and not numbers["LX"] % size
+    ):
+        return size
+    return 0
+
+
+def shuffling(step: Dispatch, lanes: int) -> Dispatch:
+    """The dispatch with its module's option ``shuffle``: whether this many lanes exchange what they
+    load."""
+    spec = replace(step.spec, options=(*step.spec.options, ("shuffle", lanes > 0)))
+    if not lanes:
+        return replace(step, spec=spec)
+    constants = *spec.constants, Constant("SHUFFLE")
+    spec = replace(spec, constants=constants, features=spec.features | SHUFFLES)
+    return replace(step, spec=spec, constants={**step.constants, "SHUFFLE": lanes})

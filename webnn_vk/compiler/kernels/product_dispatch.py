@@ -17,6 +17,7 @@ from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
 from .heuristics import device_class
+from .loads import lanes_that_shuffle, shuffling
 from .node import KernelNode
 from .parts import bind, byte_length, memory
 from .product import PARAMS, Piece, Product, parameters, spans
@@ -149,7 +150,7 @@ def one_dispatch(
     if p.quantized:
         params["zero_point"] = p.zero_point
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
-    return Dispatch(
+    step = Dispatch(
         spec,
         (*bindings, *extra.bindings),
         grid(groups, profile),
@@ -162,6 +163,7 @@ def one_dispatch(
             _itemsize(t.a) * p.m * p.k + _itemsize(t.b) * p.k * p.n + _itemsize(t.out) * p.m * p.n
         ) + extra.bytes,
     )
+    return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
 
 
 def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
@@ -195,8 +197,9 @@ def _epilogue(
     """What is computed of the sums before they are stored. ``unused``: stands in for operands that
     a merged epilogue doesn't read."""
     if isinstance(t.out, Scratch):
-        return fused.nothing("float32")
-    extra = fused.build(node)
+        extra, node = fused.nothing("float32"), replace(node, epilogue=(), extra_outputs={})
+    else:
+        extra = fused.build(node)
     merges = kernel == "matmul" and t.c is not None and not p.quantized
     if merges and device_class(profile).merges_epilogues:
         return fused.merged(node, extra, unused)
@@ -229,6 +232,14 @@ def _spec(
         wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
         spec = _plain_spec(p, t, kernel, a_vector, b_vector, features, extra, texels, wide)
     return spec, f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
+
+
+def shuffling_rows(step: Dispatch, schedule: Schedule, profile: DeviceProfile) -> Dispatch:
+    """A dispatch of ``matmul.comp.j2``, whose lanes exchange the vectors of a's rows where they
+    read texels."""
+    a, options = step.spec.buffers[0], dict(step.spec.options)
+    along_rows = a.load == "texel" and options["a_vector"] and not options["a_transposed"]
+    return shuffling(step, lanes_that_shuffle(schedule, profile) if along_rows else 0)
 
 
 def _panel_step(p: Product, columns: int) -> int:

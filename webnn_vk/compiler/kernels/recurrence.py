@@ -20,7 +20,7 @@ from .epilogue import nothing
 from .expression import used_features
 from .family import Family
 from .heuristics import device_class
-from .loads import texel_bytes
+from .loads import lanes_that_shuffle, shuffling, texel_bytes
 from .multi_binding import Bound, bound, dispatch, unread
 from .node import KernelNode
 from .rows import loop_budget
@@ -40,7 +40,6 @@ _GATES = {"lstm": "iofg", "gru": "zrn", "gru_before": "zrn"}
 _ROWS, _PARTS = (1, 2, 4), (1, 4, 8, 16)
 #: Multiply-adds of a workgroup in one dispatch, at most: below a second on slow devices.
 _MULTIPLY_ADDS = 1 << 28
-_SHUFFLES = frozenset({"subgroup_basic", "subgroup_shuffle"})
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,10 @@ class Recurrence(Family):
         p = problem
         operands = _bound(node, p.cell, schedule, profile)
         buffers = tuple(o.buffer for o in operands)
-        shuffle = _lanes_that_shuffle(schedule, profile)
         spec = KernelSpec(
             "recurrence.comp.j2", buffers, _PARAMS, _CONSTANTS,
-            (
-                ("cell", p.cell), ("unrolled", device_class(profile).unrolls_activations),
-                ("shuffle", shuffle),
-            ),
-            used_features(profile.features, buffers) | (_SHUFFLES if shuffle else frozenset()),
+            (("cell", p.cell), ("unrolled", device_class(profile).unrolls_activations)),
+            used_features(profile.features, buffers),
         )
         arguments, gates = node.arguments, _GATES[p.cell]
         optional = ("initial_hidden_state", "initial_cell_state", _extra(p.cell))
@@ -124,30 +119,17 @@ class Recurrence(Family):
         }
         groups = p.directions * ceil_divide(p.batch, schedule["ROWS"])
         most = steps_at_once(p, schedule, profile)
+        lanes = lanes_that_shuffle(schedule, profile)
         return [
-            dispatch(
+            shuffling(dispatch(
                 node, spec, operands, nothing("float32"), groups,
                 params | {"first": first, "count": count}, constants, profile,
                 kernel="recurrence", variant=f"{p.cell} {schedule}".replace("recurrence ", ""),
                 flops=2 * count * p.directions * p.batch * p.multiply_adds,
-            )
+            ), lanes)
             for first in range(0, p.steps, most)
             for count in (min(most, p.steps - first),)
         ]
-
-
-def _lanes_that_shuffle(schedule: Schedule, profile: DeviceProfile) -> int:
-    """How many lanes load different elements of the state and exchange them; 0 if each loads all.
-    On processors, whose loads of one element by all lanes are slow; subgroups of other devices
-    could be incomplete."""
-    size = profile.subgroup_size
-    whole = size == profile.min_subgroup_size == profile.max_subgroup_size
-    if (
-        profile.device_type == "cpu" and profile.features >= _SHUFFLES and whole
-        and schedule["LY"] == 1 and not schedule["LX"] % size
-    ):
-        return size
-    return 0
 
 
 def steps_at_once(p: RecurrenceProblem, schedule: Schedule, profile: DeviceProfile) -> int:

@@ -31,7 +31,7 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed, Scratch, workgroup
-from .loads import as_texels, has_texels
+from .loads import as_texels, has_texels, lanes_that_shuffle, shuffling
 from .matmul import MATMUL
 from .multi_binding import Bound, bound, dispatch
 from .node import KernelNode
@@ -159,6 +159,7 @@ def lower(
             schedule.constants("LX", "TM", "TN"), variant=f"{variant} {schedule['TM']}x{columns}",
             flops=2 * points(tile) * tiles * g.IC * g.OC,
         )
+        product = shuffling(product, lanes_that_shuffle(schedule, profile) if texels else 0)
     extra, bias = fused.build(node), node.operand("bias")
     sums = [
         bound("x", products, profile, data_type="float32"),

@@ -9,7 +9,7 @@ from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, plan
+from tests.support.running import device_profile, node_of, plan, run
 from webnn_vk.compiler.kernels import choose
 from webnn_vk.compiler.kernels.dispatch import Scratch
 from webnn_vk.compiler.kernels.matmul import MATMUL
@@ -46,6 +46,20 @@ def test_edges_of_every_variant(ta: bool, tb: bool) -> None:
             assert_close(node, arrays, profile, _ERROR)
             seen |= {d.variant.split()[1] for d in plan(node, profile)}
     assert seen >= {"vvx", "ssx", "vv", "ss"}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 9, 15, 17])
+def test_exchanged_rows_are_the_rows(rows: int) -> None:
+    """Lanes that exchange what they load sum up the same products in the same order."""
+    require_vulkan()
+    profile = profile_for("software")
+    if not {"texel_buffers", "subgroup_shuffle"} <= profile.features:
+        pytest.skip("nothing is exchanged on this device")
+    rng = np.random.default_rng(rows)
+    a, b = (random_array(rng, "float32", shape) for shape in ((rows, 68), (68, 72)))
+    node, arrays = node_of("matmul", a, b)
+    loaded = run(node, arrays, profile.masked(["subgroup_shuffle"]))
+    assert np.array_equal(run(node, arrays, profile), loaded)
 
 
 def tilings() -> list[Schedule]:

@@ -45,6 +45,31 @@ def test_plans() -> None:
     assert [b.width for b in odd.spec.buffers] == [1, 1, 1] and odd.variant.startswith("nn ssx")
 
 
+def test_lanes_of_whole_subgroups_exchange_rows() -> None:
+    """Where all lanes of a workgroup on a processor would load the same vectors of a as texels."""
+    llvmpipe = stored_profile("llvmpipe")
+
+    def exchanging(profile, rows: int = 64, inner: int = 64, **arguments) -> dict[str, float]:
+        shape = (inner, rows) if arguments.get("a_transpose") else (rows, inner)
+        node, _ = node_of("gemm", _describe(*shape), _describe(inner, 64), **arguments)
+        (step,) = plan(node, profile)
+        used = "subgroup_shuffle" in step.spec.features
+        assert dict(step.spec.options).get("shuffle", False) == used
+        return {name: n for name, n in step.constants.items() if name == "SHUFFLE"}
+
+    assert exchanging(llvmpipe) == exchanging(llvmpipe, rows=3) == {"SHUFFLE": 8}
+    halves = llvmpipe.replace(subgroup_size=4, min_subgroup_size=4, max_subgroup_size=4)
+    assert exchanging(halves) == {"SHUFFLE": 4}
+    assert exchanging(llvmpipe, inner=33) == exchanging(llvmpipe, a_transpose=True) == {}
+    # A workgroup is half a subgroup, or perhaps not a whole one; lanes can't exchange.
+    assert exchanging(llvmpipe.replace(
+        subgroup_size=16, min_subgroup_size=16, max_subgroup_size=16
+    )) == exchanging(llvmpipe.replace(min_subgroup_size=4)) == {}
+    assert exchanging(llvmpipe.masked(["subgroup_shuffle"])) == {}
+    assert exchanging(llvmpipe.masked(["texel_buffers"])) == {}
+    assert exchanging(llvmpipe.replace(device_type="discrete")) == {}
+
+
 def test_texels_only_where_a_device_reads_whole_operands_so() -> None:
     """Operands come from storage buffers: without the feature, if a texel buffer is smaller than a
     binding, for halves, and for operands larger than a binding."""
