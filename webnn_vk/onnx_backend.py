@@ -117,7 +117,7 @@ def _context() -> MLContext:
 
 
 def _wanted() -> tuple[str | None, str | None, int]:
-    """What another context is needed for: another device, engine or process."""
+    """The device, engine and process: where one differs, another context is needed."""
     engine = environment.text("WEBNN_VK_CPU_ENGINE")
     return environment.text("WEBNN_VK_DEVICE"), engine, os.getpid()
 

@@ -16,7 +16,7 @@ _OF_TYPES: dict[str, MLComputePolicy] = {
 
 
 def effective_policy(context: ContextState, what: str, on_device: bool = True) -> MLComputePolicy:
-    """What a context, or a graph of it that runs ``on_device`` or on the CPU only, amounts to:
+    """The policy of a context, or of a graph that runs ``on_device`` or on the CPU only:
     "high-performance" on a discrete GPU, "low-power" on an integrated one, "fallback" where a CPU
     computes (software Vulkan too), "default" on other devices. AttributeError, so that ``hasattr``
     is False, in a context without the draft; ``what`` names the attribute."""

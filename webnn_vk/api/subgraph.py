@@ -67,7 +67,7 @@ class Subgraphs:
     __slots__ = ()
 
     def build_subgraph(self, outputs: Mapping[str, Any]) -> MLSubgraph:
-        """What computes ``outputs``, name → operand, as a definition for ``subgraph``, ``cond`` and
+        """A definition that computes ``outputs``, name → operand, for ``subgraph``, ``cond`` and
         ``loop`` (extension, webnn#907; needs experimental "subgraph"). Its inputs are the
         builder's inputs that the outputs depend on. Where they have named dimensions, each use
         gives these its operands' sizes. The builder remains usable. Returns at once.

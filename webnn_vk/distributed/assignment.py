@@ -33,9 +33,9 @@ _CONTAINER = "a container needs the driver's files"
 
 @dataclass(frozen=True)
 class Assigned:
-    """What an engine assigned: GPUs by the engine's names, none for a worker on the CPU. ``source``
-    says where that is written; ``order`` how indices count: "cuda", "nvml", "hip" or "rocr";
-    ``cores`` is the number of processor cores."""
+    """An engine's assignment: GPUs by the engine's names, none for a worker on the CPU. ``source``
+    names the place where it was found; ``order`` how indices count: "cuda", "nvml", "hip" or
+    "rocr"; ``cores`` is the number of processor cores."""
 
     source: str
     names: tuple[str, ...]

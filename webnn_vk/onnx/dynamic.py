@@ -26,7 +26,7 @@ from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
 _EMBEDDED_BYTES = 1024
-#: What the import unrolls or takes a branch of by one call's shapes: others look different.
+#: Operators that the import unrolls, or takes a branch of, for the shapes of one call only.
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement"}
 #: 8-bit products saturate on processors without VNNI.
 _INTEGER_PRODUCTS = re.compile(

@@ -1,5 +1,5 @@
-"""What stands at the end of classifiers and is no tensor of numbers: labels that are text, and
-maps of labels to scores. The graph computes numbers, ``Session`` makes the rest of them."""
+"""Outputs of classifiers that are not tensors of numbers: labels that are text, and maps of labels
+to scores. The graph computes numbers, from which ``Session`` makes the outputs."""
 
 from __future__ import annotations
 

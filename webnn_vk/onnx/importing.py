@@ -106,8 +106,9 @@ def requirements(
 ) -> list[Requirement]:
     """The model's inputs and what they still need before ``load`` can take it.
 
-    ``inputs`` as for ``load``: what is given already. Which values are needed is found by a trial
-    without a device; unknown dimensions are 1 in it for the first, 224 for others, unless given.
+    ``inputs`` as for ``load``: the inputs that are given already. A trial import without a device
+    finds the needed values. Unless they are given, it takes 1 for a first dimension that is unknown
+    and 224 for others.
     """
     read = read_model(model)
     given = dict(inputs or {})

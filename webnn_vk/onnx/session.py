@@ -55,7 +55,7 @@ class _Compiled:
     graph: MLGraph | None
     known: dict[str, np.ndarray]
     ends: dict[str, End]
-    # Of a graph with named dimensions: what the key has beside shapes, and which sizes it takes.
+    # For a graph with named dimensions: the key except shapes, and whether it accepts some sizes.
     others: Any = None
     holds: Callable[[Mapping[str, int]], bool] | None = None
 
@@ -459,8 +459,8 @@ class Session:
         return constant_of(builder, array, key)
 
     def _constant_key(self, array: np.ndarray) -> str:
-        """What tells an array from others: where it lies, if that is memory that the model keeps,
-        or else what it holds."""
+        """An array's identity: its address, if that is memory that the model keeps, or else a hash
+        of its contents."""
         described = f"{array.dtype.name}{list(array.shape)}"
         arrays = self._model.arrays.values()
         for _, stored in islice(arrays, self._seen, None):

@@ -41,8 +41,8 @@ class Staging:
         self._ended = ended
         # Not for the main thread.
         self._lock = threading.Lock()
-        # Living reservations, with their sizes, and those of small data: removed by one call into
-        # C, which no signal handler can interrupt as it could a destructor.
+        # Living reservations, with their sizes, and reservations of small data: removed by one call
+        # into C, which no signal handler can interrupt as it could a destructor.
         self._large: set[KeyedRef[int, Reservation]] = set()
         self._small: set[weakref.ref[Reservation]] = set()
         self._waiting: deque[Event] = deque()

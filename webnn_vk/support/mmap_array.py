@@ -68,7 +68,7 @@ def owner_of(array: np.ndarray) -> object:
 
 
 def file_range(array: np.ndarray) -> str | None:
-    """What identifies the range of a file that a read-only ``np.memmap`` is: the file, its age and
+    """The identity of the range of a file that a read-only ``np.memmap`` is: the file, its age and
     size, and where the range begins; None for other arrays, and where the file is gone."""
     root = array
     while isinstance(root.base, np.ndarray):

@@ -33,8 +33,8 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
     """A result that arrives later.
 
     ``promise.result(timeout=None)`` blocks and returns it, ``await promise`` does not block the
-    event loop. What the IDL rejects a promise with, both raise. A promise can't be cancelled: the
-    work behind it is ordered with everything else on its context.
+    event loop. Both raise the error that the promise is rejected with. A promise can't be
+    cancelled: the work behind it is ordered with everything else on its context.
 
     For asyncio it is a coroutine that may be awaited by any number of tasks: what takes coroutines
     (``create_task``, ``gather``, ``wait_for``, ``run_coroutine_threadsafe``) takes promises, and

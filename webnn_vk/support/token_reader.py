@@ -70,8 +70,8 @@ class TokenReader:
         self, closing: str, read: Callable[[], Any], most: int | None = None, *,
         trailing: bool = False,
     ) -> list[Any]:
-        """What ``read`` reads, separated by commas, up to and with ``closing``. At most ``most``
-        items (``MOST`` by default); a comma may precede ``closing`` if ``trailing``."""
+        """The results of ``read``, separated by commas, up to and with ``closing``. At most
+        ``most`` items (``MOST`` by default); a comma may precede ``closing`` if ``trailing``."""
         found: list[Any] = []
         most = self.MOST if most is None else most
         while not self.accept(closing):

@@ -57,8 +57,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """What all workers do. ``columns``: the columns of the model's inputs, several joined to one
-    vector; ``rows``: the size of batches."""
+    """The work of all workers. ``columns``: the columns of the model's inputs, several joined to
+    one vector; ``rows``: the size of batches."""
 
     model: str
     out: Path

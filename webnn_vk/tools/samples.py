@@ -68,8 +68,8 @@ GPU = SOFTWARE.replace(
     max_flexible_dimension=1024,
 )
 TARGETS = (SOFTWARE, GPU)
-#: What fused kernels are planned for. No device is known to multiply matrices of float32, which
-#: they have, by the extensions.
+#: The targets of fused kernels. Their matrices are float32, which no known device multiplies by
+#: the extensions.
 FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=(), flexible_matrices=()))
 #: Kernels that pack constants read texels on every device that has them.
 _PACKING = (*TARGETS, SOFTWARE.masked(["texel_buffers"]))

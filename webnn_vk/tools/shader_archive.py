@@ -38,8 +38,8 @@ def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
 
 
 def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
-    """What an archive lacks where compilers don't support cooperative matrices, or NV2's: the
-    number of missing modules by template."""
+    """The number of modules that an archive lacks, by template, where compilers don't support
+    cooperative matrices, or NV2's."""
     return dict(Counter(s.template for s in _planned() if _lacks(s, matrices, matrices2)))
 
 

@@ -196,7 +196,7 @@ def _main(node: KernelNode) -> tuple[Access, ...]:
 
 def _spread(access: Access, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides by which ``access``, written in any dimensions, walks through ``shape``; None
-    where they say more than strides can."""
+    where strides can't express that."""
     if access.shape == shape:
         return access.strides
     strides, position = [0] * len(shape), len(access.shape) - 1

@@ -161,7 +161,7 @@ def _parts(
 def _bindings(
     weights: Sequence[Access], rows: range, texels: bool, profile: DeviceProfile
 ) -> tuple[list[Binding], int]:
-    """What is bound of the weights, and the number in it of the first of these rows."""
+    """The bindings of the weights, and the number of the first of these rows in them."""
     if texels or len(rows) == weights[0].shape[0]:
         return [Binding(access.value) for access in weights], rows.start
     made, base = [], 0

@@ -22,7 +22,7 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Tiling:
-    """What makes one such kernel compute in another way than the next: its name and the constants
+    """The properties by which the computation of such kernels differs: the name and the constants
     (sizes), data type of the operands, and which of them are transposed. Where the driver itself
     loads and stores tiles (``coopmat2``): whether rows are whole vectors, the result is stored as a
     tensor, and steps of the inner dimension are left over."""

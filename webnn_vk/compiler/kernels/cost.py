@@ -238,7 +238,7 @@ def _winograd(g: Any, s: Schedule) -> list[Workload]:
         Workload(ceil_divide(tiles * g.IC, 8), 8, 2 * points * side, points, points,
                  registers=points),
         product,
-        # Of four channels, half of what is left of each row's points before columns become pixels:
+        # For four channels, half of each row's remaining points, before columns become pixels:
         # compilers interleave the two steps.
         Workload(ceil_divide(tiles * g.OC, 8), 8, 2 * points * side, points, tile * tile,
                  registers=max(points, 2 * tile * side)),

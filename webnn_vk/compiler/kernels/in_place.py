@@ -1,9 +1,9 @@
 """Concat and split without copies: parts of a tensor lie in its memory.
 
-What is joined along a dimension with nothing before it lies, each operand, in a range of the
-result: the kernels before the concat write there. What a split or slice takes along such a
-dimension is a range of its operand, where its readers find it. A range has to begin where the
-device can bind it; what doesn't, or is needed elsewhere as it is, stays a copy.
+Along a dimension with nothing before it, each operand of a concat is a range of the result: the
+kernels before the concat write there. A result of a split or slice along such a dimension is a
+range of the operand, and is read there. A range has to begin where the device can bind it; other
+parts, and values that are needed elsewhere as they are, are copied.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .node import KernelNode
 from .schedule import Schedule
 
 KERNEL = "matmul_dot"
-# What may be loaded of a at once: 16 elements, 4, or 4 that no word begins with.
+# The elements of a that are loaded at once: 16, 4, or 4 that need not begin a word.
 _LOADS = ("vectors", "words", "bytes")
 _PARAMS = (
     *(Param(name) for name in ("M", "N", "K", "steps", "last")), Param("zero", "int"),

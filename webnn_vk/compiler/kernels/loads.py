@@ -31,8 +31,8 @@ def has_texels(profile: DeviceProfile) -> bool:
 
 
 def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
-    """The buffers, read as texels where they can be: float32, only read and bound whole. Those one
-    element wide stay so: that loads as fast as picking one of four, and compiles faster."""
+    """The buffers, read as texels where they can be: float32, only read and bound whole. Buffers
+    one element wide stay so, which loads as fast as picking one of four, and compiles faster."""
     return tuple(
         replace(b, load="texel")
         if (b.data_type, b.access, b.portions) == ("float32", "r", 1) else b

@@ -60,7 +60,7 @@ KERNEL_PASSES = (FUSE, ABSORB, IN_PLACE, DONATE)
 
 @dataclass
 class _Attempt:
-    """What planning every kernel of a graph has shown: the plans, nodes that have to be kernels by
+    """The outcome of planning every kernel of a graph: the plans, nodes that have to be kernels by
     themselves, nodes to decompose, and nodes that the device can't compute, with the reasons.
     ``refused``: why a node isn't computed by the kernel that was chosen first."""
 

@@ -34,8 +34,8 @@ _MATRICES = (coopmat.KERNEL, coopmat2.KERNEL)
 
 @dataclass(frozen=True)
 class KernelTarget:
-    """What kernels are planned for: the device, the schedules that measurements chose for it, and
-    which modules are available.
+    """The target that kernels are planned for: the device, the schedules that measurements chose
+    for it, and the available modules.
 
     available: whether a module is in the shader archive or the cache, or can be compiled.
     refused: modules that the GLSL compiler refuses and pipelines that the driver refuses, and why.

@@ -194,8 +194,8 @@ def _bindings(
 def _epilogue(
     p: Product, node: KernelNode, t: Tensors, kernel: str, unused: Binding, profile: DeviceProfile
 ) -> fused.Epilogue:
-    """What is computed of the sums before they are stored. ``unused``: stands in for operands that
-    a merged epilogue doesn't read."""
+    """The computation on the sums before they are stored. ``unused``: stands in for operands that a
+    merged epilogue doesn't read."""
     if isinstance(t.out, Scratch):
         extra, node = fused.nothing("float32"), replace(node, epilogue=(), extra_outputs={})
     else:

@@ -10,8 +10,8 @@ much in size: an output's error is relative to the largest inputs of its tile. I
 its tile. Only float32 convolutions are computed so, of as many channels as `LEAST_INPUTS` says.
 
 There are two forms. ``winograd`` (CPUs) has products of its own. ``winograd_tiled`` (GPUs) uses
-those of ``matmul_tiled``, with tiles in shared memory, a batch for each point; what lies side by
-side in the input does so all the way, so that neighbouring invocations load and store neighbours:
+the products of ``matmul_tiled``, with tiles in shared memory, a batch for each point. Neighbours in
+the input stay neighbours all the way, so that neighbouring invocations load and store neighbours:
 tiles where channels come first ([point, channel, tile] times [point, input channel, output
 channel]), else channels.
 """
@@ -74,7 +74,7 @@ def _columns(g: Any, tile: int) -> int:
 
 
 def _product(g: Any, tile: int) -> Product:
-    """What the tiled form multiplies: filter and tiles where channels come first, else tiles and
+    """The product of the tiled form: filter and tiles where channels come first, else tiles and
     filter."""
     tiles, taps = _columns(g, tile), g.IC * g.OC
     if g.channels_last:

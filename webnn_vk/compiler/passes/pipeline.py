@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Compilation(Target):
-    """What passes know about the compilation of one graph for a target. They only read it, but for
+    """The compilation of one graph for a target, as passes see it. They only read it, except
     ``notes`` and ``texts``.
 
     ``donated``: inputs whose memory an output takes over, input → output.

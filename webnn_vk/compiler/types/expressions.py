@@ -25,8 +25,8 @@ EVERYTHING: Interval = (-math.inf, math.inf)
 
 
 class Guards:
-    """What was decided: intervals that hold for sums without a constant, normalised (``normal``),
-    and comparisons by their operation and operands."""
+    """The decisions of a trace: intervals that hold for sums without a constant, normalised
+    (``normal``), and comparisons by their operation and operands."""
 
     def __init__(self) -> None:
         self.intervals: dict[Terms, Interval] = {}

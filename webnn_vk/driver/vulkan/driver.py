@@ -86,7 +86,7 @@ class VulkanDriver:
         self._call_ended = threading.Condition(threading.Lock())
         # Objects that handles refer to, or submissions still use, with a reference to the handle.
         self._natives: dict[Native, KeyedRef[Native, Any] | None] = {}
-        # What no handle refers to any more: put there anywhere, under any lock, by one call into C,
+        # Objects that no handle refers to any more: added under any lock, by one call into C,
         # which no signal handler can interrupt as it could a destructor.
         self._retired: deque[Native | KeyedRef[Native, Any]] = deque()
         with process.opening():

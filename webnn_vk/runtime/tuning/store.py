@@ -37,7 +37,7 @@ _MEMBERS = ("family", "problem", "templates", "schedule", "seconds", "usual", "t
 
 @dataclass(frozen=True)
 class Entry:
-    """A schedule chosen by measurements: its seconds and those of the heuristics' choice
+    """A schedule chosen by measurements: its seconds and the seconds of the heuristics' choice
     (``usual``), and how they were measured, "timestamps" or "submits"."""
 
     family: str

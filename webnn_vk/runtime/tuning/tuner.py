@@ -64,8 +64,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """One schedule: its least seconds (None: not measured, ``rejected`` says why) and those of the
-    cost model, in its own unit, if it knows the kernel."""
+    """One schedule: its least seconds (None: not measured, ``rejected`` is the reason) and its cost
+    by the cost model, in the model's own unit, if it knows the kernel."""
 
     schedule: Schedule
     seconds: float | None

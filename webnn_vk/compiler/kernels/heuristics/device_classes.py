@@ -137,7 +137,7 @@ class SoftwareClass(DeviceClass):
     the multiplications they save, and pixels below which a tenth of a model's time is not worth
     the memory of filters twice as large (ResNet-50's 7x7 layers: 38 MB).
     small_tile_channels, small_tile_pixels: channels from which on, and pixels up to which, tiles of
-    2x2 outputs alone, those of 4x4 not being exact enough, save time (of 32 channels and 28x28
+    2x2 outputs save time where tiles of 4x4 are not exact enough (of 32 channels and 28x28
     pixels 6 %; at 56x56 they take 30 % longer than without them, of 16 channels 35 %).
     large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
     twice the time that tiles of 8 take to compile (0.4 s).
