@@ -241,7 +241,7 @@ SPILLING = {"skl": {"matmul_dot": 24, "conv_tiled": 4}, "tgl": {"conv_tiled": 4}
 def test_the_archive_compiles(chip, driver):
     found = list(judged(chip, [PACK]))
     refused = [row for row in found if row["state"] != "ok"]
-    assert not refused  # NVK refuses one for Pascal: docs/devices.md
+    assert not refused
     spilling = Counter(row["kernel"].split()[0] for row in found if row["spills"] or row["fills"])
     assert spilling <= Counter(SPILLING.get(chip, {}))
     if CHIPS[chip].driver.architecture == "amd64":
