@@ -151,7 +151,7 @@ def _of_fragments(p: Any, s: Schedule) -> int:
 def _matvec(p: Any, s: Schedule) -> list[Workload]:
     """TM rows an invocation; those beside it share their inner dimension. Their sums are added up
     by halves, or at once where there are as many outputs as sums of each."""
-    tm = s["TM"]
+    p, tm = p.by_vector, s["TM"]
     along, beside = (s["LX"], s["LY"]) if p.a_transposed else (s["LY"], s["LX"])
     steps = ceil_divide(p.k, beside)
     groups = p.batches * ceil_divide(p.m, tm * along)

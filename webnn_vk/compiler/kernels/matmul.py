@@ -93,11 +93,14 @@ class Matmul(Family):
         p = problem
         if p.panel:
             return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
-        if p.n == 1 and (p.ldb == 1 or p.b_transposed):
-            return [
+        vector = p.by_vector
+        if vector.n == 1 and (vector.ldb == 1 or vector.b_transposed):
+            loads = _loads(p, profile)
+            shares = [
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
-                for load in _loads(p, profile) for x, y, tm in _shares(p)
+                for load in loads for x, y, tm in _shares(vector)
             ]
+            return shares + [_row(load) for load in loads if p.n > 1]
         return self._tilings(p, profile)
 
     def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -108,10 +111,11 @@ class Matmul(Family):
         tiled = tiled_schedules(
             not p.a_transposed, p.b_transposed, any(vectors(p, p.starts)), profile
         )
+        rows = [_row(load) for load in _loads(p, profile) if p.m == 1]
         by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
         cut = device_class(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
-        return direct + by_tiles + in_parts + [
+        return rows + direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
@@ -145,6 +149,8 @@ class Matmul(Family):
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
         """Operands larger than a binding are cut into several dispatches."""
+        if schedule.kernel == "matvec":
+            problem = problem.by_vector
         a, b = (node.operands[name] for name in problem.operands[:2])
         c = node.operand(problem.operands[2])
         if schedule.parts > 1:
@@ -187,6 +193,11 @@ def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
     """How the device can read a and b, the plainest way first."""
     texels = p.data_type == "float32" and has_texels(profile)
     return ("storage", "texel") if texels else ("storage",)
+
+
+def _row(load: str) -> Schedule:
+    """One row of the output: each invocation reads vectors of neighbouring columns."""
+    return Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 1), ("TN", 8)), load)
 
 
 def _shares(p: Product) -> tuple[tuple[int, int, int], ...]:

@@ -60,6 +60,20 @@ class Product:
     def batches(self) -> int:
         return math.prod(self.batch)
 
+    @property
+    def by_vector(self) -> Product:
+        """A row vector times a matrix as the transposed product, bᵀ · aᵀ: a matrix times a vector.
+        Other products as they are."""
+        if self.m > 1 or self.n == 1 or self.panel or (self.lda > 1 and self.a_transposed):
+            return self
+        (a, b, c), (a_start, b_start, c_start, out_start) = self.operands, self.starts
+        return replace(
+            self, m=self.n, n=1, lda=self.ldb, ldb=1, ldo=1, a_transposed=not self.b_transposed,
+            b_transposed=False, a_batch=self.b_batch, b_batch=self.a_batch,
+            c_strides=self.c_strides[::-1], starts=(b_start, a_start, c_start, out_start),
+            operands=(b, a, c), quantized={"a": "b", "b": "a", "": ""}[self.quantized],
+        )
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -87,8 +101,7 @@ def matrix(access: Access) -> tuple[int, bool] | None:
 
 
 def normalize(p: Product) -> Product:
-    """An equal product of a simpler form: batches that share b become rows of a; a row vector times
-    a matrix becomes the transposed product, a matrix times a vector."""
+    """An equal product of a simpler form: batches that share b become rows of a."""
     if (
         p.batch and p.b_batch[-1] == 0 and not p.a_transposed
         and p.a_batch[-1] == p.m * p.lda and p.out_batch[-1] == p.m * p.ldo
@@ -98,15 +111,6 @@ def normalize(p: Product) -> Product:
         p = replace(
             p, m=p.m * p.batch[-1], batch=p.batch[:-1], a_batch=p.a_batch[:-1],
             b_batch=p.b_batch[:-1], out_batch=p.out_batch[:-1],
-        )
-    if p.m == 1 and p.n > 1 and (p.lda == 1 or not p.a_transposed):
-        # The transposed product, bᵀ · aᵀ, of a row vector a: a matrix times a vector.
-        (a, b, c), (a_start, b_start, c_start, out_start) = p.operands, p.starts
-        p = replace(
-            p, m=p.n, n=1, lda=p.ldb, ldb=1, ldo=1, a_transposed=not p.b_transposed,
-            b_transposed=False, a_batch=p.b_batch, b_batch=p.a_batch, c_strides=p.c_strides[::-1],
-            starts=(b_start, a_start, c_start, out_start), operands=(b, a, c),
-            quantized={"a": "b", "b": "a", "": ""}[p.quantized],
         )
     return p
 
