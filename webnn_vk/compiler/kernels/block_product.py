@@ -34,7 +34,7 @@ _PARAMS = (
 _TILED_PARAMS = (*PARAMS, Param("zero_point", "float"), Param("block_bits"))
 _CONSTANTS = {
     KERNEL: (Constant("TM"), Constant("TR")),
-    "matmul": (Constant("TM"), Constant("TN")),
+    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
 }
 # Parts of the weights begin at such rows, so that bindings of all operands can begin there.

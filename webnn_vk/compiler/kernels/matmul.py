@@ -90,17 +90,17 @@ class Matmul(Family):
         ))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
-        p = problem
+        p, loads = problem, _loads(problem, profile)
+        rows = [_row(p, load) for load in loads if p.m == 1 < p.n and not p.b_transposed]
         if p.panel:
-            return [s for s in self._tilings(p, profile) if tile_shape(p, s)[1] == p.panel]
+            tilings = rows + self._tilings(p, profile)
+            return [s for s in tilings if tile_shape(p, s)[1] == p.panel]
         vector = p.by_vector
         if vector.n == 1 and (vector.ldb == 1 or vector.b_transposed):
-            loads = _loads(p, profile)
-            shares = [
+            return [
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
                 for load in loads for x, y, tm in _shares(vector)
-            ]
-            return shares + [_row(load) for load in loads if p.n > 1]
+            ] + rows
         return self._tilings(p, profile)
 
     def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -111,11 +111,10 @@ class Matmul(Family):
         tiled = tiled_schedules(
             not p.a_transposed, p.b_transposed, any(vectors(p, p.starts)), profile
         )
-        rows = [_row(load) for load in _loads(p, profile) if p.m == 1]
         by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
         cut = device_class(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
-        return rows + direct + by_tiles + in_parts + [
+        return direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
         ]
@@ -176,8 +175,11 @@ class Matmul(Family):
                 if not last:
                     part = replace(piece.product, ldo=piece.product.n)
                     out, piece = scratch[i % 2], replace(piece, product=part, out=0)
-                by_parts = len(group) > 1 and schedule.kernel in _BY_TILES
-                way = _DIRECT if by_parts else schedule
+                way = schedule
+                if len(group) > 1 and schedule.kernel in _BY_TILES:
+                    way = _DIRECT
+                elif schedule == _row(problem, schedule.load):
+                    way = _row(piece.product, schedule.load)
                 tensors = Tensors(a, b, addend, out)
                 dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches
@@ -195,9 +197,13 @@ def _loads(p: Product, profile: DeviceProfile) -> tuple[str, ...]:
     return ("storage", "texel") if texels else ("storage",)
 
 
-def _row(load: str) -> Schedule:
-    """One row of the output: each invocation reads vectors of neighbouring columns."""
-    return Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 1), ("TN", 8)), load)
+def _row(p: Product, load: str) -> Schedule:
+    """One row of the output: invocations read vectors of neighbouring columns, of several parts of
+    the inner dimension in turn. A processor's core waits for one stream of memory, and fetches
+    several ahead. As wide as the panels of many rows, so that both read the same."""
+    streams = next(n for n in (8, 4, 2, 1) if not p.k % (4 * n) or n == 1)
+    numbers = ("LX", 8), ("LY", 1), ("TM", 1), ("TN", 8), ("STREAMS", streams)
+    return Schedule("matmul", numbers, load)
 
 
 def _shares(p: Product) -> tuple[tuple[int, int, int], ...]:

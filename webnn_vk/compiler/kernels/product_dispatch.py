@@ -25,7 +25,7 @@ from .schedule import Schedule
 
 _ZERO_POINT = (Param("zero_point", "float"),)
 _CONSTANTS = {
-    "matmul": (Constant("TM"), Constant("TN")),
+    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"),),
 }

@@ -11,7 +11,7 @@ from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
 from tests.support.running import device_profile, node_of, plan, run
 from webnn_vk.compiler.kernels import choose
-from webnn_vk.compiler.kernels.dispatch import Scratch
+from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.node import KernelNode
 from webnn_vk.compiler.kernels.schedule import Schedule
@@ -60,6 +60,38 @@ def test_exchanged_rows_are_the_rows(rows: int) -> None:
     node, arrays = node_of("matmul", a, b)
     loaded = run(node, arrays, profile.masked(["subgroup_shuffle"]))
     assert np.array_equal(run(node, arrays, profile), loaded)
+
+
+@pytest.mark.parametrize("load", ["texel", "storage"])
+def test_one_row(load: str, monkeypatch) -> None:
+    """Of every number of streams, with every combination of vector loads, with weights that are a
+    constant in panels and others, and in parts of the inner dimension, which other numbers of
+    streams divide."""
+    require_vulkan()
+    software = profile_for("software")
+    profile = software if load == "texel" else software.masked(["texel_buffers"])
+    monkeypatch.setattr(choose, "preferred", lambda candidates, _: next(
+        c for c in candidates if c.kernel == "matmul" and c["TM"] == 1 and c.load == load
+    ))
+    rng = np.random.default_rng(9)
+    seen, packed = set(), set()
+    for n, k in ((64, 64), (130, 96), (68, 48), (200, 40), (65, 36), (7, 35), (33, 96), (96, 32)):
+        a, b = random_array(rng, "float32", (1, k)), random_array(rng, "float32", (k, n))
+        node, arrays = node_of("gemm", a, b, c=random_array(rng, "float32", (n,)), beta=0.5)
+        (dispatch,) = plan(node, profile)
+        assert dispatch.kernel == "matmul" and dispatch.constants["TM"] == 1
+        seen.add(dispatch.constants["STREAMS"])
+        packed.add(any(isinstance(binding.value, Packed) for binding in dispatch.bindings))
+        assert_close(node, arrays, profile, _ERROR)
+        cut = profile.replace(max_storage_buffer_range=4096, max_texel_buffer_elements=1024)
+        assert_close(node, arrays, cut, _ERROR)
+    assert seen == {1, 2, 4, 8} and packed == {False, True}
+    node, arrays = node_of(
+        "matmul", random_array(rng, "float32", (1, 200)), random_array(rng, "float32", (200, 64))
+    )
+    short = profile.replace(max_loop_iterations=15_096)  # 15,000 are kept back
+    assert [dispatch.constants["STREAMS"] for dispatch in plan(node, short)] == [8, 8, 2]
+    assert_close(node, arrays, short, _ERROR)
 
 
 def tilings() -> list[Schedule]:

@@ -11,7 +11,7 @@ from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.compiler.kernels.dispatch import Scratch
+from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
 
@@ -102,6 +102,28 @@ def test_a_row_vector_is_a_matrix_times_vector() -> None:
     assert (row.params["M"], row.params["K"], row.params["N"]) == (1024, 512, 1)
     (column,) = _planned("nvidia_ampere", (1024, 512), (512, 1))
     assert column.kernel == "matvec" and column.params["M"] == 1024
+
+
+def test_one_row_and_many_read_the_same_packed_weights() -> None:
+    """On software devices. Weights stored [N, K] are read by rows."""
+    weights = np.zeros((96, 200), np.float32)
+    llvmpipe = stored_profile("llvmpipe")
+    packed = []
+    for rows in (1, 128):
+        node, _ = node_of("matmul", MLOperandDescriptor("float32", (rows, 96)), weights)
+        (dispatch,) = plan(node, llvmpipe)
+        assert dispatch.kernel == "matmul" and dispatch.constants["TM"] == (1 if rows == 1 else 8)
+        packed.append(dispatch.bindings[1].value.packing)
+    assert packed[0] == packed[1] and packed[0].columns == 64
+    node, _ = node_of("gemm", MLOperandDescriptor("float32", (1, 200)), weights, b_transpose=True)
+    (dispatch,) = plan(node, llvmpipe)
+    assert dispatch.kernel == "matvec" and not isinstance(dispatch.bindings[0].value, Packed)
+
+
+@pytest.mark.parametrize(("length", "streams"), [(96, 8), (48, 4), (40, 2), (36, 1), (33, 1)])
+def test_streams_divide_the_inner_dimension(length: int, streams: int) -> None:
+    (dispatch,) = _planned("llvmpipe", (1, length), (length, 128))
+    assert dispatch.constants["STREAMS"] == streams
 
 
 def test_few_workgroup_invocations_are_respected() -> None:
