@@ -117,10 +117,12 @@ def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
     onnx.save(copied, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
     weights = table.nbytes + w.nbytes + v.nbytes
     device = vulkan_context._state.device
+    # GPUs read the weights of one row as they lie.
+    one_row = [1] if device.profile.device_type == "cpu" else []
     for source in (proto, tmp_path / "m.onnx"):
         session = Session(source, vulkan_context)
         before, used = device.memory_in_use(), []
-        for rows in (5, 12, 7, 9):
+        for rows in (5, 12, 7, 9, *one_row):
             ids = RNG.integers(0, 512, rows)
             close(session.run(["y"], {"ids": ids})[0], table[ids] @ w @ (2 * v), 1e-4)
             used.append(device.memory_in_use() - before)
@@ -129,7 +131,7 @@ def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
             report = session.graph({"ids": ids}).report()
             assert report.packed_bytes == one.report().packed_bytes >= w.nbytes
             del one
-        assert weights <= used[0] <= used[3] < 1.2 * weights
+        assert weights <= used[0] <= used[-1] < 1.2 * weights
         del session
         gc.collect()
         # Graphs are freed on the timeline's thread.

@@ -17,6 +17,7 @@ from webnn_vk.support.integers import round_up
 from ..ops.lowering import QuantizedProduct
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
+from ..types.sizes import Size
 from . import coopmat, coopmat2, split_k
 from .dispatch import Dispatch, Packed, Scratch
 from .family import FAMILIES, Family
@@ -178,7 +179,7 @@ class Matmul(Family):
                 way = schedule
                 if len(group) > 1 and schedule.kernel in _BY_TILES:
                     way = _DIRECT
-                elif schedule == _row(problem, schedule.load):
+                elif "STREAMS" in dict(schedule.numbers):
                     way = _row(piece.product, schedule.load)
                 tensors = Tensors(a, b, addend, out)
                 dispatches.append(one_dispatch(piece, node, tensors, way, profile))
@@ -201,7 +202,8 @@ def _row(p: Product, load: str) -> Schedule:
     """One row of the output: invocations read vectors of neighbouring columns, of several parts of
     the inner dimension in turn. A processor's core waits for one stream of memory, and fetches
     several ahead. As wide as the panels of many rows, so that both read the same."""
-    streams = next(n for n in (8, 4, 2, 1) if not p.k % (4 * n) or n == 1)
+    known = not isinstance(p.k, Size)  # one module for any length
+    streams = next(n for n in (8, 4, 2, 1) if n == 1 or (known and not p.k % (4 * n)))
     numbers = ("LX", 8), ("LY", 1), ("TM", 1), ("TN", 8), ("STREAMS", streams)
     return Schedule("matmul", numbers, load)
 

@@ -64,7 +64,9 @@ class Product:
     def by_vector(self) -> Product:
         """A row vector times a matrix as the transposed product, bᵀ · aᵀ: a matrix times a vector.
         Other products as they are."""
-        if self.m > 1 or self.n == 1 or self.panel or (self.lda > 1 and self.a_transposed):
+        if self.panel or not (
+            self.m == 1 and self.n > 1 and (self.lda == 1 or not self.a_transposed)
+        ):
             return self
         (a, b, c), (a_start, b_start, c_start, out_start) = self.operands, self.starts
         return replace(
