@@ -219,7 +219,6 @@ def main() -> int:
                 options.harness, options.peer, options.workload, seconds=options.seconds,
                 limit=options.limit or 300, wait=options.wait, file=options.json,
                 chart=options.chart, llama=options.llama, megabytes=options.megabytes or 500,
-                runs=options.runs or 3,
             )
         elif options.what == "scaling":
             from .scaling import report as scaling

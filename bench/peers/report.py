@@ -47,11 +47,10 @@ def main(
     chart: Path | None,
     llama: Path | None = None,
     megabytes: int = 500,
-    runs: int = 3,
 ) -> None:
     """Measure one workload after the other with all peers; print tables, and write all to files.
     The JSON file is written after every figure. ``llama``: the folder of node-llama-cpp; a decoder
-    of ``megabytes`` is measured too then, ``runs`` times, beside llama.cpp and ncnn."""
+    of ``megabytes`` is measured too then, beside llama.cpp and ncnn."""
     if chart is not None:
         from ..charts import check
 
@@ -76,14 +75,14 @@ def main(
                 _write(written, file)
                 print(_progress(measured), file=sys.stderr, flush=True)
         if llama is not None:
-            written[GENERATION] = generation.beside("vulkan", megabytes, runs, llama)
+            written[GENERATION] = generation.beside("vulkan", megabytes, llama)
     except KeyboardInterrupt:
         print("bench: interrupted; this is what there is", file=sys.stderr)
     table = rows(map(read, written["measured"]))
     if table:
         _print(table)
     if GENERATION in written:
-        print("\na decoder, milliseconds by the clock, the least of several")
+        print("\na decoder, by the clock; a token: the least of several")
         generation.show_beside(written[GENERATION])
     for figure in ("steady", "cold"):
         written[figure] = {
