@@ -43,9 +43,9 @@ def test_rows_in_peers(monkeypatch, capsys, tmp_path):
     file = tmp_path / "peers.json"
     report.main(
         tmp_path, None, ["generation"], seconds=1, limit=1, wait=0, file=file, chart=None,
-        llama=tmp_path, megabytes=40, runs=2,
+        llama=tmp_path, megabytes=40,
     )
-    assert asked == [tmp_path, ("vulkan", 40, 2, tmp_path)]
+    assert asked == [tmp_path, ("vulkan", 40, tmp_path)]
     assert json.loads(file.read_text())["generation"] == rows
     printed = capsys.readouterr().out
     assert "49 of 51 ours" in printed and "4.0 ms" in printed and "no ratio" not in printed

@@ -94,7 +94,7 @@ class Matmul(Family):
         p, loads = problem, _loads(problem, profile)
         rows = [_row(p, load) for load in loads if p.m == 1 < p.n and not p.b_transposed]
         if p.panel:
-            tilings = rows + self._tilings(p, profile)
+            tilings = rows + self.tilings(p, profile)
             return [s for s in tilings if tile_shape(p, s)[1] == p.panel]
         vector = p.by_vector
         if vector.n == 1 and (vector.ldb == 1 or vector.b_transposed):
@@ -102,9 +102,10 @@ class Matmul(Family):
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
                 for load in loads for x, y, tm in _shares(vector)
             ] + rows
-        return self._tilings(p, profile)
+        return self.tilings(p, profile)
 
-    def _tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
+    def tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
+        """The schedules by tiles of the output."""
         direct = [
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)))
             for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 8, 8), (8, 4, 4))

@@ -61,7 +61,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         Schedule(TILED, (("TILE", tile), *tiling.numbers))
         for tile in tiles_for(g)
         if 4 * max(sizes(g, tile, _columns(g, tile))) <= limit
-        for tiling in MATMUL.candidates(_product(g, tile), profile)
+        for tiling in MATMUL.tilings(_product(g, tile), profile)
         if tiling.kernel == "matmul_tiled" and tiling.parts == 1
     ]
 
