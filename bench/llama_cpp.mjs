@@ -13,9 +13,10 @@ if (llama.gpu !== gpu) throw new Error(`the backend is ${llama.gpu}`);
 const model = await llama.loadModel({
   modelPath: request.model, gpuLayers: gpu ? "max" : 0, useMmap: true, checkTensors: false,
 });
-const context = await model.createContext({contextSize: 512, batchSize: 128, sequences: 1, flashAttention: false});
+const context = await model.createContext({contextSize: 512, batchSize: 128, sequences: 1, flashAttention: false,
+  threads: request.threads});
 const sequence = context.getSequence();
-const result = {device: gpu ? (await llama.getGpuDeviceNames())[0] : "CPU", prompts: [], steps: [], tokens: []};
+const result = {device: gpu ? (await llama.getGpuDeviceNames())[0] : "CPU" + (request.threads ? ", 1 thread" : ""), prompts: [], steps: [], tokens: []};
 for (const prompt of request.prompts) {
   await sequence.clearHistory();
   const tokens = [];
