@@ -22,6 +22,7 @@ from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.pack import PackStats
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import build_pack
+from webnn_vk.compiler.kernels.loads import SHUFFLES
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.tools.shader_archive import specs
@@ -52,8 +53,9 @@ def test_size(pack, record_property):
 
 
 def test_it_has_kernels_for_native_and_for_emulated_types(known):
-    assert set(catalogue(frozenset(TYPES))) <= known
-    assert set(catalogue(frozenset())) <= known
+    # Lanes of a processor's drivers exchange what they load; modules without are no part of it.
+    assert set(catalogue(SHUFFLES | frozenset(TYPES))) <= known
+    assert set(catalogue(SHUFFLES)) <= known
 
 
 @pytest.mark.sample(0.5)
