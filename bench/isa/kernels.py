@@ -113,6 +113,8 @@ def of_pack(profile: DeviceProfile, planned: Iterable[Kernel]) -> list[Kernel]:
     for spec in catalogue(profile.features):
         if spec.template == "matmul_coopmat.comp.j2" and spec.option("operand") not in kinds:
             continue  # it multiplies matrices of a type that this device doesn't multiply
+        if profile.device_type != "cpu" and ("shuffle", True) in spec.options:
+            continue  # lanes exchange what they load only on processors: `lanes_that_shuffle`
         if spec in exact:
             made += exact[spec]
         elif _family(spec) in relatives:
