@@ -53,7 +53,7 @@ EXPLAINED = {
         "max(max(largest.x, largest.y), max(largest.z, largest.w))": _TOP,
         "min(BN, end - t0)": _SIZES,
     },
-    "recurrence.comp.j2": {"min(S, VECTORS - from_k)": _SIZES},
+    "recurrence.comp.j2": {"min(SHUFFLE, VECTORS - from_k)": _SIZES},
     "conv.comp.j2": {"min(P.SH, P.OH)": _SIZES, "min(P.SW, P.OW)": _SIZES},
     "lib/exp_nonpositive.glsl.j2": {
         "max(x, -104.0)": "compared with x behind it: of a NaN comes 0. Those who call it have "

@@ -219,7 +219,8 @@ def _(
     units, return_sequence, direction, layout, activations,
 ):
     directions, size, width = recurrent_weight.shape
-    bias = np.zeros((directions, width)) if recurrent_bias is None else recurrent_bias
+    # In float32, as the rest: in float64 an infinite gate times 1e-80 is infinite, not NaN.
+    bias = np.zeros((directions, width), np.float32) if recurrent_bias is None else recurrent_bias
 
     def step(index, of_input, hidden):
         return gru_step(
