@@ -41,9 +41,10 @@ def test_all_kernels_compile_and_the_models_spill_nothing(chip, radv, record_pro
     assert {part: compiled.count(part) for part in judgement.asked} == judgement.asked
     assert set(judgement.asked) == {*GRAPHS, PACK} and all(judgement.asked.values())
     # The stored profile has the chips' data types, so the archive fits them; this driver has no
-    # cooperative matrices.
+    # cooperative matrices. Lanes exchange what they load only on processors.
     features = stored_profile("amd_navi31").masked(["cooperative_matrix"]).features
-    assert judgement.modules[PACK] == len(list(catalogue(features)))
+    fitting = [spec for spec in catalogue(features) if ("shuffle", True) not in spec.options]
+    assert judgement.modules[PACK] == len(fitting)
     spilling = {title(k) for k in judgement.spilling if k["part"] != PACK}
     assert spilling == SPILLING[chip]
 
