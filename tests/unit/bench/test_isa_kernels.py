@@ -12,7 +12,9 @@ def test_constants_come_from_plans():
     profile = stored_profile("amd_navi31").masked(["cooperative_matrix"])
     planned = plans(profile)
     kernels = of_pack(profile, planned)
-    assert {k.spec for k in kernels} == set(catalogue(profile.features))
+    # Lanes exchange what they load only on processors.
+    fitting = {s for s in catalogue(profile.features) if ("shuffle", True) not in s.options}
+    assert {k.spec for k in kernels} == fitting
     assert {k.constants for k in kernels} <= {k.constants for k in planned}
     assert len(kernels) == len({(k.spec, k.constants) for k in kernels})
     without = [k for k in planned if k.spec.template != "softmax.comp.j2"]
