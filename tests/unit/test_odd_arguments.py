@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.fuzz.odd import Endless, LyingMapping, Raises
+from tests.fuzz.odd import Endless, LyingMapping, Numbers, Raises
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.arguments import Operands
@@ -137,6 +137,7 @@ def test_odd_buffers_reject_the_promise(cpu_context, builder, odd):
     {"data_type": "int8", "shape": [-HUGE]},
     {"data_type": "int8", "shape": Endless()},
     {"data_type": "int8", "shape": [Raises(ValueError("odd"))]},
+    {"data_type": "int8", "shape": Numbers([1])},
     {"data_type": HUGE, "shape": [1]},
     {"data_type": np.generic, "shape": [1]},
     {"data_type": "int8", "shape": [1], "readable": np.zeros(2)},
@@ -145,7 +146,7 @@ def test_odd_buffers_reject_the_promise(cpu_context, builder, odd):
     LyingMapping([], {}),
     Raises(ValueError("odd")),
     None,
-], ids=range(12))
+], ids=range(13))
 def test_odd_descriptors_reject_the_promise(cpu_context, builder, descriptor):
     for method in ("create_tensor", "create_exportable_tensor"):
         promise = getattr(cpu_context, method)(descriptor)

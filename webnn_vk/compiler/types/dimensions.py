@@ -129,12 +129,12 @@ def _size_of(dimension: MLDynamicDimension, trace: Trace) -> Any:
 
 def has_named_dimensions(descriptor: Any) -> bool:
     """Whether a dimension of a descriptor is a mapping or an MLDynamicDimension."""
+    kinds = (Mapping, MLDynamicDimension)
     try:
         shape = descriptor["shape"]
-    except Exception:  # of anything that is no descriptor
+        return isinstance(shape, (list, tuple)) and any(isinstance(d, kinds) for d in shape)
+    except Exception:  # of anything that is no descriptor, and of the caller's own sequences
         return False
-    kinds = (Mapping, MLDynamicDimension)
-    return isinstance(shape, (list, tuple)) and any(isinstance(d, kinds) for d in shape)
 
 
 def to_dimension(value: Any, what: str) -> Any:
