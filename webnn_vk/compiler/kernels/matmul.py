@@ -40,6 +40,8 @@ from .schedule import Schedule
 _BY_TILES = ("matmul_tiled", coopmat.KERNEL, coopmat2.KERNEL)
 # Sums that go through a scratch buffer are rare: one kernel for them on every device.
 _DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
+# Columns of b for each column of padding that panels for one row may have.
+_COLUMNS_PER_PADDING = 50
 
 
 class Matmul(Family):
@@ -125,7 +127,8 @@ class Matmul(Family):
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
     ) -> KernelNode:
         """Packs b in panels as wide as the schedule's tiles, so that a workgroup reads contiguous
-        memory, unless b can't be packed so or packing gains nothing."""
+        memory, unless b can't be packed so or packing gains nothing. One row reads each weight once,
+        which doesn't pay for much padding."""
         p = problem
         if any(p.b_batch) or p.n == 1 or schedule.kernel == "matvec":
             return node
@@ -138,6 +141,8 @@ class Matmul(Family):
             return node  # b would be cut, which panels are not made for
         if not p.b_transposed and p.ldb == p.n and p.n <= columns:
             return node  # one panel already
+        if p.m == 1 and (round_up(p.n, columns) - p.n) * _COLUMNS_PER_PADDING > p.n:
+            return node
         rows, across = (1, p.ldb) if p.b_transposed else (p.ldb, 1)
         panels = Packed(b.value, Panels(p.k, p.n, columns, rows, across, p.starts[1]))
         # Where k and n step in the packed form, as the operand has its dimensions.

@@ -105,8 +105,9 @@ def test_a_row_vector_is_a_matrix_times_vector() -> None:
 
 
 def test_one_row_and_many_read_the_same_packed_weights() -> None:
-    """On software devices. Weights stored [N, K] are read by rows."""
-    weights = np.zeros((96, 200), np.float32)
+    """On software devices. Weights stored [N, K] are read by rows. Weights [K, N] are read as they
+    are where only one row needs them and panels would pad them by more than a fiftieth."""
+    weights = np.zeros((96, 252), np.float32)
     llvmpipe = stored_profile("llvmpipe")
     packed = []
     for rows in (1, 128):
@@ -115,7 +116,13 @@ def test_one_row_and_many_read_the_same_packed_weights() -> None:
         assert dispatch.kernel == "matmul" and dispatch.constants["TM"] == (1 if rows == 1 else 8)
         packed.append(dispatch.bindings[1].value.packing)
     assert packed[0] == packed[1] and packed[0].columns == 64
-    node, _ = node_of("gemm", MLOperandDescriptor("float32", (1, 200)), weights, b_transpose=True)
+    for columns in (252, 250, 1000):
+        padded = np.zeros((96, columns), np.float32)
+        node, _ = node_of("matmul", MLOperandDescriptor("float32", (1, 96)), padded)
+        (dispatch,) = plan(node, llvmpipe)
+        assert dispatch.kernel == "matmul"
+        assert isinstance(dispatch.bindings[1].value, Packed) == (columns == 252)
+    node, _ = node_of("gemm", MLOperandDescriptor("float32", (1, 252)), weights, b_transpose=True)
     (dispatch,) = plan(node, llvmpipe)
     assert dispatch.kernel == "matvec" and not isinstance(dispatch.bindings[0].value, Packed)
 
