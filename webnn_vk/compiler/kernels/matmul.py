@@ -127,8 +127,8 @@ class Matmul(Family):
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile
     ) -> KernelNode:
         """Packs b in panels as wide as the schedule's tiles, so that a workgroup reads contiguous
-        memory, unless b can't be packed so or packing gains nothing. One row reads each weight once,
-        which doesn't pay for much padding."""
+        memory, unless b can't be packed so or packing gains nothing. One row reads each weight
+        once, which doesn't pay for much padding."""
         p = problem
         if any(p.b_batch) or p.n == 1 or schedule.kernel == "matvec":
             return node

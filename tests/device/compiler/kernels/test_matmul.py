@@ -64,9 +64,9 @@ def test_exchanged_rows_are_the_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("load", ["texel", "storage"])
 def test_one_row(load: str, monkeypatch) -> None:
-    """Of every number of streams, with every combination of vector loads, with weights in panels,
-    with and without padding, and others, and in parts of the inner dimension, which other numbers of
-    streams divide."""
+    """Of every number of streams, with every combination of vector loads, with weights in panels
+    with and without padding and with others, and in parts of the inner dimension, which other
+    numbers of streams divide."""
     require_vulkan()
     software = profile_for("software")
     profile = software if load == "texel" else software.masked(["texel_buffers"])
