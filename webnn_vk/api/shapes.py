@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.compiler.types.dimensions import shown_dimension
+from webnn_vk.compiler.types.expressions import Values
 from webnn_vk.compiler.types.sizes import Size
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.work import Executable
@@ -56,9 +57,11 @@ class Shapes:
         graph = shaped.graph
         self.inputs = {name: value.descriptor for name, value in graph.inputs.items()}
         self.outputs = {name: value.descriptor for name, value in graph.outputs.items()}
-        self.names: tuple[str, ...] = tuple(shaped.trace.expressions.bounds)
-        self._bounds = tuple(shaped.trace.expressions.bounds.values())
-        self._compile, self._values = compile, shaped.trace.expressions.values
+        self._trace = shaped.trace
+        expressions = self._trace.expressions
+        self.names: tuple[str, ...] = tuple(expressions.bounds)
+        self._bounds = tuple(expressions.bounds.values())
+        self._compile, self._values = compile, expressions.values
         self._compiled: list[_Compiled] = []
         self._executables: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self.shaped, self._state = shaped, state
@@ -66,15 +69,22 @@ class Shapes:
         self.in_place = in_place
         # Only acquired on worker threads: a signal handler may dispatch in the main thread.
         self._lock = threading.Lock()
-        self._checks = [
+        axes = [
             (name, axis, size) for name, descriptor in self.inputs.items()
             for axis, size in enumerate(descriptor.shape)
         ]
-        # Where each name's size is read: input and axis. Other dimensions are computed from names.
+        # Where each name's size is read: input and axis.
         self._places = {
-            str(size): (name, axis) for name, axis, size in reversed(self._checks)
-            if isinstance(size, Size)
+            str(size): (name, axis) for name, axis, size in reversed(axes)
+            if isinstance(size, Size) and str(size) in self.names
         }
+        # All other axes. Each dispatch checks them: sizes that need no computation have the number
+        # of their name.
+        numbers = {name: number for number, name in enumerate(self.names)}
+        self._checks = [
+            (name, axis, size, numbers.get(str(size)) if isinstance(size, Size) else None)
+            for name, axis, size in axes if (name, axis) not in self._places.values()
+        ]
 
     def build(self) -> Executable:
         """Compile for some sizes; returns the executable for the largest."""
@@ -116,7 +126,7 @@ class Shapes:
         ]
         between = sorted(itertools.product(*ladders), reverse=True)
         # Conditions of the builder hold for its examples at least.
-        examples = self.shaped.trace.examples
+        examples = self._trace.examples
         between.append(tuple(examples.get(name, 0) for name in self.names))
         yield from dict.fromkeys((*itertools.product(*ends), *equal, *between))
 
@@ -138,9 +148,14 @@ class Shapes:
                     f"{what}: dimension {sanitize(name)!r} is {size}; {low} … {high} are accepted"
                 )
             sizes.append(size)
-        value = self._values(sizes)
-        for name, axis, size in self._checks:
-            wanted = value(size.terms) if isinstance(size, Size) else size
+        value: Values | None = None
+        for name, axis, size, number in self._checks:
+            wanted = size
+            if number is not None:
+                wanted = sizes[number]
+            elif isinstance(size, Size):
+                value = value or self._values(sizes)
+                wanted = value(size.terms)
             if shapes[name][axis] != wanted:
                 given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
                 raise TypeError(
@@ -149,13 +164,13 @@ class Shapes:
                 )
         if not self.admits(sizes):
             given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
-            guards = "; ".join(self.shaped.trace.guards)
+            guards = "; ".join(self._trace.guards)
             raise TypeError(f"{what}: the graph is not for {given}; its conditions are {guards}")
         return tuple(sizes)
 
     def admits(self, sizes: Sequence[int]) -> bool:
         """Whether sizes within the bounds agree with what was decided in the builder."""
-        trace = self.shaped.trace
+        trace = self._trace
         return not trace.folds or trace.at(self._values(sizes)) is not None
 
     def at(self, sizes: tuple[int, ...]) -> Executable:
