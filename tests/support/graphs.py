@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from hypothesis import strategies as st
 
 from tests.support.graph_text import parse, random_elements
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.ir.literals import digest
 from webnn_vk.compiler.kernels import KernelGraph
 from webnn_vk.compiler.kernels.node import writes
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor
+from webnn_vk.compiler.types.data_types import ALL_TYPES, DATA_TYPES, MLOperandDescriptor
+
+
+@st.composite
+def constant_arrays(draw: Any) -> np.ndarray:
+    """Arrays of any bits: of every data type and several shapes, half of them of one number."""
+    dtype = DATA_TYPES[draw(st.sampled_from(ALL_TYPES))].numpy
+    shape = draw(st.sampled_from([(), (1,), (3,), (4, 4), (17,), (2, 3, 5)]))
+    size = int(np.prod(shape)) * dtype.itemsize
+    array = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), dtype)
+    return np.full(shape, array[0]) if draw(st.booleans()) else array.reshape(shape)
 
 
 def graph_input(name: str, shape: tuple[int, ...], data_type: str = "float32") -> Value:

@@ -27,7 +27,7 @@ def matrix(path: Path, number: int, mode: str = "r") -> np.ndarray:
 
 
 def resident(path: Path, kind: str = "Rss") -> int:
-    """Bytes of a file's mappings that are in this process's memory: all, or those of a kind."""
+    """Resident bytes of a file's mappings: of all pages, or of the pages of one kind."""
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0]:

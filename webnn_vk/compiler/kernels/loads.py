@@ -12,7 +12,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from .dispatch import Dispatch
 from .schedule import Schedule
 
-#: What lanes need that exchange what they load.
+#: The device features with which lanes exchange the vectors that they load.
 SHUFFLES = frozenset({"subgroup_basic", "subgroup_shuffle"})
 
 
