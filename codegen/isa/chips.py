@@ -2,7 +2,8 @@
 
 A shim answers a driver in place of the kernel, so that the driver opens a chip that the machine
 does not have. ``scripts/install-chips`` lays the drivers and shims down, with a Python to start
-them: Debian's packages of two releases of Mesa, for x86-64 and for arm64, which runs under qemu.
+them: Debian's packages of two releases of Mesa. Most are for x86-64; a driver that is packaged for
+arm64 alone runs under qemu.
 Nothing is executed on a chip: only its compiler runs.
 """
 
@@ -62,12 +63,12 @@ TURNIP = Driver(
     "Turnip", "freedreno", "freedreno", "Registers used", ("STP Count",), ("LDP Count",),
     "Max Waves Per Core", (
         "Instruction Count", "Estimated cycles stalled on SS", "Estimated cycles stalled on SY",
-    ), architecture="arm64",
+    ),
 )
 PANVK = Driver(
     "PanVK", "panfrost", "panfrost", "Registers used", cycles=("Cycles",), architecture="arm64",
 )
-HONEYKRISP = Driver("Honeykrisp", "asahi", "asahi", "GPRs", architecture="arm64")
+HONEYKRISP = Driver("Honeykrisp", "asahi", "asahi", "GPRs")
 
 
 @dataclass(frozen=True)
@@ -141,16 +142,28 @@ def folder() -> Path:
 
 def missing(chip: Chip) -> str | None:
     """Why a chip's driver can't be started, with the remedy; None where it is there."""
-    place, driver = folder() / chip.driver.release, chip.driver
-    shim = _libraries(place, driver) / f"lib{driver.shim}_noop_drm_shim.so"
-    if (place / f"{driver.manifest}.json").is_file() and shim.is_file():
+    driver = chip.driver
+    root = _root(driver)
+    if _manifest(root, driver).is_file() and _shim(root, driver).is_file():
         return None
     return (f"{driver.name} for {chip.name} is not in {folder()}: scripts/install-chips lays it "
             "down")
 
 
-def _libraries(place: Path, driver: Driver) -> Path:
-    return place / driver.architecture / "usr/lib" / _TRIPLES[driver.architecture]
+def _root(driver: Driver) -> Path:
+    return folder().absolute() / driver.release / driver.architecture
+
+
+def _libraries(root: Path, driver: Driver) -> Path:
+    return root / "usr/lib" / _TRIPLES[driver.architecture]
+
+
+def _shim(root: Path, driver: Driver) -> Path:
+    return _libraries(root, driver) / f"lib{driver.shim}_noop_drm_shim.so"
+
+
+def _manifest(root: Path, driver: Driver) -> Path:
+    return root / "usr/share/vulkan/icd.d" / f"{driver.manifest}_icd.json"
 
 
 def command(
@@ -160,13 +173,13 @@ def command(
     this chip. ``packages``: a folder with the packages that it imports; NumPy and cffi are there.
     """
     driver = chip.driver
-    place = folder().absolute() / driver.release
-    root, libraries = place / driver.architecture, _libraries(place, driver)
+    root = _root(driver)
+    libraries = _libraries(root, driver)
     # NumPy's BLAS is where Debian's alternatives would point to.
     path = ":".join(str(libraries / name) for name in ("", "blas", "lapack"))
-    shim = str(libraries / f"lib{driver.shim}_noop_drm_shim.so")
+    shim = str(_shim(root, driver))
     python = str(sorted(root.glob("usr/bin/python3.[0-9]*"))[0])
-    manifest = str(place / f"{driver.manifest}.json")
+    manifest = str(_manifest(root, driver))
     own = {
         **chip.variables, "VK_ICD_FILENAMES": manifest, "VK_DRIVER_FILES": manifest,
         # Layers of this machine were built for other libraries. A cache would hide the compiler.
@@ -182,5 +195,5 @@ def command(
     own |= {"LD_LIBRARY_PATH": path, "LD_PRELOAD": shim}
     given = [word for name, value in own.items() for word in ("-E", f"{name}={value}")]
     # qemu itself runs with this machine's libraries.
-    qemu = str(place / "qemu/usr/bin/qemu-aarch64")
+    qemu = str(root.parent / "qemu/usr/bin/qemu-aarch64")
     return [qemu, "-L", str(root), *given, python, *arguments], {"PATH": os.defpath}

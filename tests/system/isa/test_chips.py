@@ -33,24 +33,15 @@ VENDORS = {
     "NVK": 0x10DE, "ANV": 0x8086, "Turnip": 0x5143, "PanVK": 0x13B5, "RADV": 0x1002,
     "Honeykrisp": 0x10005,  # Mesa
 }
-# qemu makes the processes of arm64's drivers slow: two of them in each run, in rotation.
-NATIVE = [name for name, chip in CHIPS.items() if chip.driver.architecture == "amd64"]
-EMULATED = [name for name in CHIPS if name not in NATIVE]
 FIELDS = {
     "chip", "kernel", "operators", "spills", "fills", "scratch", "registers", "occupancy", "cycles",
     "seconds", "state",
 }
 
 
-def drawn(config: pytest.Config) -> list[str]:
-    if config.option.long:
-        return [*CHIPS]
-    return [*NATIVE, *chance("chips").sample(EMULATED, 2)]
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chip" in metafunc.fixturenames:
-        metafunc.parametrize("chip", drawn(metafunc.config))
+        metafunc.parametrize("chip", [*CHIPS])
 
 
 def needs(chip: str) -> None:

@@ -48,11 +48,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as scripts/install-chips makes it, of empty files."""
     monkeypatch.setenv("WEBNN_VK_CHIPS", str(tmp_path))
     for chip in CHIPS.values():
-        place = tmp_path / chip.driver.release
-        root = place / chip.driver.architecture
+        root = tmp_path / chip.driver.release / chip.driver.architecture
         triple = {"amd64": "x86_64", "arm64": "aarch64"}[chip.driver.architecture]
         for path in (
-            place / f"{chip.driver.manifest}.json", root / "usr/bin/python3.13",
+            root / f"usr/share/vulkan/icd.d/{chip.driver.manifest}_icd.json",
+            root / "usr/bin/python3.13",
             root / f"usr/lib/{triple}-linux-gnu/lib{chip.driver.shim}_noop_drm_shim.so",
         ):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def test_commands_name_files_that_are_there(installed: Path, name: str) -> None:
     text = " ".join([*words, *(f"{name}={value}" for name, value in variables.items())])
     for variable, value in CHIPS[name].variables.items():
         assert f"{variable}={value}" in text
-    assert f"{CHIPS[name].driver.manifest}.json" in text and str(installed / "packages") in text
+    assert f"{CHIPS[name].driver.manifest}_icd.json" in text and str(installed / "packages") in text
     assert ("qemu-aarch64" in words[0]) == (CHIPS[name].driver.architecture == "arm64")
 
 
