@@ -1,10 +1,10 @@
-"""The order of the candidates for a problem: tuned schedules outrank the rules for a class of
-devices, and the cost model puts the other candidates in order. Only here are candidates compared;
-the rules (`heuristics/`) name reasons to prefer some."""
+"""The order of the candidates for a problem. Tuned schedules outrank the others; the constraints of
+a class of devices (`heuristics/`) leave candidates out; the cost model compares those that are
+left. Candidates are compared nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -12,7 +12,7 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from ..types.sizes import preferring
 from .cost import estimate, registers
 from .dispatch import Unsupported
-from .heuristics import Preference, device_class, rules_for
+from .heuristics import Constraint, device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
 
 
@@ -39,42 +39,47 @@ def ranked(
     family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile,
     tuned: Tuned = NOTHING_TUNED,
 ) -> Iterator[Schedule]:
-    """All candidates, the best first: the tuned one if it is still a candidate, else the one that
-    the rules for this class of devices prefer; then those that fit the registers before the others,
-    each by the cost model, the cheapest first, then those that the model doesn't know. Unsupported
-    without candidates. The order is the same for equal arguments."""
+    """All candidates, the best first: the tuned one if it is still a candidate, else the cheapest
+    by the cost model of those within the constraints; then those that fit the registers before the
+    others, the cheapest first, then those that the model doesn't know. Of equal ones, the first
+    candidate is better. Unsupported without candidates. The order is the same for equal arguments.
+    """
     if not candidates:
         raise Unsupported(f"no {family} kernel of this device computes {problem}")
-    with preferring():
-        first = tuned.get((family, problem_class(problem))) if tuned else None
-        fit = fitting(candidates, problem, profile)
-        if first not in candidates:
-            only = len(candidates) == 1
-            rule = () if only else getattr(rules_for(profile), family)(fit, problem)
-            first = preferred(fit, rule)
-    yield first
 
     def key(schedule: Schedule) -> tuple[bool, bool, float]:
         cost = modelled(problem, schedule, profile)
         return schedule not in fit, cost is None, cost or 0.0
 
     with preferring():
+        first = tuned.get((family, problem_class(problem))) if tuned else None
+        fit = fitting(candidates, problem, profile)
+        if first not in candidates:
+            first = min(narrowed(family, fit, problem, profile), key=key)
+    yield first
+    with preferring():
         others = sorted((s for s in candidates if s != first), key=key)
     yield from others
 
 
-def preferred(candidates: Sequence[Schedule], preferences: Iterable[Preference]) -> Schedule:
-    """The candidate with the least costs in the order of the preferences, the first of equal ones.
-    """
-    for preference in preferences:
-        if len(candidates) == 1:
-            break
-        costs = [preference.cost(c) if preference.among(c) else None for c in candidates]
-        least = min((cost for cost in costs if cost is not None), default=None)
-        candidates = [
-            c for c, cost in zip(candidates, costs, strict=True) if cost is None or cost == least
-        ]
-    return candidates[0]
+def narrowed(
+    family: str, candidates: Sequence[Schedule], problem: Any, profile: DeviceProfile
+) -> Sequence[Schedule]:
+    """The candidates within the constraints of this class of devices."""
+    rules = rules_for(profile)
+    candidates = _within(candidates, rules.loads)
+    if len(candidates) > 1:
+        for constraint in getattr(rules, family)(candidates, problem):
+            candidates = _within(candidates, constraint)
+            if len(candidates) == 1:
+                break
+    return candidates
+
+
+def _within(candidates: Sequence[Schedule], constraint: Constraint) -> Sequence[Schedule]:
+    ranks = [*map(constraint.rank, candidates)]
+    least = min(ranks)
+    return [c for c, rank in zip(candidates, ranks, strict=True) if rank == least]
 
 
 def modelled(problem: Any, schedule: Schedule, profile: DeviceProfile) -> float | None:

@@ -1,8 +1,8 @@
 """The cost of a schedule: a model of the time that a device takes, from the problem's and the
 schedule's numbers and a few parameters of the device (``heuristics.device_classes``).
 
-A pure function over plain data. It puts candidates in order, so that the tuner measures the first
-of them. Its unit is the unit of the parameters: nanoseconds where they were measured.
+A pure function over plain data, by which ``choose`` compares candidates. Its unit is the unit of
+the parameters: nanoseconds where they were measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class CostParameters:
     units: workgroups that run side by side. width: invocations of a SIMD group. registers: values
     that an invocation keeps without spilling. The others are costs for one SIMD group: a
     multiply-add; an element (4 bytes) loaded from a storage buffer, as a part of a texel, from
-    shared memory; an element stored; a barrier; the start of a workgroup.
+    shared memory; an element stored; a barrier; the start of a workgroup. compile: what the driver
+    takes to compile the code of one sum, divided by the runs that a graph is made for.
     """
 
     units: int
@@ -38,6 +39,7 @@ class CostParameters:
     store: float
     barrier: float
     group: float
+    compile: float
 
     def element(self, load: str, alone: bool = False) -> float:
         """The cost of loading an element in this way: as one of a vector, or ``alone``, which takes
@@ -51,7 +53,8 @@ class CostParameters:
 class Workload:
     """The work of a dispatch: its workgroups, the invocations of each, and what each invocation
     does, edges included. ``loads`` are elements from buffers in whole vectors, ``singles`` those
-    loaded one at a time, ``registers`` values that it keeps.
+    loaded one at a time, ``registers`` values that it keeps, ``unrolled`` the sums for each of
+    which its code is repeated (0: few).
     """
 
     groups: int
@@ -63,6 +66,7 @@ class Workload:
     shared: float = 0
     barriers: float = 0
     registers: int = 1
+    unrolled: int = 0
 
 
 def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float | None:
@@ -77,8 +81,6 @@ def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float 
 def registers(problem: Any, schedule: Schedule) -> int:
     """The values that an invocation keeps, in the dispatch that keeps most; 0 where the model
     doesn't know the kernel."""
-    if schedule.kernel == "matmul_coopmat":
-        return _of_fragments(problem, schedule)
     describe = _DESCRIBE.get(schedule.kernel)
     return max(work.registers for work in describe(problem, schedule)) if describe else 0
 
@@ -94,8 +96,9 @@ def _time(work: Workload, load: str, device: CostParameters) -> float:
     )
     # Values that don't fit in registers go through memory at every use.
     one *= max(1.0, work.registers / device.registers)
-    waves = ceil_divide(work.groups, device.units)
-    return waves * (device.group + ceil_divide(work.invocations, device.width) * one)
+    waves = max(1.0, work.groups / device.units)
+    each = device.group + ceil_divide(work.invocations, device.width) * one
+    return waves * each + work.unrolled * device.compile
 
 
 # -- products -------------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ def _tile(s: Schedule, groups: int, k: int) -> Workload:
     tm, tn = s["TM"], s["TN"]
     return Workload(
         groups, s["LX"] * s["LY"], k * tm * tn, k * (tm + tn), tm * tn,
-        registers=tm * tn + tm + tn,
+        registers=tm * tn + tm + tn, unrolled=tm * tn if tm > 1 else 0,
     )
 
 
@@ -128,19 +131,38 @@ def _matmul(p: Any, s: Schedule) -> list[Workload]:
 
 
 def _matmul_tiled(p: Any, s: Schedule) -> list[Workload]:
-    """In parts, a second dispatch adds up their sums, four columns an invocation."""
-    parts = s.parts
-    works = [_shared_tile(s, parts * p.batches * _tiles(s, p.m, p.n), ceil_divide(p.k, parts))]
-    if parts > 1:
-        count = ceil_divide(p.batches * p.m * p.n, 4)
-        works.append(Workload(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8))
-    return works
+    groups = s.parts * p.batches * _tiles(s, p.m, p.n)
+    return [_shared_tile(s, groups, ceil_divide(p.k, s.parts)), *_sum(p, s.parts)]
+
+
+def _sum(p: Any, parts: int) -> list[Workload]:
+    """The second dispatch of a product in parts adds up their sums, four columns an invocation."""
+    if parts == 1:
+        return []
+    count = ceil_divide(p.batches * p.m * p.n, 4)
+    return [Workload(ceil_divide(count, 64), 64, 4 * parts, 4 * parts, 4, registers=8)]
+
+
+def _coopmat(p: Any, s: Schedule) -> list[Workload]:
+    """Comparable with each other: multiply-adds cost as much here as in other kernels."""
+    lanes, rows, columns = s["LX"], s["BM"], s["BN"]
+    steps = ceil_divide(p.k, s.parts * s["BK"])
+    k, sums = steps * s["BK"], rows * columns / lanes
+    shared = loaded = k * (rows + columns) / lanes
+    registers = 0
+    if s.kernel == "matmul_coopmat":
+        shared += k * (s["WM"] * s["FM"] + s["WN"] * s["FN"]) / s["SUBGROUP"]
+        registers = _of_fragments(p, s)
+    groups = s.parts * p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
+    work = Workload(groups, lanes, k * sums, loaded, sums, shared=shared, barriers=2 * steps,
+                    registers=registers)
+    return [work, *_sum(p, s.parts)]
 
 
 def _of_fragments(p: Any, s: Schedule) -> int:
-    """The values that an invocation keeps of a product by cooperative matrices, whose time is not
-    modelled: its share of a subgroup's sums, of the fragments of a, and of one of b; vectors of the
-    next tile, with two addresses each."""
+    """The values that an invocation keeps of a product by cooperative matrices: its share of a
+    subgroup's sums, of the fragments of a, and of one of b; vectors of the next tile, with two
+    addresses each."""
     halves = 2 if p.data_type == "float16" else 1
     lanes, rows, columns = s["SUBGROUP"], s["WM"] * s["FM"], s["WN"] * s["FN"]
     fragments = ceil_divide((rows + s["FN"]) * s["FK"], halves * lanes)
@@ -184,7 +206,7 @@ def _conv(g: Any, s: Schedule) -> list[Workload]:
     vectors = _by_fours(g) and g.fc == 1
     return [Workload(
         groups, lanes[0] * lanes[1], k * tc * tp, elements if vectors else 0, tc * tp,
-        0 if vectors else elements, registers=tc * tp + tc + tp,
+        0 if vectors else elements, registers=tc * tp + tc + tp, unrolled=tc * tp,
     )]
 
 
@@ -196,7 +218,7 @@ def _conv_wide(g: Any, s: Schedule) -> list[Workload]:
     return [Workload(
         groups, s["LX"], k * tc * tp, k * (tc + tp * vectors), tc * tp,
         # The filter is the same for all invocations of a workgroup: it takes scalar registers.
-        0 if vectors else k * tp, registers=tc * tp + tp,
+        0 if vectors else k * tp, registers=tc * tp + tp, unrolled=tc * tp,
     )]
 
 
@@ -331,6 +353,8 @@ def _elementwise(p: Any, s: Schedule) -> list[Workload]:
 _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Workload]]] = {
     "matmul": _matmul,
     "matmul_tiled": _matmul_tiled,
+    "matmul_coopmat": _coopmat,
+    "matmul_coopmat2": _coopmat,
     "matvec": _matvec,
     "conv": _conv,
     "conv_wide": _conv_wide,

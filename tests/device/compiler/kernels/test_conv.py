@@ -109,7 +109,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
     and in vectors, with every filter layout; including zeros and values beside the input."""
     require_vulkan()
     profile = profile_for("discrete")
-    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
+    monkeypatch.setattr(choose, "narrowed", lambda *_: [schedule])
     rng = np.random.default_rng(len(layout) + schedule["TM"])
     used = set()
     cases = list(enumerate((

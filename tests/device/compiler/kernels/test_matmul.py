@@ -70,9 +70,9 @@ def test_one_row(load: str, monkeypatch) -> None:
     require_vulkan()
     software = profile_for("software")
     profile = software if load == "texel" else software.masked(["texel_buffers"])
-    monkeypatch.setattr(choose, "preferred", lambda candidates, _: next(
+    monkeypatch.setattr(choose, "narrowed", lambda _, candidates, *more: [
         c for c in candidates if c.kernel == "matmul" and c["TM"] == 1 and c.load == load
-    ))
+    ])
     rng = np.random.default_rng(9)
     seen, packed = set(), set()
     for n, k in ((64, 64), (130, 96), (68, 48), (252, 40), (65, 36), (7, 35), (33, 96), (128, 32)):
@@ -109,7 +109,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
     multiplied."""
     require_vulkan()
     profile = profile_for("discrete")
-    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
+    monkeypatch.setattr(choose, "narrowed", lambda *_: [schedule])
     rng = np.random.default_rng(schedule["TM"])
     widths = set()
     turns = ((False, False), (False, True), (True, False), (True, True))

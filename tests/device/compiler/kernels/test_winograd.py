@@ -74,7 +74,7 @@ def test_the_error_is_bounded(tile: int, kernel: str, monkeypatch) -> None:
     way = DEVICES[kernel]
     # The last has the most sums per invocation.
     *_, chosen = (s for s in schedules(kernel) if s["TILE"] == tile and s.load == "storage")
-    monkeypatch.setattr(choose, "preferred", lambda *_: chosen)
+    monkeypatch.setattr(choose, "narrowed", lambda *_: [chosen])
     for case in range(6):
         layout, order = ("nchw", "nhwc")[case % 2], FILTERS[case % 4]
         inputs, outputs = (int(4 * rng.integers(4, 24)) for _ in range(2))
@@ -181,7 +181,7 @@ def test_every_tile(schedule: Schedule, monkeypatch) -> None:
     """Tiles and channels that fill a workgroup's share, and that don't."""
     require_vulkan()
     way = DEVICES[schedule.kernel]
-    monkeypatch.setattr(choose, "preferred", lambda *_: schedule)
+    monkeypatch.setattr(choose, "narrowed", lambda *_: [schedule])
     rng = np.random.default_rng(1)
     for inputs, outputs, size, layout in (
         (32, 68, (9, 4), "nchw"), (36, 32, (4, 16), "nchw"), (20, 36, (5, 7), "nhwc"),
@@ -233,7 +233,7 @@ def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:
     rng = np.random.default_rng(4)
     chosen = schedules("winograd_tiled")[-1]
     assert chosen["TILE"] == 4
-    monkeypatch.setattr(choose, "preferred", lambda *_: chosen)
+    monkeypatch.setattr(choose, "narrowed", lambda *_: [chosen])
     for layout in ("nchw", "nhwc"):
         node, arrays = _case(rng, 16, 16, size=(12, 12), layout=layout, padding=[1, 1, 1, 1])
         (plain,) = run(node, arrays, profile_for("discrete"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,20 @@ from webnn_vk.compiler.kernels import (
     KernelTarget,
     Schedule,
     Unsupported,
+    choose,
     solver_of,
 )
-from webnn_vk.compiler.kernels.choose import preferred, ranked
+from webnn_vk.compiler.kernels.choose import fitting, modelled, ranked
 from webnn_vk.compiler.kernels.heuristics import (
     DEVICE_CLASSES,
+    Constraint,
     Gpu,
-    Preference,
     Software,
     device_class,
     rules_for,
 )
 from webnn_vk.compiler.kernels.heuristics.device_classes import GpuClass
-from webnn_vk.compiler.kernels.heuristics.rules import prefer
+from webnn_vk.compiler.kernels.heuristics.rules import Rules, only
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -263,34 +265,74 @@ def test_without_candidates_the_problem_is_named() -> None:
         next(ranked("matmul", [], "p", stored_profile()))
 
 
-# -- preferences
-def test_the_candidate_of_least_costs_is_preferred() -> None:
-    """In the order of the preferences; the first of equal ones. A preference for none is ignored,
-    and what is outside of one stays."""
+# -- constraints
+def _rules(*constraints: Constraint) -> type[Rules]:
+    class OneFamily(Rules):
+        loads = only("b", lambda c: c.kernel == "b")
+
+        def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Iterator[Constraint]:
+            yield from constraints
+
+    return OneFamily
+
+
+def test_constraints_leave_candidates_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, after the one of every family. One that no candidate meets is ignored."""
     made = [Schedule(kernel, (("TM", tm),)) for kernel in ("a", "b") for tm in (1, 2, 4)]
 
-    def best(*preferences: Preference) -> str:
-        return str(preferred(made, preferences))
+    def left(candidates: Sequence[Schedule], *constraints: Constraint) -> list[str]:
+        kind = _rules(*constraints)
+        monkeypatch.setattr(choose, "rules_for", lambda profile: kind(None, profile))
+        return [str(c) for c in choose.narrowed("matmul", candidates, None, stored_profile())]
 
-    assert best() == best(prefer("none", lambda c: c["TM"] > 4)) == "a TM=1"
-    assert best(prefer("b", lambda c: c.kernel == "b")) == "b TM=1"
-    largest = Preference("largest", lambda c: -c["TM"])
-    assert best(largest, prefer("b", lambda c: c.kernel == "b")) == "b TM=4"
-    of_a = Preference("the largest of a", lambda c: -c["TM"], lambda c: c.kernel == "a")
-    assert best(of_a, Preference("smallest", lambda c: c["TM"])) == "b TM=1"
-    assert best(of_a, largest) == "a TM=4"
+    assert left(made) == left(made, only("none", lambda c: c["TM"] > 4)) == [
+        "b TM=1", "b TM=2", "b TM=4"
+    ]
+    assert left(made[:3]) == ["a TM=1", "a TM=2", "a TM=4"]
+    large, small = only("large", lambda c: c["TM"] > 1), only("small", lambda c: c["TM"] < 4)
+    assert left(made, large, small) == left(made, small, large) == ["b TM=2"]
+    largest = Constraint("largest", lambda c: -c["TM"])
+    assert left(made, largest, small) == ["b TM=4"] and left(made, small, largest) == ["b TM=2"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_preference_has_a_reason(name: str) -> None:
+def test_the_cheapest_within_the_constraints_is_chosen(name: str) -> None:
+    """By the cost model; the first of equal ones, and of those that it doesn't know."""
     profile = stored_profile(name)
-    reasons = set()
+    compared = 0
+    for case in CASES:
+        solver, problem = solver_of(case.node)
+        fit = fitting(solver.candidates(problem, profile), problem, profile)
+        within = choose.narrowed(solver.name, fit, problem, profile)
+        costs = [modelled(problem, schedule, profile) for schedule in within]
+        known = [cost for cost in costs if cost is not None]
+        best = within[costs.index(min(known)) if known else 0]
+        assert next(ranked(solver.name, fit, problem, profile)) == best, case.title
+        compared += len({*known}) > 1
+    # On Mali, constraints leave tiles of one size.
+    assert compared >= {"adreno_minimum": 3, "arm_mali_g610": 0}.get(name, 15)
+
+
+def test_the_price_of_compiling_a_tile_is_compared_with_what_it_saves() -> None:
+    """On lavapipe, tiles of 16 rows are faster and take longer to compile."""
+    profile = stored_profile("llvmpipe")
+    rows = []
+    for size in (128, 512, 1024):
+        given = (MLOperandDescriptor("float32", (size, size)),) * 2
+        rows.append(chosen(KernelNode.of(node_of("matmul", *given)[0]), profile)["TM"])
+    assert rows == [8, 16, 16]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_constraint_has_a_reason(name: str) -> None:
+    profile = stored_profile(name)
+    reasons = {rules_for(profile).loads.reason}
     for case in CASES:
         solver, problem = solver_of(case.node)
         candidates = solver.candidates(problem, profile)
         if len(candidates) > 1:
             rule = getattr(rules_for(profile), solver.name)
-            reasons |= {preference.reason for preference in rule(candidates, problem)}
+            reasons |= {constraint.reason for constraint in rule(candidates, problem)}
     assert len(reasons) > 10 and all(len(reason) > 7 for reason in reasons)
 
 

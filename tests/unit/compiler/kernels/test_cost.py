@@ -33,7 +33,7 @@ def cost_parameters(draw: st.DrawFn) -> CostParameters:
     )}
     return CostParameters(
         units=draw(st.integers(1, 200)), width=draw(st.sampled_from([4, 8, 16, 32, 64])),
-        registers=draw(st.integers(16, 1024)), **costs,
+        registers=draw(st.integers(16, 1024)), compile=draw(st.integers(0, 1000)), **costs,
     )
 
 
@@ -126,7 +126,8 @@ def test_rows(
 def test_a_slower_device_is_not_faster(
     device: CostParameters, schedule: Schedule, sizes: tuple[int, int, int], data: st.DataObject
 ) -> None:
-    name = data.draw(st.sampled_from(["multiply_add", "storage", "texel", "shared", "group"]))
+    figures = ["multiply_add", "storage", "texel", "shared", "group", "compile"]
+    name = data.draw(st.sampled_from(figures))
     slower = replace(device, **{name: 2 * getattr(device, name)})
     fewer = replace(device, units=max(1, device.units // 2))
     p = product(*sizes)
@@ -137,10 +138,11 @@ def test_a_slower_device_is_not_faster(
 def test_what_the_terms_mean() -> None:
     """Two tiles of 8 × 64, side by side, computed by hand."""
     device = CostParameters(units=1, width=8, registers=1024, multiply_add=1, storage=10, texel=2,
-                     shared=5, store=3, barrier=100, group=7)
+                            shared=5, store=3, barrier=100, group=7, compile=0)
     tile = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8)))
     one = 7 + 100 * (64 * 1 + 16 * 10) + 64 * 3
     assert estimate(product(8, 64, 100), tile, device) == one
+    assert estimate(product(8, 64, 100), tile, replace(device, compile=9)) == one + 64 * 9
     assert estimate(product(8, 65, 100), tile, device) == 2 * one  # edges cost a whole tile
     assert estimate(product(16, 64, 100), tile, replace(device, units=2)) == one
     by_texels = replace(tile, load="texel")
@@ -211,7 +213,7 @@ def test_slow_gathers_put_texels_first() -> None:
         features=profile.features | {"texel_buffers"},
         max_texel_buffer_elements=profile.max_storage_buffer_range,
     )
-    given = (MLOperandDescriptor("float32", (128, 128)),) * 2
+    given = (MLOperandDescriptor("float32", (1024, 1024)),) * 2
     node = KernelNode.of(node_of("matmul", *given)[0])
     solver, problem = solver_of(node)
     candidates = solver.candidates(problem, profile)

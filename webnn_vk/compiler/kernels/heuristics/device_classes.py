@@ -20,8 +20,6 @@ class DeviceClass:
 
     source: where the numbers come from. cost: the parameters of the cost model.
     min_invocations: the least number of invocations that keep the device busy.
-    depthwise_rows: how many outputs below each other an invocation of a depthwise convolution
-    computes; the preferred number comes first.
     row_groups, shortest_chunk: workgroups that few long rows are cut into, and the shortest piece
     that is worth it, in elements.
     """
@@ -30,7 +28,6 @@ class DeviceClass:
     source: str
     cost: CostParameters
     min_invocations: int
-    depthwise_rows: tuple[int, ...]
     row_groups: int
     shortest_chunk: int
 
@@ -83,15 +80,15 @@ class GpuClass(DeviceClass):
     sizes of a product from which on they are used then.
     shortest_part: steps of the inner dimension of a product that are worth a part of their own.
     winograd_channels: the least input and output channels for which Winograd's transforms are
-    considered. first_read, there_and_back: the cost of an element that is in no cache, and of one
-    that a dispatch writes and the next one reads, in multiply-adds of the whole device.
+    considered.
     filter_bytes, transformed_bytes: memory that Winograd's transforms may take for a convolution's
     filter, and between the dispatches.
     shared_bytes: shared memory of a workgroup that leaves a core room for another one.
     occupancy: the least of any kernel of a model, as the vendor's compiler counts it (see
     `docs/shaders.md`). occupied_registers: the most registers of 4 bytes at that occupancy, on the
     chip of `codegen.isa.chips` with the fewest; addresses take some of them.
-    strided_rows: as depthwise_rows, of strided convolutions.
+    depthwise_rows, strided_rows: how many outputs below each other an invocation of a depthwise
+    convolution computes, without and with a stride; the preferred number comes first.
     divides_registers: a subgroup has so many registers, however wide it is.
     """
 
@@ -102,13 +99,12 @@ class GpuClass(DeviceClass):
     matrix_side: int = 32
     shortest_part: int = 256
     winograd_channels: int = 16
-    first_read: float = 64
-    there_and_back: float = 32
     filter_bytes: int = 1 << 25
     transformed_bytes: int = 1 << 28
     shared_bytes: int = 1 << 15
     occupancy: int = 1
     occupied_registers: int = 128
+    depthwise_rows: tuple[int, ...] = (4, 1)
     strided_rows: tuple[int, ...] = (4, 1)
     divides_registers: bool = True
 
@@ -139,21 +135,12 @@ class SoftwareClass(DeviceClass):
     small_tile_channels, small_tile_pixels: channels from which on, and pixels up to which, tiles of
     2x2 outputs save time where tiles of 4x4 are not exact enough (of 32 channels and 28x28
     pixels 6 %; at 56x56 they take 30 % longer than without them, of 16 channels 35 %).
-    large_convolution: multiply-adds from which on tiles of 16 channels, a third faster, are worth
-    twice the time that tiles of 8 take to compile (0.4 s).
-    small_convolution: multiply-adds below which tiles of 8 channels by 4 pixels, which take a third
-    longer than by 8, do: they take half the time to compile (0.25 s of a first start).
-    large_product: multiply-adds from which on a tenth of the time is worth compiling 16 rows a
-    tile, which takes a second more than 8.
     """
 
     winograd_channels: int
     winograd_pixels: int
     small_tile_channels: int
     small_tile_pixels: int
-    small_convolution: int
-    large_convolution: int
-    large_product: int
 
     unrolls_activations = False
     merges_epilogues = True
@@ -170,17 +157,15 @@ class SoftwareClass(DeviceClass):
 _GPU = GpuClass(
     "gpu",
     "Not measured on hardware: what webnn_vk began with (1ae5cd9), from what is published for such "
-    "devices. The figures count an element read from shared memory as a multiply-add, which is how "
-    "the rules weigh tiles, and one from a buffer as four of them; they only order what a tuner "
-    "measures. What memory costs is from published figures: 512 GB/s beside 11.5 T multiply-adds a "
-    "second on an RX 6900 XT, 484 beside 6.3 on a Vega 64, 4800 beside 33 on an H200; its caches "
-    "give two to four times as much.",
+    "devices. The figures count an element read from shared memory as a multiply-add, and one from "
+    "a buffer as four of them. Where they changed a choice of the rules before, in MobileNetV2 and "
+    "ResNet-50, the new one takes 0.54 to 0.95 of the cycles by the estimates of Intel's "
+    "compiler for DG2, and 0.25 to 0.99 by AMD's for Navi 31. What compiling costs isn't known.",
     CostParameters(
         units=64, width=32, registers=128, multiply_add=1, storage=4, texel=4, shared=1, store=4,
-        barrier=8, group=0,
+        barrier=8, group=0, compile=0,
     ),
     min_invocations=1 << 16,  # 2 waves of 1024 on each of 32 multiprocessors
-    depthwise_rows=(4, 1),
     product_tiles=64,
     many_rows=8192,
     row_groups=512,
@@ -193,22 +178,17 @@ _SLOW_GATHERS = SoftwareClass(
     "Thresholds measured on lavapipe (Mesa 22.3) at 1ae5cd9, on two cores. The figures are fitted "
     "to the CPU time of 277 schedules of 26 problems on an EPYC whose gathers are slow: 12 times "
     "as long for the same tile as by texels. They are right within a factor of 1.4 (root mean "
-    "square); on these same problems the model's first choice took 3 % less time than the rules', "
-    "which count in addition what the driver takes to compile a tile, and so choose.",
+    "square). Compiling: 64 sums more take 0.14 s (products) to 0.24 s (convolutions) of processor "
+    "time, on 26 November 2026, spread over 125 runs.",
     CostParameters(
         units=2, width=8, registers=1024, multiply_add=0.08, storage=62, texel=4, shared=75,
-        store=46, barrier=69, group=134,
+        store=46, barrier=69, group=134, compile=24_000,
     ),
     min_invocations=1024,
-    # Powers of 2 would leave a part of the usual 7, 14, 28 ... rows idle.
-    depthwise_rows=(7, 4, 1),
     winograd_channels=16,
     winograd_pixels=64,
     small_tile_channels=32,
     small_tile_pixels=1024,
-    small_convolution=1 << 24,
-    large_convolution=1 << 25,
-    large_product=1 << 30,
     row_groups=256,
     shortest_chunk=4096,
 )

@@ -8,83 +8,69 @@ from typing import Any
 
 from webnn_vk.support.integers import ceil_divide
 
-from ..cost import estimate
 from ..schedule import Schedule
 from .device_classes import SoftwareClass
-from .rules import Preference, Preferences, Rules, depthwise, first_that, last, prefer, texels
+from .rules import Constraint, Constraints, Rules, first_that, last, only
 
-#: lavapipe loads storage buffers lane by lane, through memory (63 ns a load of 8 elements where
-#: texels take 7 ns for 32, on an EPYC of 2021).
-_TEXELS = prefer("texels: storage buffers take ten times as long", lambda c: c.load == "texel")
 _ONE_SIMD_GROUP = "one SIMD group for each workgroup, and few distinct sizes"
 
 
 class Software(Rules):
-    """Preferences of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
+    """Constraints of a device whose workgroup is a task of one core with 8-wide SIMD, and whose
     driver takes 100 ms and more to compile each distinct tile size."""
 
     device: SoftwareClass
+    # 63 ns a load of 8 elements where texels take 7 ns for 32, on an EPYC of 2021. A product of
+    # 512 x 512 x 512: 22 ms of processor time by texels, 274 by vectors of storage buffers.
+    loads = only("texels: lavapipe loads storage buffers lane by lane, through memory",
+                 lambda c: c.load == "texel")
 
-    def copy(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield prefer("shared memory is no faster than other memory", candidates[0].__eq__)
+    def copy(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        yield only("shared memory is no faster than other memory", candidates[0].__eq__)
 
-    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield _TEXELS
-        yield prefer("one SIMD group for each workgroup: each further one costs 35 ns to start",
-                     lambda c: c["LX"] == 8)
+    def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        yield only("one SIMD group for each workgroup: each further one costs 35 ns to start",
+                   lambda c: c["LX"] == 8)
         enough = self.device.min_invocations * 4
-        yield Preference(
+        yield Constraint(
             "several vectors for each invocation, as long as every core has work",
-            lambda c: -c["ITEMS"] if problem.size >= enough * c["ITEMS"] else 1,
+            lambda c: -c["ITEMS"] if problem.size >= enough * c["ITEMS"] else c["ITEMS"],
         )
 
-    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        # 512 x 512 x 512: 22 ms of processor time by texels, 274 by vectors of storage buffers.
-        yield _TEXELS
-        if any(c.kernel == "matvec" for c in candidates):
-            yield Preference(
-                "the least time by the cost model",
-                lambda c: estimate(problem, c, self.device.cost) or 0.0,
-            )
-            return
-        by_texels = any(c.load == "texel" for c in candidates)
-        large = by_texels and problem.m * problem.n * problem.k >= self.device.large_product
-        rows = 4 if problem.m <= 4 else 16 if large and problem.m > 8 else 8
-        yield _tiles("matmul", rows, 8 if problem.n > 32 or by_texels else 4)
+    def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        if not any(c.kernel == "matvec" for c in candidates):
+            wide = problem.n > 32 or candidates[0].load == "texel"
+            yield _tiles(problem.m, 8 if wide else 4)
 
-    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield _TEXELS
-        if any(c.kernel == "matvec_blocks" and c["LX"] == 8 for c in texels(candidates)):
-            yield prefer(_ONE_SIMD_GROUP, lambda c: c.kernel == "matvec_blocks" and c["LX"] == 8)
+    def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        if any(c.kernel == "matvec_blocks" and c["LX"] == 8 for c in candidates):
+            yield only(_ONE_SIMD_GROUP, lambda c: c.kernel == "matvec_blocks" and c["LX"] == 8)
             yield last("as many rows as there are", candidates)
             return
-        yield _tiles("matmul", 4 if problem.m <= 4 else 8, 8)
+        yield _tiles(problem.m, 8)
 
-    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
+    def attention(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield first_that(_ONE_SIMD_GROUP, candidates, lambda c: (c["LX"], c["LY"]) == (8, 1))
 
-    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield _TEXELS
-        yield prefer(_ONE_SIMD_GROUP, lambda c: c["LY"] == 1)
+    def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        yield only(_ONE_SIMD_GROUP, lambda c: c["LY"] == 1)
         cores = self.device.cost.units
-        yield Preference(
+        yield Constraint(
             "rows share the weights that they read, as long as every core has work",
             lambda c: -c["ROWS"] if problem.directions * ceil_divide(
                 problem.batch, c["ROWS"]
             ) >= cores else 1,
         )
 
-    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield _TEXELS
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         yield first_that("only few long rows need sharing", candidates,
                          lambda c: c["lanes"] >= wanted)
 
-    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Preferences:
-        yield _TEXELS
-        candidates, device = texels(candidates), self.device
-        if by_channel := depthwise(candidates, device.depthwise_rows):
-            yield from by_channel
+    def conv(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        device = self.device
+        if any(c.kernel == "conv_depthwise" for c in candidates):
+            yield only("a depthwise kernel", lambda c: c.kernel == "conv_depthwise")
             return
         winograd = [c for c in candidates if c.kernel == "winograd"]
         pixels = problem.N * problem.OH * problem.OW
@@ -97,21 +83,15 @@ class Software(Rules):
             channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
             yield self._winograd(winograd, problem)
-        elif any(c.kernel == "conv_wide" and c.load == "texel" for c in candidates):
-            work = pixels * problem.OC * problem.IC * problem.KH * problem.KW
-            tile = (16, 8) if work >= device.large_convolution else (8, 8)
-            if work < device.small_convolution:
-                tile = 8, 4
-            yield prefer(
-                "a filter's vectors for all pixels of a tile, as large as the work",
-                lambda c: c.kernel == "conv_wide" and (c["TC"], c["TP"]) == tile,
-            )
+        elif any(c.kernel == "conv_wide" and c["LX"] == 8 for c in candidates):
+            yield only("a filter's vectors for all pixels of a tile",
+                       lambda c: c.kernel == "conv_wide" and c["LX"] == 8)
         else:
             together = 8 if problem.OC > 4 else 4
-            yield prefer("one SIMD group of pixels for each workgroup",
-                         lambda c: c.kernel == "conv" and (c["LX"], c["TC"]) == (8, together))
+            yield only("one SIMD group of pixels for each workgroup",
+                       lambda c: c.kernel == "conv" and (c["LX"], c["TC"]) == (8, together))
 
-    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Preference:
+    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
         """Large tiles where they save a third of the multiplications of small ones, since their
         filter takes twice the memory (ResNet-50's 14x14 layers: 31 MB for 2 % of its time), and
         where there are enough of them to fill the products' rows. Two sizes of product, 8 or 4
@@ -124,16 +104,18 @@ class Software(Rules):
         exact = any(c["TILE"] == 4 for c in candidates)
         tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
         sizes = tile, 8 if tiles > 4 else 4, 8 if problem.OC > 32 else 4
-        return prefer(
+        return only(
             "Winograd's transforms where they save time",
             lambda c: c.kernel == "winograd" and (c["TILE"], c["TM"], c["TN"]) == sizes,
         )
 
 
-def _tiles(kernel: str, rows: int, columns: int) -> Preference:
-    """The preference for tiles of these sizes, by one SIMD group."""
-    sizes = 1, rows, columns
-    return prefer(
+def _tiles(rows: int, columns: int) -> Constraint:
+    """The constraint to tiles of so many columns, by one SIMD group: of 4 rows if there are no
+    more, else of 8 or more."""
+    return only(
         _ONE_SIMD_GROUP,
-        lambda c: c.kernel == kernel and (c["LY"], c["TM"], c["TN"]) == sizes,
+        lambda c: c.kernel == "matmul" and c["LY"] == 1 and c["TN"] == columns
+        and (c["TM"] <= 4) == (rows <= 4),
     )
+
