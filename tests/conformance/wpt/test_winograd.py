@@ -15,7 +15,7 @@ from tests.conformance.wpt import conformance, suite
 from tests.support.contexts import open_context
 from tests.support.running import device_profile
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
-from webnn_vk.compiler.kernels.heuristics.rules import prefer
+from webnn_vk.compiler.kernels.heuristics.rules import only
 from webnn_vk.compiler.kernels.heuristics.software import Software
 from webnn_vk.compiler.kernels.winograd_tiles import LEAST_INPUTS
 
@@ -104,7 +104,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("device, tile", list(itertools.product(DEVICES, LEAST_INPUTS)))
 def test_vectors_by_tiles(device: str, tile: int, vulkan: Any, monkeypatch: Any) -> None:
     rules, kernel = DEVICES[device]
-    wanted = prefer("the test's", lambda c: c.kernel == kernel and c["TILE"] == tile)
+    wanted = only("the test's", lambda c: c.kernel == kernel and c["TILE"] == tile)
     monkeypatch.setattr(rules, "conv", lambda *_: [wanted])
     count = 0
     with open_context(limits=limits_of(device, device_profile()), skip_passes=("fold",)) as context:

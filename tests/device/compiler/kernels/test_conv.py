@@ -13,7 +13,7 @@ from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
-from webnn_vk.compiler.kernels.heuristics.rules import prefer
+from webnn_vk.compiler.kernels.heuristics.rules import only
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
 FILTERS = ("hwio", "oihw", "ohwi", "ihwo")
@@ -152,8 +152,8 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
     workgroup and that don't, one to four input channels a step, infinite weights and padding."""
     require_vulkan()
     profile = profile_for("discrete")
-    wanted = prefer("the test's", lambda c: c["TP"] == pixels)
-    monkeypatch.setattr(Gpu, "_wide", lambda *_: wanted)
+    wanted = only("the test's", lambda c: c.kernel == "conv_wide" and c["TP"] == pixels)
+    monkeypatch.setattr(Gpu, "conv", lambda *_: [wanted])
     rng = np.random.default_rng(pixels)
     for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):
         shape = {"n": 2, "c": inputs, "h": 17, "w": 23}
