@@ -17,7 +17,7 @@ from webnn_vk.api.builder import apply_operator
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.choose import fitting
-from webnn_vk.compiler.kernels.families import solver_of
+from webnn_vk.compiler.kernels.family import solver_of
 from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.compiler.program import Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile

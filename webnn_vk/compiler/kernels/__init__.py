@@ -14,8 +14,7 @@ import pkgutil
 from .coopmat import FEATURES as MATRIX_FEATURES
 from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Dispatch, Packed, Refused, Scratch, Unsupported
-from .families import family_of, solver_of
-from .family import FAMILIES
+from .family import FAMILIES, family_of, solver_of
 from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph
 from .lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode

@@ -16,7 +16,7 @@ from ..ir import Node, Value
 from ..ops.lowering import Move, View
 from ..types.access import Access, compose, inverse
 from .copy import sources
-from .families import family_of
+from .family import family_of
 from .node import KernelGraph, KernelNode, reads, writes
 
 

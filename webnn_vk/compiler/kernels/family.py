@@ -1,5 +1,5 @@
 """The protocol of a kernel family: from a node to a problem, to candidates, to dispatches. ``plan``
-chooses among the candidates."""
+chooses among the candidates. Which family computes a node."""
 
 from __future__ import annotations
 
@@ -88,3 +88,17 @@ class Family:
 def is_whole(access: Access) -> bool:
     """Whether an access is its value, row by row."""
     return access.is_dense and access.size == access.value.descriptor.size
+
+
+def family_of(node: KernelNode) -> Family:
+    """The family that a node belongs to."""
+    return FAMILIES[node.lowering.family]
+
+
+def solver_of(node: KernelNode) -> tuple[Family, Any]:
+    """The family whose kernels compute a node, and the problem that they solve. It is mostly the
+    node's family; but some convolutions are matrix products, and some poolings reductions."""
+    family = family_of(node)
+    problem = family.problem(node)
+    solver = next((f for f in FAMILIES.values() if f.solves is type(problem)), family)
+    return solver, problem

@@ -16,7 +16,7 @@ from ..ops.lowering import Elementwise, View
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from ..types.sizes import preferring
-from .families import family_of
+from .family import family_of
 from .heuristics import device_class
 from .node import KernelGraph, KernelNode, Step, reads, writes
 

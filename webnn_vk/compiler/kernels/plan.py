@@ -19,7 +19,7 @@ from webnn_vk.support.dataclass import dataclass
 from . import coopmat, coopmat2
 from .choose import ranked
 from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
-from .families import family_of, solver_of
+from .family import family_of, solver_of
 from .node import KernelNode
 from .packing import is_weight
 from .schedule import Schedule, Tuned

@@ -11,7 +11,7 @@ import pytest
 from tests.support.comparing import profile_for
 from tests.support.running import node_of, run, schedules_of
 from webnn_vk.compiler.kernels import KernelNode
-from webnn_vk.compiler.kernels.families import solver_of
+from webnn_vk.compiler.kernels.family import solver_of
 from webnn_vk.compiler.kernels.recurrence import steps_at_once
 
 GATES = {"lstm": 4, "gru": 3}
