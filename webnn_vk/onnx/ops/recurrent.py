@@ -131,46 +131,27 @@ def _outputs(
     return [sequence, *states]
 
 
-def _unrolled(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> list[MLOperand]:
-    """Y and the ``count`` last states, one step after the other."""
-    c = layer.c
-    steps, batch = layer.x.shape[:2]
-    if steps >= LOOPED_FROM:
-        return _looped(layer, count, cell)
-    kind = layer.x.data_type
-    zero = c.b.expand(c.constant(0, kind), [batch, layer.hidden])
-    by_direction = []
-    for d in range(layer.directions):
-        backward = layer.direction == "reverse" or d == 1
-        step = cell(layer, d)
-        state = [
-            zero if s is None else c.reshape(c.slice(s, 0, d, 1), [batch, layer.hidden])
-            for s in layer.states
-        ]
-        made: list[MLOperand | None] = [None] * steps
-        for t in range(steps - 1, -1, -1) if backward else range(steps):
-            x = c.reshape(c.slice(layer.x, 0, t, 1), [batch, layer.x.shape[2]])
-            new = step(x, *state)
-            inside = _inside(layer, t, batch)
-            if inside is None:
-                state = list(new)
-                made[t] = new[0]
-            else:
-                made[t] = c.b.where(inside, new[0], zero)
-                state = [c.b.where(inside, n, s) for n, s in zip(new, state, strict=True)]
-        rows = [c.reshape(v, [1, 1, batch, layer.hidden]) for v in made]
-        sequence = rows[0] if steps == 1 else c.b.concat(rows, 0)
-        by_direction.append([sequence, *(c.reshape(s, [1, batch, layer.hidden]) for s in state)])
-    if layer.directions == 1:
-        return by_direction[0]
-    return [
-        c.b.concat([a, b], 1 if i == 0 else 0)
-        for i, (a, b) in enumerate(zip(*by_direction, strict=True))
+def _in_a_row(
+    c: NodeContext, body: Callable[..., Any], states: list[MLOperand], scanned: list[MLOperand],
+    backward: list[bool],
+) -> list[MLOperand]:
+    """What `loop_over` returns, by one step after the other."""
+    count, made = scanned[0].shape[0], []
+    for t in range(count):
+        states, new = body(states, [
+            c.reshape(c.slice(v, 0, count - 1 - t if back else t, 1), v.shape[1:])
+            for v, back in zip(scanned, backward, strict=False)
+        ])
+        made.append([c.reshape(v, [1, *v.shape]) for v in new])
+    stacked = [
+        [*(rows[::-1] if back else rows)]
+        for rows, back in zip(zip(*made, strict=True), backward[len(scanned) :], strict=True)
     ]
+    return [*states, *(rows[0] if count == 1 else c.b.concat(rows, 0) for rows in stacked)]
 
 
-def _looped(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> list[MLOperand]:
-    """The same by a loop, with the steps of both directions side by side."""
+def _by_steps(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> list[MLOperand]:
+    """Y and the ``count`` last states, with the steps of both directions side by side."""
     c = layer.c
     steps, batch = layer.x.shape[:2]
     zero = c.b.expand(c.constant(0, layer.x.data_type), [batch, layer.hidden])
@@ -201,7 +182,10 @@ def _looped(layer: _Layer, count: int, cell: Callable[[_Layer, int], Cell]) -> l
         return following, made
 
     both = backward * (len(scanned) // layer.directions) + backward
-    results = loop_over(c.conversion.builder, body, states, scanned, both, c.node.title)
+    if steps < LOOPED_FROM:
+        results = _in_a_row(c, body, states, scanned, both)
+    else:
+        results = loop_over(c.conversion.builder, body, states, scanned, both, c.node.title)
     last, whole = results[: len(states)], results[len(states) :]
     shape = [steps, 1, batch, layer.hidden]
     sequences = [c.reshape(value, shape) for value in whole]
@@ -223,17 +207,6 @@ def _insides(layer: _Layer) -> MLOperand:
     assert layer.lengths is not None
     lengths = c.reshape(layer.lengths, [1, batch, 1])
     return c.b.greater(lengths, c.constant(times, lengths.data_type))
-
-
-def _inside(layer: _Layer, t: int, batch: int) -> MLOperand | None:
-    """Which sequences of the batch are longer than t; None when all are."""
-    if layer.lengths is None:
-        return None
-    c = layer.c
-    if isinstance(layer.lengths, np.ndarray):
-        mask = layer.lengths.reshape(batch, 1) > t
-        return None if mask.all() else c.constant(mask, "uint8")
-    return c.b.greater(c.reshape(layer.lengths, [batch, 1]), t)
 
 
 def _affine(
@@ -302,7 +275,7 @@ def lstm_layer(
     plain = layer.native is not None and layer.lengths is None and rounded is None
     # ONNX's output gate sees the new state of the cell, WebNN's the old one.
     if not plain or layer.clip or input_forget or peephole is not None:
-        return _outputs(layer, *_unrolled(layer, 2, _lstm_cell(peephole, input_forget)))
+        return _outputs(layer, *_by_steps(layer, 2, _lstm_cell(peephole, input_forget)))
     return _native(layer, c.b.lstm, 4, ["initial_hidden_state", "initial_cell_state"])
 
 
@@ -346,7 +319,7 @@ def gru(
     layer = _layer(c, x, w, r, bias, lengths, [initial_h], ["Sigmoid", "Tanh"], given, layout)
     reset_after = bool(linear_before_reset)
     if layer.native is None or layer.lengths is not None or layer.clip:
-        return _outputs(layer, *_unrolled(layer, 1, _gru_cell(reset_after)))
+        return _outputs(layer, *_by_steps(layer, 1, _gru_cell(reset_after)))
     return _native(layer, c.b.gru, 3, ["initial_hidden_state"], reset_after=reset_after)
 
 
@@ -395,4 +368,4 @@ def rnn(
         f = layer.activations[d]
         return lambda v, h: (f(_clipped(layer, c.b.add(from_input(v), from_state(h)))),)
 
-    return _outputs(layer, *_unrolled(layer, 1, of))
+    return _outputs(layer, *_by_steps(layer, 1, of))
