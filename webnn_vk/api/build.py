@@ -28,7 +28,7 @@ from webnn_vk.compiler.program import (
 from webnn_vk.compiler.program.after_setup import after_setup
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs, check_key
 from webnn_vk.compiler.program.shaped_files import LoadedGraph
-from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram, compile_for
+from webnn_vk.compiler.program.shaped_program import ShapedGraph, ShapedProgram, compile_for
 from webnn_vk.compiler.types.data_types import require_data_type
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import (
@@ -48,11 +48,11 @@ from webnn_vk.support.warnings import say_once
 from .constants import elements_of
 from .donation import check_in_place
 from .ml_graph import MLGraph, executable_of
-from .shapes import Shapes
+from .shaped_executables import ShapedExecutables
 
 #: The executable of a graph, before its set-up; the inputs that were described, but that no node
 #: reads; and for a graph with named dimensions, which is set up, its executables by shape.
-Loaded = tuple[Executable, frozenset[str], Shapes | None]
+Loaded = tuple[Executable, frozenset[str], ShapedExecutables | None]
 
 
 #: Compiles a graph for a target.
@@ -131,7 +131,7 @@ def _shapes(
             raise error
         return made[0], executable
 
-    shapes = Shapes(graph, state, compile_sizes, in_place)
+    shapes = ShapedExecutables(graph, state, compile_sizes, in_place)
     return shapes.build(), graph.graph.unused, shapes
 
 

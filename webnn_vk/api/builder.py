@@ -20,7 +20,7 @@ from webnn_vk.compiler.ir.emit import bind_call, make_node
 from webnn_vk.compiler.ops import ALL_OPERATORS, OPERATORS, Operator
 from webnn_vk.compiler.ops.help import method_help
 from webnn_vk.compiler.passes import remove_dead_code, require_result
-from webnn_vk.compiler.program.shapes import ShapedGraph, shaped_graph
+from webnn_vk.compiler.program.shaped_program import ShapedGraph, shaped_graph
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     empty_dimensions,

@@ -22,7 +22,7 @@ from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_ta
 from webnn_vk.support.promise import kind_of
 
 from .compute_policy import effective_policy
-from .shapes import Shapes, shown
+from .shaped_executables import ShapedExecutables, shown
 from .tensor import MLTensor
 
 
@@ -35,7 +35,7 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
         context: ContextState,
         executable: Executable,
         unused: frozenset[str] = frozenset(),
-        shapes: Shapes | None = None,
+        shapes: ShapedExecutables | None = None,
     ) -> None:
         self._context = context
         self._executable: Executable | None = executable

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
-from webnn_vk.compiler.program.shapes import ShapedGraph
+from webnn_vk.compiler.program.shaped_program import ShapedGraph
 from webnn_vk.compiler.types.data_types import (
     MLOperandDescriptor,
     empty_dimensions,
@@ -27,7 +27,7 @@ from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import kind_of
 
 from .loops import loop_over
-from .shapes import shown as shown_shape
+from .shaped_executables import shown as shown_shape
 
 #: The most iterations of a loop: each is recorded.
 MAX_ITERATIONS = 2**14

@@ -29,7 +29,7 @@ from ..types.expressions import OPERATIONS, Expressions
 from ..types.sizes import Trace
 from .data_file import DATA, DataReader, DataWriter
 from .json_forms import checked, form_of
-from .shapes import ShapedGraph, shaped_graph
+from .shaped_program import ShapedGraph, shaped_graph
 from .stored_graph import StoredGraph, graph_of, stored
 
 FORMAT, VERSION = "webnn_vk graph with named dimensions", 3

@@ -1,9 +1,9 @@
 """Graphs with named dimensions (webnn#883): the executables of one graph for many shapes.
 
 A graph is compiled for some sizes when it is built. Each compilation is valid for all sizes for
-which its guards hold (``compiler.program.shapes``), so that a shape usually needs no compilation:
-its program is the compiled one with other numbers. Sizes for which no guards hold are compiled at
-their first dispatch, which waits for it.
+which its guards hold (``compiler.program.shaped_program``), so that a shape usually needs no
+compilation: its program is the compiled one with other numbers. Sizes for which no guards hold are
+compiled at their first dispatch, which waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 
 if TYPE_CHECKING:
-    from webnn_vk.compiler.program.shapes import ShapedGraph, ShapedProgram
+    from webnn_vk.compiler.program.shaped_program import ShapedGraph, ShapedProgram
 
 #: Shapes whose executables, with their recorded commands, a graph keeps.
 MAX_SHAPES = 64
@@ -48,7 +48,7 @@ class _Compiled:
     sizes: tuple[int, ...]
 
 
-class Shapes:
+class ShapedExecutables:
     """The executables of a graph with named dimensions, by the sizes of these."""
 
     def __init__(
