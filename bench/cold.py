@@ -42,11 +42,11 @@ _STAGES = ("import", "context", "describe", "build", *_REPORTED, "set-up", "firs
 def main(device: str | None, models: Sequence[str] | None, file: Path | None) -> None:
     """Start three processes for each model and print a table of their stages. One begins with empty
     caches and saves the graph, one builds it again, one loads it."""
-    from webnn_vk.codegen.pack import find_pack
+    from webnn_vk.codegen.archive import find_archive
 
     from .table import show
 
-    if find_pack() is None:
+    if find_archive() is None:
         print("without a shader archive, which wheels have: WEBNN_VK_PACK can name one")
     written = []
     for name in models or MODELS:

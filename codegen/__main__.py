@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import spirv
+from .archive import ARCHIVE_PATH, ShaderArchive, find_archive
 from .arguments import read_spec
 from .compiler import find_compiler, supporting
 from .describe import describe, description
@@ -35,7 +36,6 @@ from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError, Module
 from .isa.chips import CHIPS
 from .origins import placed
-from .pack import PACK_PATH, Pack, find_pack
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
 from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
@@ -223,7 +223,7 @@ def _pack(arguments: argparse.Namespace) -> None:
         if not arguments.file:
             raise SpecError("--specs: the name of the file to write is needed too")
         build_pack(_specs(arguments.specs, arguments.feature), arguments.file)
-    pack = Pack(arguments.file or find_pack() or PACK_PATH)
+    pack = ShaderArchive(arguments.file or find_archive() or ARCHIVE_PATH)
     about = pack.about
     size = pack.path.stat().st_size
     print(f"{pack.path}: {len(pack)} modules, {size} bytes ({about['spirv_bytes']} of SPIR-V)")

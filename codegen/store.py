@@ -21,10 +21,10 @@ from typing import Any
 from webnn_vk.support import environment, forks
 
 from . import spirv, spirv_check
+from .archive import ArchiveError, PackStats, ShaderArchive, find_archive, write_archive
 from .compiler import Compiler, find_compiler, flags, supporting, supports
 from .disk_cache import FORMAT, DiskCache
 from .glsl import CompilerUnavailable, GlslError, Source
-from .pack import Pack, PackError, PackStats, find_pack, write_pack
 from .spec import KernelSpec
 from .template_files import fingerprint
 
@@ -86,7 +86,7 @@ class ShaderStore:
     """SPIR-V for specs. Thread-safe. Keeps recently used modules in memory.
 
     cache_dir: a folder, None for no cache, by default `support.environment.cache_folder()`.
-    pack: the path of a shader archive, None for none, by default the result of `pack.find_pack`.
+    pack: the path of a shader archive, None for none, by default that of `find_archive`.
     compiler: a `Compiler`, None for none, by default `find_compiler()`. If that one doesn't support
     cooperative matrices NV2, the first compiler of the machine that does is used for them.
     """
@@ -288,14 +288,14 @@ class ShaderStore:
         return modules
 
 
-def _open_pack(pack: str | os.PathLike[str] | None) -> Pack | None:
+def _open_pack(pack: str | os.PathLike[str] | None) -> ShaderArchive | None:
     if pack == _DEFAULT:
-        pack = find_pack()
+        pack = find_archive()
     if pack is None:
         return None
     try:
-        return Pack(pack)
-    except PackError as error:
+        return ShaderArchive(pack)
+    except ArchiveError as error:
         warnings.warn(f"the shader archive is not used: {error}", RuntimeWarning, stacklevel=3)
         return None
 
@@ -307,7 +307,7 @@ def build_pack(
     """Compiles every spec and writes the shader archive. Used by the wheel build.
 
     compiler: by default the compiler of a `ShaderStore`. left_out: how many modules of each
-    template are missing, for `Pack.about`, which also counts the modules for each of
+    template are missing, for `ShaderArchive.about`, which also counts the modules for each of
     `glsl.TARGETS`. Raises ShaderUnavailable without a compiler, GlslError for GLSL that does not
     compile.
     """
@@ -324,4 +324,4 @@ def build_pack(
         "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered}),
         "targets": dict(targets), "left_out": dict(left_out or {}),
     }
-    return write_pack(modules, path, about, names)
+    return write_archive(modules, path, about, names)

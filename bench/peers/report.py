@@ -116,7 +116,7 @@ def machine() -> dict[str, Any]:
     """The processor, the speed of llvmpipe's loads on it, and whether there is a shader archive."""
     import webnn_vk
     from webnn_vk.api.ml_graph import executable_of
-    from webnn_vk.codegen.pack import find_pack
+    from webnn_vk.codegen.archive import find_archive
     from webnn_vk.runtime.tuning.probe import probe
     from webnn_vk.runtime.tuning.store import processor
     from webnn_vk.tools.devices import open_context
@@ -132,7 +132,7 @@ def machine() -> dict[str, Any]:
             "device": str(context.device_info),
             "slow_gathers": loads.slow_gathers,
             "storage_to_texel_time": loads.storage / loads.texel,
-            "pack": find_pack() is not None,
+            "pack": find_archive() is not None,
         }
 
 

@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import Any
 
 import webnn_vk
+from webnn_vk.codegen.archive import ARCHIVE_PATH, ArchiveError, ShaderArchive, find_archive
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.disk_cache import cache_state
 from webnn_vk.codegen.glsl import CompilerUnavailable
-from webnn_vk.codegen.pack import PACK_PATH, Pack, PackError, find_pack
 from webnn_vk.runtime.device_selection import probe_drivers
 from webnn_vk.runtime.engine_selection import find_engine
 from webnn_vk.support import environment
@@ -197,14 +197,14 @@ def _compiler(problems: list[str]) -> dict[str, Any]:
 
 
 def _pack(problems: list[str]) -> dict[str, Any]:
-    found = find_pack()
-    path = str(found or PACK_PATH)
+    found = find_archive()
+    path = str(found or ARCHIVE_PATH)
     nothing = {"available": False, "path": path, "modules": 0, "bytes": 0, "compiler": ""}
     if found is None:
         return nothing
     try:
-        pack = Pack(path)
-    except PackError as error:
+        pack = ShaderArchive(path)
+    except ArchiveError as error:
         problems.append(f"the precompiled shaders are not used: {error}")
         return nothing
     size = pack.path.stat().st_size

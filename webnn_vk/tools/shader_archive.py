@@ -13,8 +13,8 @@ import jinja2
 import numpy
 
 import webnn_vk
+from webnn_vk.codegen.archive import ARCHIVE_PATH, ShaderArchive
 from webnn_vk.codegen.compiler import find_compiler, find_supporting, supports
-from webnn_vk.codegen.pack import PACK_PATH, Pack
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, MATRIX_EXTENSION, build_pack
 from webnn_vk.codegen.template_files import SHADERS
@@ -87,7 +87,7 @@ def _sources() -> dict[str, Path]:
 def main(arguments: Sequence[str]) -> int:
     """Write the archive into the folder named by the only argument."""
     (folder,) = arguments
-    path = Path(folder) / PACK_PATH.name
+    path = Path(folder) / ARCHIVE_PATH.name
     compiler = find_compiler()
     newest = None if compiler is None else find_supporting(MATRIX2_EXTENSION, MATRIX2_TARGET)
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         missing = left_out(matrices, newest is not None)
         build_pack(specs(matrices, newest is not None), path, left_out=missing)
         archive_cache.put(key, path.read_bytes())
-    pack = Pack(path)
+    pack = ShaderArchive(path)
     about = pack.about
     for template, count in about["left_out"].items():
         print(f"left out, as the GLSL compiler is too old: {count} modules of {template}")

@@ -18,8 +18,8 @@ from tests.support.paths import ROOT
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.summary import LINE
 from webnn_vk import MLGraphBuilder
+from webnn_vk.codegen.archive import PackStats
 from webnn_vk.codegen.compiler import find_compiler
-from webnn_vk.codegen.pack import PackStats
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import build_pack
 from webnn_vk.compiler.kernels.loads import SHUFFLES

@@ -23,10 +23,10 @@ from tests.support.profiles import MATRICES2, stored_profile
 from tests.support.spirv_validator import COMPILER_2, compiler2, fault, validator2
 from webnn_vk.codegen import compiler as compilers
 from webnn_vk.codegen import spirv, spirv_check
+from webnn_vk.codegen.archive import ShaderArchive
 from webnn_vk.codegen.compiler import Compiler, LibraryCompiler, find_compiler, flags, supports
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.glslang import HephaistosLibrary, binding_of
-from webnn_vk.codegen.pack import Pack
 from webnn_vk.codegen.render import render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderStore, build_pack
@@ -224,7 +224,7 @@ def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, ca
         pytest.skip("no GLSL compiler on this machine")
     monkeypatch.setattr(shader_archive, "find_supporting", lambda extension, target: None)
     assert shader_archive.main([str(tmp_path)]) == 0
-    lacking = Pack(tmp_path / "pack.bin").about
+    lacking = ShaderArchive(tmp_path / "pack.bin").about
     assert lacking["targets"] == {"vulkan1.2": 1}
     assert lacking["left_out"][TEMPLATE] == 42
     said = "left out, as the GLSL compiler is too old: 42 modules of matmul_coopmat2.comp.j2"
@@ -236,7 +236,7 @@ def test_the_pack_has_them_or_says_what_it_lacks(monkeypatch, tmp_path: Path, ca
     ])
     compiler2()
     assert shader_archive.main([str(tmp_path)]) == 0
-    whole = Pack(tmp_path / "pack.bin").about
+    whole = ShaderArchive(tmp_path / "pack.bin").about
     assert whole["targets"] == {"vulkan1.2": 1, "vulkan1.3": 2}
     assert TEMPLATE not in whole["left_out"] and TEMPLATE in whole["templates"]
 

@@ -19,7 +19,7 @@ def test_import_loads_neither_numpy_nor_vulkan_nor_jinja() -> None:
     code = (
         "import sys, webnn_vk.codegen, webnn_vk.codegen.spec\n"
         "print(sorted({'numpy', 'vulkan', 'jinja2', 'ctypes'} & set(sys.modules)))\n"
-        "import webnn_vk.codegen.store, webnn_vk.codegen.pack\n"
+        "import webnn_vk.codegen.store, webnn_vk.codegen.archive\n"
         "print(sorted({'numpy', 'vulkan', 'jinja2', 'ctypes'} & set(sys.modules)))\n"
         "print(sorted(n for n in sys.modules if n.startswith('webnn_vk.')\n"
         "      and not n.startswith('webnn_vk.codegen')))\n"

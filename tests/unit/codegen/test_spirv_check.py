@@ -13,9 +13,9 @@ import pytest
 from tests.support import selection
 from tests.support.kernels import PRELUDE, compile_spec, templates
 from webnn_vk.codegen import spirv, spirv_check
+from webnn_vk.codegen.archive import write_archive
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import GlslError, Source
-from webnn_vk.codegen.pack import write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.store import ShaderStore, address
 
@@ -219,7 +219,7 @@ def test_a_forged_pack_is_not_used(module: bytes, spec: KernelSpec, tmp_path: Pa
     """Its hashes are correct, by construction. The compiler's module replaces it."""
     forged = changed(module, instruction(module, ADD)[0] + 3, 0x7FFFFFFF)
     with templates(checked=KERNEL):
-        write_pack({address(spec): forged}, tmp_path / "pack", {})
+        write_archive({address(spec): forged}, tmp_path / "pack", {})
         store = ShaderStore(None, pack=tmp_path / "pack")
         with pytest.warns(RuntimeWarning, match="shader of the archive .* not used: %2147483647"):
             assert store.get([spec]) == [module]

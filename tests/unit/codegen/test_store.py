@@ -13,11 +13,11 @@ import pytest
 
 from bench.isa.catalogue import catalogue
 from tests.support.kernels import COPY, templates
-from webnn_vk.codegen import pack as pack_module
+from webnn_vk.codegen import archive
 from webnn_vk.codegen import store as store_module
+from webnn_vk.codegen.archive import ArchiveError, ShaderArchive, write_archive
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
-from webnn_vk.codegen.pack import Pack, PackError, write_pack
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import info
 from webnn_vk.codegen.store import (
@@ -252,7 +252,7 @@ def test_pack_serves_without_compiler_and_cache(tmp_path: Path) -> None:
     assert stats.spirv_size == sum(map(len, modules)) > stats.size
     with pytest.raises(ShaderUnavailable):
         store.get([_spec("uint8")])
-    pack = Pack(path)
+    pack = ShaderArchive(path)
     assert len(pack) == 4 and address(SPECS[1]) in pack and b"\0" * 32 not in pack
     assert pack.about["templates"] == ["copy.comp.j2"]
     assert "glsl" in pack.about["compiler"].lower()
@@ -316,8 +316,8 @@ def test_the_same_specs_give_the_same_pack(tmp_path: Path) -> None:
     build_pack(SPECS, tmp_path / "a")
     build_pack(SPECS[::-1], tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    write_pack({}, tmp_path / "empty", {})
-    assert len(Pack(tmp_path / "empty")) == 0
+    write_archive({}, tmp_path / "empty", {})
+    assert len(ShaderArchive(tmp_path / "empty")) == 0
 
 
 def test_pack_comes_before_cache_and_compiler(
@@ -339,45 +339,45 @@ def test_damaged_packs(tmp_path: Path) -> None:
     for damaged in (b"", b"short", good[:200], b"X" + good[1:],
                     good[:100] + bytes([good[100] ^ 1]) + good[101:]):
         path.write_bytes(damaged)
-        with pytest.raises(PackError, match="x.pack"):
-            Pack(path)
+        with pytest.raises(ArchiveError, match="x.pack"):
+            ShaderArchive(path)
     with pytest.warns(RuntimeWarning, match="the shader archive is not used"):
         store = ShaderStore(None, pack=path, compiler=Counting())
     assert len(store.get(SPECS)) == 4
-    with pytest.raises(PackError):
-        Pack(tmp_path / "missing")
+    with pytest.raises(ArchiveError):
+        ShaderArchive(tmp_path / "missing")
 
 
 def test_a_damaged_module_of_a_pack_is_a_miss(tmp_path: Path) -> None:
     path = tmp_path / "x.pack"
     build_pack(SPECS, path)
     good = path.read_bytes()
-    modules = {key: Pack(path).get(key) for key, _ in Pack(path).entries()}
+    modules = {key: ShaderArchive(path).get(key) for key, _ in ShaderArchive(path).entries()}
     harmed = 0
     for at in range(len(good) - 600, len(good), 7):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1:])
-        pack = Pack(path)
+        pack = ShaderArchive(path)
         found = [pack.get(key) for key in modules]
         assert all(f in (None, m) for f, m in zip(found, modules.values(), strict=True))
         harmed += found.count(None)
     assert harmed > 50
     path.write_bytes(good[: -len(good) // 4])
-    assert None in map(Pack(path).get, modules)
+    assert None in map(ShaderArchive(path).get, modules)
 
 
 def test_blocks_and_both_codecs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many modules over several blocks, also from a Python without lzma."""
     modules = {bytes([i]) * 32: bytes([i, i + 1, 7, 9]) * (1000 * i) for i in range(1, 60)}
-    write_pack(modules, tmp_path / "lzma", {})
-    monkeypatch.setattr(pack_module, "lzma", None)
-    write_pack(modules, tmp_path / "zlib", {})
-    with pytest.raises(PackError, match="no lzma module"):
-        Pack(tmp_path / "lzma")
-    pack = Pack(tmp_path / "zlib")
+    write_archive(modules, tmp_path / "lzma", {})
+    monkeypatch.setattr(archive, "lzma", None)
+    write_archive(modules, tmp_path / "zlib", {})
+    with pytest.raises(ArchiveError, match="no lzma module"):
+        ShaderArchive(tmp_path / "lzma")
+    pack = ShaderArchive(tmp_path / "zlib")
     assert {key: pack.get(key) for key in modules} == modules
     monkeypatch.undo()
     for name in ("lzma", "zlib"):
-        pack = Pack(tmp_path / name)
+        pack = ShaderArchive(tmp_path / name)
         assert {key: pack.get(key) for key in reversed(modules)} == modules
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from webnn_vk.codegen.pack import Pack
+from webnn_vk.codegen.archive import ShaderArchive
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.support import source_tree
 from webnn_vk.tools import archive_cache, shader_archive
@@ -62,7 +62,7 @@ def test_a_second_build_takes_the_first_ones_pack(build, cache, sources, tmp_pat
     assert not kept
     (tmp_path / "pack.bin").unlink()
     assert build() == (first, True)
-    assert len(Pack(tmp_path / "pack.bin")) == 1
+    assert len(ShaderArchive(tmp_path / "pack.bin")) == 1
     if os.name == "posix":
         assert (tmp_path / "pack.bin").stat().st_mode & 0o777 == 0o644
         (file,) = archive_cache.files(cache)

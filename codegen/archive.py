@@ -4,7 +4,7 @@ through mmap.
 Layout (little-endian): header, index of modules (sorted by key), names of modules (sorted), table
 of blocks, JSON about the build, blocks. A block is several modules compressed together, which
 halves the size, as variants of one kernel are similar (LZMA, or zlib where Python lacks it). Hashes
-protect the index and each module: a damaged index is a PackError, a damaged module counts as
+protect the index and each module: a damaged index is an ArchiveError, a damaged module counts as
 missing.
 """
 
@@ -34,7 +34,7 @@ except ImportError:  # an optional part of CPython
     lzma = None  # type: ignore[assignment]
 
 #: The archive of an installed package.
-PACK_PATH = Path(__file__).resolve().parent / "pack.bin"
+ARCHIVE_PATH = Path(__file__).resolve().parent / "pack.bin"
 _IN_WHEELS = "webnn_vk/codegen/pack.bin"
 
 _MAGIC = b"WNNVKPCK"
@@ -53,7 +53,7 @@ _LARGEST_BLOCK = 64 << 20
 _BLOCKS_KEPT = 4
 
 
-class PackError(ValueError):
+class ArchiveError(ValueError):
     """The file is not a shader archive, or it is damaged."""
 
 
@@ -96,35 +96,35 @@ def _decompress(codec: int, data: bytes, size: int) -> bytes | None:
     return block if len(block) == size else None
 
 
-class Pack:
+class ShaderArchive:
     """An open archive: a read-only mapping from key (32 bytes) to SPIR-V. A module may have further
     names, also of 32 bytes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises PackError when the file is missing, damaged or of another version."""
+        """Raises ArchiveError when the file is missing, damaged or of another version."""
         self.path = Path(path)
         try:
             with open(open_regular(self.path), "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise PackError(f"{self.path}: {error}") from None
+            raise ArchiveError(f"{self.path}: {error}") from None
         if len(self._map) < _HEADER.size:
-            raise PackError(f"{self.path}: {len(self._map)} bytes are not a shader archive")
+            raise ArchiveError(f"{self.path}: {len(self._map)} bytes are not a shader archive")
         magic, version, self._codec, self._count, self._names, self._blocks, about, digest = (
             _HEADER.unpack_from(self._map)
         )
         if magic != _MAGIC or version != _VERSION or self._codec not in (_ZLIB, _LZMA):
-            raise PackError(f"{self.path}: not a shader archive of version {_VERSION}")
+            raise ArchiveError(f"{self.path}: not a shader archive of version {_VERSION}")
         if self._codec == _LZMA and lzma is None:
-            raise PackError(f"{self.path}: this Python has no lzma module to read it with")
+            raise ArchiveError(f"{self.path}: this Python has no lzma module to read it with")
         self._name_table = _HEADER.size + self._count * _RECORD.size
         self._table = self._name_table + self._names * _NAME.size
         self._json = self._table + self._blocks * _BLOCK.size
         self._data = self._json + about
         if self._data > len(self._map):
-            raise PackError(f"{self.path}: the index is cut off")
+            raise ArchiveError(f"{self.path}: the index is cut off")
         if hashlib.sha256(self._map[_HEADER.size:self._data]).digest() != digest:
-            raise PackError(f"{self.path}: the index is damaged")
+            raise ArchiveError(f"{self.path}: the index is damaged")
         self._block = functools.lru_cache(_BLOCKS_KEPT)(self._read_block)
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class Pack:
         self._map.close()
 
 
-def find_pack() -> Path | None:
+def find_archive() -> Path | None:
     """The archive to use: WEBNN_VK_PACK, or the installed one, or None. In a clone, which has none,
     this is the archive of a wheel that is installed as well. It may be of another version: modules
     are found by their sources, so it only has fewer of them."""
@@ -194,7 +194,7 @@ def find_pack() -> Path | None:
         return Path(named)
     elsewhere = (Path(folder, _IN_WHEELS) for folder in sys.path if folder)
     # Where a folder may not be searched, Path.is_file raises.
-    return next((path for path in (PACK_PATH, *elsewhere) if os.path.isfile(path)), None)
+    return next((path for path in (ARCHIVE_PATH, *elsewhere) if os.path.isfile(path)), None)
 
 
 def _bisected(key: bytes, count: int, record: Callable[[int], Any]) -> Any:
@@ -216,7 +216,7 @@ def _grouped(modules: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
         yield group
 
 
-def write_pack(
+def write_archive(
     modules: Mapping[bytes, bytes],
     path: str | os.PathLike[str],
     about: Mapping[str, Any],
