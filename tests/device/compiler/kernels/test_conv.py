@@ -152,8 +152,9 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
     workgroup and that don't, one to four input channels a step, infinite weights and padding."""
     require_vulkan()
     profile = profile_for("discrete")
-    wanted = only("the test's", lambda c: c.kernel == "conv_wide" and c["TP"] == pixels)
-    monkeypatch.setattr(Gpu, "conv", lambda *_: [wanted])
+    kernel = only("the test's kernel", lambda c: c.kernel == "conv_wide")
+    size = only("and size, if there is one for so many channels", lambda c: c["TP"] == pixels)
+    monkeypatch.setattr(Gpu, "conv", lambda *_: [kernel, size])
     rng = np.random.default_rng(pixels)
     for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):
         shape = {"n": 2, "c": inputs, "h": 17, "w": 23}
