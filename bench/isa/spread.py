@@ -26,7 +26,7 @@ from .kernels import Kernel, of_program, of_setup
 
 #: The largest binding that every device supports. Larger products and copies are divided.
 SMALLEST_BINDING = 1 << 27
-#: Kernels that are planned with each of their schedules that fit the device's registers: those of
+#: Kernels that are planned with each of their schedules that fit the device's registers: those for
 #: constant filters, which the problems don't have, and products by cooperative matrices, which
 #: rules don't choose for every device that has them.
 UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide", "matmul_coopmat", "matmul_coopmat2")

@@ -64,7 +64,7 @@ def executions(blocks: Sequence[Block], module: Loop) -> list[tuple[Block, float
             raise Undetermined(f"its {len(root.inner)} loops match in more than {_WAYS} ways")
         ways.append((_apart(root, module, way), way))
     if not ways:
-        raise Undetermined("no match of its loops with those of the module")
+        raise Undetermined("no match of its loops with the module's")
     least, best = min((sum(apart), apart[0]) for apart, _ in ways)
     multiplied, *other = module.all_work
     if best > _APART and 10 * multiplied > sum(other):

@@ -27,7 +27,7 @@ def open_context(device: str | int = "vulkan", *, limits: Mapping[str, Any] | No
     """A context on "cpu", on "vulkan" (a GPU before software) or on the device with that index or
     part of a name. Destroy it, or use it in a `with` statement.
 
-    ``limits`` replaces fields of the device's profile. ``settings`` are those of `Settings`, in
+    ``limits`` replaces fields of the device's profile. ``settings`` are fields of `Settings`, in
     place of the environment's.
     """
     chosen = replace(Settings.from_environment(), device=device, **settings)

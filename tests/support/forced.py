@@ -58,7 +58,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Forced:
 
 def pretended_gpu() -> dict[str, Any]:
     """Fields of a profile that make a GPU with cooperative matrices of the test device: passes and
-    rules are those of a GPU, matrices are emulated."""
+    rules are a GPU's, matrices are emulated."""
     from tests.support.matrices import SHAPES, shape
 
     sizes, subgroup = SHAPES["8x8x16, subgroups of 8"]

@@ -420,7 +420,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
 
         Entering waits for the work before, leaving for the work inside. ``roofline``: measure, once
         in a process, how fast the device computes and reads memory, so that kernels can be compared
-        with these rates. The kernels of each graph's first runs are timed, and those of later runs
+        with these rates. The kernels of each graph's first runs are timed, and of later runs
         as long as measuring costs below 5 % of the time of the work; other runs are timed as a
         whole. ``every``: instead, time the kernels of one run in every ``every`` runs of each
         graph, beginning with the first; 1 means all runs. Raises InvalidStateError when the context

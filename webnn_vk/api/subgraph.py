@@ -90,8 +90,8 @@ class Subgraphs:
         operands: Mapping[str, Any], *, label: str = "",
     ) -> dict[str, Any]:
         """The outputs of ``then`` where ``predicate``, a uint8 scalar or one-element tensor, is not
-        0, else those of ``otherwise`` (extension, webnn#559; needs experimental "subgraph"). Both
-        definitions are computed and the outputs chosen, unless the predicate is a constant: no
+        0, else the outputs of ``otherwise`` (extension, webnn#559; needs experimental "subgraph").
+        Both definitions are computed and the outputs chosen, unless the predicate is a constant: no
         value comes back to the host. ``operands`` are the inputs of either definition, whose
         outputs have the same names, data types and shapes. Returns at once. Raises TypeError
         for others."""

@@ -17,8 +17,8 @@ class ModelServer:
     """A replica of ``Deployment``: computes requests that arrive within a few milliseconds
     together, by ``@serve.batch``.
 
-    ``model``, ``inputs``, ``outputs`` and ``device`` are those of ``distributed.ray.Predictor``.
-    ``max_batch_size`` (rows) and ``batch_wait_timeout_s`` (seconds) are those of ``@serve.batch``.
+    ``model``, ``inputs``, ``outputs`` and ``device`` are as in ``distributed.ray.Predictor``.
+    ``max_batch_size`` (rows) and ``batch_wait_timeout_s`` (seconds) are as in ``@serve.batch``.
     A request is one row: {input: value}, by JSON or by a handle's ``predict``; the answer is
     {output: value}. A row that the model can't take fails by RowError, which HTTP answers with the
     status 400, and no other row with it. Serve restarts a replica that lost its device.

@@ -18,7 +18,7 @@ def make_predict_fn(
     assigned to the task.
 
     ``inputs``: the model's inputs in the order of the columns, by default the model's own order.
-    ``model``, ``outputs`` and ``device`` are those of ``distributed.ray.Predictor``. One output
+    ``model``, ``outputs`` and ``device`` are as in ``distributed.ray.Predictor``. One output
     becomes the column of the UDF, several the fields of a struct with their names. Spark's columns
     are numbers or flat lists: rows of inputs and outputs with more dimensions are flat there. A row
     that the model can't take fails the task by RowError.

@@ -6,7 +6,7 @@ of each of B sequences has ``step`` [2·B]: the ids, then the positions. S may b
 dispatch (experimental "dynamic-shapes").
 
 The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
-[C, heads, head size]; those of sequence R among several are ``key.N.R`` and ``value.N.R``. They are
+[C, heads, head size]; sequence R among several has ``key.N.R`` and ``value.N.R``. They are
 donated: a run writes the rows of its tokens and reads the rows up to the last of them.
 """
 

@@ -49,7 +49,7 @@ class BoundValue:
 
 class IOBinding:
     """What a session's next ``run_with_iobinding`` reads and writes. Devices other than "cpu" are a
-    ValueError: tensors on a device are those of a context and its graphs (``dispatch``)."""
+    ValueError: tensors on a device belong to a context and its graphs (``dispatch``)."""
 
     def __init__(self, inputs: Sequence[NodeArg], outputs: Sequence[NodeArg]) -> None:
         self._inputs = {i.name for i in inputs}

@@ -18,7 +18,7 @@ from .types import numpy_type
 def checked(
     ports: Mapping[str, Port], optional: Mapping[str, Port], feeds: Any
 ) -> dict[str, np.ndarray]:
-    """An array for each input, and for those of the ``optional`` ones that are given. ValueError
+    """An array for each input, and for each of the ``optional`` ones that is given. ValueError
     that says what was fed and what is expected; UnsupportedModelError for an input that is no
     tensor of numbers."""
     if not isinstance(feeds, Mapping):

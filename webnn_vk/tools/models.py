@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webnn_vk.api.ml_graph import MLGraph
 
 SAVED = "cache:"
-#: Lengths assumed for unknown dimensions: the batch, those of images, and others (time, tokens),
+#: Lengths assumed for unknown dimensions: the batch, sides of images, and others (time, tokens),
 #: where every step may cost as much as the one before.
 BATCH, IMAGE, OTHERS = 1, 224, 8
 #: Numbers of channels of images.

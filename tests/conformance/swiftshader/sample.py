@@ -159,8 +159,7 @@ def covering_examples(missing: set[Triple]) -> list[Example]:
 
 
 def _assignments(operator: str, wanted: set[tuple[str, str]]) -> list[dict[str, str]]:
-    """Types for the rows of the limits; every wanted one occurs, those of several rows at a time.
-    """
+    """Types for the rows of the limits; every wanted one occurs, for several rows at a time."""
     record = OPERATORS[operator]
     by_row: dict[str, list[str]] = {}
     for row, data_type in sorted(wanted):

@@ -4,7 +4,7 @@
 
 Prints ``passed failed skipped``. Fails if a test fails or if an expectation is left out that
 ``skipped.json`` does not name. A test counts as skipped if one of its expectations is left out;
-``in part`` counts those of them in which other expectations were checked.
+``in part`` counts skipped tests in which other expectations were checked.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ IDS = np.random.default_rng(6).integers(0, 40, 40).tolist()
 
 def rounded(weights, kind):
     """The weights with all matrices but position tables rounded. Rows are filled up with zeros to
-    whole blocks; those of GPT-2's products are columns."""
+    whole blocks; of GPT-2's products, columns are."""
     made = {}
     for name, array in weights.items():
         if array.ndim != 2 or name.endswith("wpe.weight"):

@@ -79,8 +79,8 @@ SHADERS = {
         "vector registers"
     ),
 }
-#: Commands that other tests run: those of the README, page by page, and those that take hours or
-#: need a network.
+#: Commands that other tests run: the README's, page by page, and commands that take hours or need
+#: a network.
 ELSEWHERE = {
     'webnn-vk generate SmolLM2-135M-Instruct "Why is the sky blue?" --max-new-tokens 100',
     'webnn-vk generate SmolLM2-135M-Instruct-Q8_0.gguf "Why is the sky blue?" --max-new-tokens 100',

@@ -42,7 +42,7 @@ ELSEWHERE = {
     "webnn-file": (1, "tests/unit/docs/test_webnn_file.py"),
 }
 GUIDES = set(test_guides.FOLLOWED)
-#: How many snippets of a page run here, after those of the other tests.
+#: How many snippets of a page run here, after the snippets of the other tests.
 HERE = {"drivers": 1, "gpu": 2, "interop": 4, "onnx": 3}
 
 

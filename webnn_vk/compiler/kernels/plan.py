@@ -108,7 +108,9 @@ def dispatches_by(
         if (refusal := dispatch.refusal(target.refused)) is not None:
             raise KernelRefused(refusal)
         if not target.available(dispatch.spec):
-            raise _Missing(f"no shader for {dispatch.kernel} in the pack and no GLSL compiler")
+            raise _Missing(
+                f"no shader for {dispatch.kernel} in the shader archive and no GLSL compiler"
+            )
     return tuple(dispatches)
 
 

@@ -21,7 +21,7 @@ TILES = (2, 4)
 #: Input channels from which on a tile keeps the web-platform-tests' tolerance of conv2d, 2·n units
 #: in the last place for n products, for every output of a tenth of √Σ(x·w)² or more. (What cancels
 #: out to less has a larger relative error by the plain sum too: that exceeds the tolerance below a
-#: twentieth.) Measured: tiles of 2x2 keep it down to 0.05 of that size at 16 channels, those of 4x4
+#: twentieth.) Measured: tiles of 2x2 keep it down to 0.05 of that size at 16 channels, tiles of 4x4
 #: to 0.2 at 16, 0.13 at 32, 0.06 at 64.
 LEAST_INPUTS = {2: 16, 4: 64}
 _FILTER = ("IC", "OC", "fo", "fc", "fw")

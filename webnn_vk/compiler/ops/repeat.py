@@ -60,7 +60,7 @@ def through(
     body: tuple[Any, ...], values: Sequence[Any],
     call: Callable[[Any, dict[str, Any], dict[str, Any], str], Sequence[Any]],
 ) -> list[Any]:
-    """The body's results: ``call(operator, operands, arguments, label)`` gives those of a call.
+    """The body's results: ``call(operator, operands, arguments, label)`` gives a call's results.
     ValueError for a number that no value has."""
     calls, results = body
     known = list(values)

@@ -40,8 +40,8 @@ def mean(c: NodeContext, x: MLOperand, options: dict[str, Any]) -> MLOperand:
 
 
 def norm(c: NodeContext, x: MLOperand, options: dict[str, Any]) -> MLOperand:
-    """The square root of the sum of squares. Norms of 2³² and more (of 64 bits only) are those of
-    floats."""
+    """The square root of the sum of squares. Norms of 2³² and more (of 64 bits only) are computed
+    in floats."""
     near = c.b.reduce_l2(c.b.cast(x, "float32"), **options)
     wide = c.cast(x, "uint64" if x.data_type.startswith("uint") else "int64")
     squares = c.b.cast(c.b.mul(wide, wide), "uint64")

@@ -95,7 +95,7 @@ def of_graph(
     graph: Graph | KernelGraph, title: str, keys: dict[Value, int] | None = None
 ) -> Picture:
     """The picture of a graph before, between or after passes. ``keys``: numbers of values, to which
-    those of the graph are added. Pictures with the same ``keys`` can be compared (``compared``)."""
+    the graph's are added. Pictures with the same ``keys`` can be compared (``compared``)."""
     known = {} if keys is None else keys
     values: dict[int, str] = {}
 

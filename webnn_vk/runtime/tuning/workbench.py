@@ -213,7 +213,7 @@ class Workbench:
 
 def _numbers(random: np.random.Generator, value: Value, fan: float) -> np.ndarray:
     """Numbers around zero for an operand. Numbers that ``fan`` products are summed with are so
-    small that sums stay near one. Integers are small, those of 8 bits 0 or 1, as conditions are."""
+    small that sums stay near one. Integers are small, and of 8 bits 0 or 1, as conditions are."""
     shape, dtype = value.shape, value.descriptor.numpy_dtype
     if value.data_type in ("float32", "float16"):
         scale = np.float32((3.0 / fan) ** 0.5 if fan > 3 else 1.0)

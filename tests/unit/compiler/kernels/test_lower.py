@@ -99,7 +99,7 @@ def test_what_is_apart_and_still_not_to_be_had_goes_to_the_cpu_and_says_why() ->
     # The nodes that were separated with it stay separate.
     assert described(work) == ["transpose", "cpu matmul [dense]", "add", "relu", "transpose"]
     (host,) = (w for w in work.works if isinstance(w, HostWork))
-    assert host.reason == "no shader for matmul in the pack and no GLSL compiler"
+    assert host.reason == "no shader for matmul in the shader archive and no GLSL compiler"
     assert host.node.on_cpu and host.node.reason == host.reason
 
 

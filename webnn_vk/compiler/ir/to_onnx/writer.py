@@ -106,7 +106,7 @@ def write(
 ) -> Fragment:
     """The graph in ONNX, with its inputs and outputs by name. ``elements`` returns the elements of
     a constant. ``titles`` names nodes; the names of all ONNX nodes of a node begin with its title.
-    ``careful``: use other operators where those of ONNX Runtime are less accurate than WebNN's
+    ``careful``: use other operators where ONNX Runtime's are less accurate than WebNN's
     tests require."""
     writer = Writer(elements, careful)
     taken = set(graph.inputs)

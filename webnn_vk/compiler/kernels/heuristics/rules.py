@@ -17,7 +17,7 @@ from .device_classes import DeviceClass
 @dataclass(frozen=True)
 class Constraint:
     """Which candidates of a kernel family may be chosen, for a reason that the cost model can't
-    weigh: those of the least ``rank``."""
+    weigh: the ones of the least ``rank``."""
 
     reason: str
     rank: Callable[[Schedule], Any]
