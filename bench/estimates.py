@@ -1,5 +1,5 @@
-"""`python -m bench estimates`: the schedules that the rules choose for a chip, beside the others
-that fit its registers, in the cycles that the chip's driver estimates. Nothing runs.
+"""`python -m bench estimates`: the schedules that are chosen for a chip, beside the others that fit
+its registers, in the cycles that the chip's driver estimates. Nothing runs.
 
 Drivers estimate the cycles of a compiled kernel with a fixed number of turns for each loop. Here
 the estimate is scaled by how much a dispatch's invocation does (`isa.execution`) to how much that
@@ -111,7 +111,7 @@ def _planned(models: Sequence[str], profile: DeviceProfile) -> Iterator[Alternat
         chosen = next(ranked(family, candidates, problem, profile))
         for schedule in fitting(candidates, problem, profile):
             if schedule.load != "storage":
-                continue  # which no rule for GPUs chooses
+                continue  # which are left out on GPUs
             try:
                 made = dispatches_by(next(forms(alike[0], schedule, target)), schedule, target)
             except Unsupported:
