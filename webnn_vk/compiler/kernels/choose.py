@@ -10,7 +10,7 @@ from typing import Any
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.sizes import preferring
-from .cost import estimate, registers
+from .cost import compiling, estimate, registers
 from .dispatch import Unsupported
 from .heuristics import Constraint, device_class, rules_for
 from .schedule import NOTHING_TUNED, Schedule, Tuned, problem_class
@@ -40,10 +40,10 @@ def ranked(
     tuned: Tuned = NOTHING_TUNED,
 ) -> Iterator[Schedule]:
     """All candidates, the best first: the tuned one if it is still a candidate, else the cheapest
-    by the cost model of those within the constraints; then those that fit the registers before the
-    others, the cheapest first, then those that the model doesn't know. Of equal ones, the first
-    candidate is better. Unsupported without candidates. The order is the same for equal arguments.
-    """
+    by the cost model of those within the constraints, the price of compiling included; then those
+    that fit the registers before the others, the fastest first, then those that the model doesn't
+    know. Of equal ones, the first candidate is better. Unsupported without candidates. The order is
+    the same for equal arguments."""
     if not candidates:
         raise Unsupported(f"no {family} kernel of this device computes {problem}")
 
@@ -51,11 +51,15 @@ def ranked(
         cost = modelled(problem, schedule, profile)
         return schedule not in fit, cost is None, cost or 0.0
 
+    def price(schedule: Schedule) -> tuple[bool, bool, float]:
+        spills, unknown, cost = key(schedule)
+        return spills, unknown, cost + compiling(problem, schedule, device_class(profile).cost)
+
     with preferring():
         first = tuned.get((family, problem_class(problem))) if tuned else None
         fit = fitting(candidates, problem, profile)
         if first not in candidates:
-            first = min(narrowed(family, fit, problem, profile), key=key)
+            first = min(narrowed(family, fit, problem, profile), key=price)
     yield first
     with preferring():
         others = sorted((s for s in candidates if s != first), key=key)

@@ -78,6 +78,13 @@ def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float 
     return sum(_time(work, schedule.load, device) for work in describe(problem, schedule))
 
 
+def compiling(problem: Any, schedule: Schedule, device: CostParameters) -> float:
+    """What a run pays for compiling a schedule; 0 where the model doesn't know the kernel."""
+    describe = _DESCRIBE.get(schedule.kernel)
+    works = describe(problem, schedule) if describe else []
+    return device.compile * sum(work.unrolled for work in works)
+
+
 def registers(problem: Any, schedule: Schedule) -> int:
     """The values that an invocation keeps, in the dispatch that keeps most; 0 where the model
     doesn't know the kernel."""
@@ -97,8 +104,7 @@ def _time(work: Workload, load: str, device: CostParameters) -> float:
     # Values that don't fit in registers go through memory at every use.
     one *= max(1.0, work.registers / device.registers)
     waves = max(1.0, work.groups / device.units)
-    each = device.group + ceil_divide(work.invocations, device.width) * one
-    return waves * each + work.unrolled * device.compile
+    return waves * (device.group + ceil_divide(work.invocations, device.width) * one)
 
 
 # -- products -------------------------------------------------------------------------------------

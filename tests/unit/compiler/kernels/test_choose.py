@@ -24,6 +24,7 @@ from webnn_vk.compiler.kernels import (
     solver_of,
 )
 from webnn_vk.compiler.kernels.choose import fitting, modelled, ranked
+from webnn_vk.compiler.kernels.cost import compiling
 from webnn_vk.compiler.kernels.heuristics import (
     DEVICE_CLASSES,
     Constraint,
@@ -305,6 +306,11 @@ def test_the_cheapest_within_the_constraints_is_chosen(name: str) -> None:
         fit = fitting(solver.candidates(problem, profile), problem, profile)
         within = choose.narrowed(solver.name, fit, problem, profile)
         costs = [modelled(problem, schedule, profile) for schedule in within]
+        figures = device_class(profile).cost
+        costs = [
+            cost if cost is None else cost + compiling(problem, schedule, figures)
+            for cost, schedule in zip(costs, within, strict=True)
+        ]
         known = [cost for cost in costs if cost is not None]
         best = within[costs.index(min(known)) if known else 0]
         assert next(ranked(solver.name, fit, problem, profile)) == best, case.title

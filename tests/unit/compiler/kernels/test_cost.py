@@ -14,7 +14,7 @@ from tests.support.running import node_of
 from tests.unit.compiler.kernels.test_choose import CASES
 from webnn_vk.compiler.kernels import KernelNode, Schedule, Unsupported, solver_of
 from webnn_vk.compiler.kernels.choose import fitting, modelled, ranked
-from webnn_vk.compiler.kernels.cost import KERNELS, CostParameters, estimate
+from webnn_vk.compiler.kernels.cost import KERNELS, CostParameters, compiling, estimate
 from webnn_vk.compiler.kernels.heuristics.device_classes import DEVICE_CLASSES
 from webnn_vk.compiler.kernels.product import Product
 from webnn_vk.compiler.kernels.rows import Rows
@@ -126,7 +126,7 @@ def test_rows(
 def test_a_slower_device_is_not_faster(
     device: CostParameters, schedule: Schedule, sizes: tuple[int, int, int], data: st.DataObject
 ) -> None:
-    figures = ["multiply_add", "storage", "texel", "shared", "group", "compile"]
+    figures = ["multiply_add", "storage", "texel", "shared", "group"]
     name = data.draw(st.sampled_from(figures))
     slower = replace(device, **{name: 2 * getattr(device, name)})
     fewer = replace(device, units=max(1, device.units // 2))
@@ -142,7 +142,7 @@ def test_what_the_terms_mean() -> None:
     tile = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 8), ("TN", 8)))
     one = 7 + 100 * (64 * 1 + 16 * 10) + 64 * 3
     assert estimate(product(8, 64, 100), tile, device) == one
-    assert estimate(product(8, 64, 100), tile, replace(device, compile=9)) == one + 64 * 9
+    assert compiling(product(8, 64, 100), tile, replace(device, compile=9)) == 64 * 9
     assert estimate(product(8, 65, 100), tile, device) == 2 * one  # edges cost a whole tile
     assert estimate(product(16, 64, 100), tile, replace(device, units=2)) == one
     by_texels = replace(tile, load="texel")
@@ -213,7 +213,7 @@ def test_slow_gathers_put_texels_first() -> None:
         features=profile.features | {"texel_buffers"},
         max_texel_buffer_elements=profile.max_storage_buffer_range,
     )
-    given = (MLOperandDescriptor("float32", (1024, 1024)),) * 2
+    given = (MLOperandDescriptor("float32", (128, 128)),) * 2
     node = KernelNode.of(node_of("matmul", *given)[0])
     solver, problem = solver_of(node)
     candidates = solver.candidates(problem, profile)
