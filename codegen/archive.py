@@ -48,7 +48,7 @@ _RECORD = struct.Struct("<32sIII16s")
 _NAME = struct.Struct("<16sI")
 # offset in the file, bytes packed, bytes unpacked
 _BLOCK = struct.Struct("<QII")
-_BLOCK_BYTES = 192 << 10
+_BLOCK_BYTES = 208 << 10
 _LARGEST_BLOCK = 64 << 20
 _BLOCKS_KEPT = 4
 

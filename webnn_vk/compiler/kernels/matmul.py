@@ -120,7 +120,7 @@ class Matmul(Family):
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
         return direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
-            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8))
+            for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8), (32, 4))
         ]
 
     def pack(

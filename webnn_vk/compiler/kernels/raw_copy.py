@@ -23,9 +23,9 @@ from webnn_vk.support.integers import ceil_divide, padded
 from ..ir import Value
 from ..types.access import collapse, span
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding, Dispatch, grid, workgroup
+from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
 from .expression import reciprocal
-from .parts import Reach, bind, block_shape, blocks
+from .parts import Reach, bind, block_shape, blocks, byte_length
 
 # -- elements -------------------------------------------------------------------------------------
 #: Widths of an element in bytes.
@@ -36,7 +36,7 @@ _TYPES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "uint32"}
 _FEATURES = {1: frozenset({"int8"}), 2: frozenset({"float16"})}
 
 
-def item_size(value: Value) -> int:
+def item_size(value: Value | Scratch) -> int:
     """Bytes of one of the value's elements."""
     return DATA_TYPES[value.data_type].size
 
@@ -197,17 +197,17 @@ def has_tiles(profile: DeviceProfile) -> bool:
 
 # -- dispatches -----------------------------------------------------------------------------------
 def move(
-    source: Value, target: Value, box: Box, profile: DeviceProfile, *, tiled: bool = False,
-    value: tuple[int, ...] = (),
+    source: Value | Scratch, target: Value | Scratch, box: Box, profile: DeviceProfile, *,
+    tiled: bool = False, value: tuple[int, ...] = (),
 ) -> list[Dispatch]:
-    """The dispatches that copy a box, numbers in elements of the two values. ``tiled``: by tiles in
+    """The dispatches that copy a box, numbers in elements of the two. ``tiled``: by tiles in
     shared memory where they are worth it. ``value``: the words that pad with a constant."""
     size = item_size(target)
     if box.mode == "strided":
         box = merged(box)
-        whole = source.descriptor.size
+        whole = byte_length(source) // size
         in_order = box.src_strides == box.dst_strides == (1,)
-        if in_order and box.shape == (whole,) and whole == target.descriptor.size:
+        if in_order and box.shape == (whole,) and whole == byte_length(target) // size:
             # Values are padded to 16 bytes, so all of one may be copied with its padding.
             box = replace(box, shape=(ceil_divide(whole * size, 16) * (16 // size),))
     width, box = _widened(box, size)
@@ -219,7 +219,7 @@ def move(
 
 
 def _transposed(
-    source: Value, target: Value, box: Box, profile: DeviceProfile
+    source: Value | Scratch, target: Value | Scratch, box: Box, profile: DeviceProfile
 ) -> Dispatch:
     bindings, numbers = _bound(source, target, 4, box, profile)
     side, last = box.src_strides.index(1), len(box.shape) - 1
@@ -276,7 +276,7 @@ def _widened(box: Box, size: int) -> tuple[int, Box]:
 
 
 def _blocks(
-    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
+    source: Value | Scratch, target: Value | Scratch, width: int, box: Box, profile: DeviceProfile
 ) -> Iterator[Box]:
     """The box in blocks of which each reads and writes what a binding holds."""
     # Padding reads the source from any element on.
@@ -286,14 +286,14 @@ def _blocks(
         for value, strides, start in (
             (source, box.src_strides, src_start), (target, box.dst_strides, box.dst_offset)
         )
-        if padded(value.descriptor.byte_length) > profile.max_storage_buffer_range
+        if padded(byte_length(value)) > profile.max_storage_buffer_range
     ]
     for start, shape in blocks(box.shape, block_shape(box.shape, reaches, profile)):
         yield box.block(start, shape)
 
 
 def _bound(
-    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile
+    source: Value | Scratch, target: Value | Scratch, width: int, box: Box, profile: DeviceProfile
 ) -> tuple[tuple[Binding, Binding], dict[str, int]]:
     """Bindings for a box, and its offsets from where they begin."""
     first, last = box.src_span()
@@ -308,7 +308,7 @@ def _bound(
 
 
 def _copied(
-    source: Value, target: Value, width: int, box: Box, profile: DeviceProfile,
+    source: Value | Scratch, target: Value | Scratch, width: int, box: Box, profile: DeviceProfile,
     value: tuple[int, ...],
 ) -> Dispatch:
     """The dispatch for a box that fits bindings, by the kernel of the smallest rank that holds it:

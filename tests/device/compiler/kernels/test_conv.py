@@ -9,7 +9,7 @@ from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of, plan
+from tests.support.running import node_of, plan, run, schedules_of
 from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
@@ -170,6 +170,31 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
         assert {b.load for b in dispatch.spec.buffers} == {"storage"}
         assert dispatch.constants["UC"] == (3, 4, 1)[case]
         assert_close(node, arrays, profile, _ERROR)
+
+
+def test_products_of_columns() -> None:
+    """Strides, dilations and padding of every kind; several images; tiles that channels and pixels
+    fill and that they don't; filters whose taps lie otherwise; filters that are no constants; an
+    infinite weight, which the zeros beside the input turn into NaN."""
+    require_vulkan()
+    profile, rng = profile_for("software"), np.random.default_rng(3)
+    for case in range(8):
+        inputs, outputs, side = 4 * (1 + case % 3), (33, 20, 64)[case % 3], (8, 9)[case % 2]
+        taps = {"o": outputs, "i": inputs, "h": 1 + case % 3, "w": 3 if case > 3 else 1}
+        order = FILTERS[case % len(FILTERS)]
+        w = random_array(rng, "float32", tuple(taps[d] for d in order))
+        w.reshape(-1)[case] = (1.0, np.inf)[case % 2]
+        node, arrays = node_of(
+            "conv2d", random_array(rng, "float32", (1 + case % 2, inputs, side, 12)), w,
+            bias=random_array(rng, "float32", (outputs,)) if case % 4 else None,
+            strides=[2 - case % 2, 1 + case // 2 % 2], dilations=[1 + case // 4, 1],
+            padding=[case % 3, 1, 0, case % 2] if case > 1 else [0] * 4, filter_layout=order,
+        )
+        (schedule,) = (s for s in schedules_of(node, profile) if s.kernel == "conv_columns")
+        with np.errstate(invalid="ignore"):
+            (expected,) = node.evaluate(arrays.get)
+        (computed,) = run(node, arrays, profile, schedule)
+        np.testing.assert_allclose(computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{case}")
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -109,6 +109,26 @@ def test_few_channels_have_small_tiles_or_none(channels: int, side: int, chosen:
     )
 
 
+def test_columns_on_software_devices() -> None:
+    """A product of columns where many output channels use each element of them, and where all of
+    them stay in a cache."""
+    software = stored_profile("llvmpipe")
+
+    def kernels(channels: int, side: int, outputs: int, **arguments) -> list[str]:
+        x, w = (1, channels, side, side), (outputs, channels, 1, 1)
+        return _kernels(software, x, w, strides=[2, 2], **arguments)
+
+    assert kernels(256, 56, 128) == ["copy", "matmul"]
+    assert kernels(256, 56, 128, padding=[1] * 4) == ["copy", "copy", "matmul"]
+    assert kernels(256, 56, 64) == ["conv_wide"]  # few channels use an element
+    assert kernels(256, 112, 128) == ["conv_wide"]  # large columns
+    assert kernels(254, 56, 128) == ["conv_wide"]  # no vectors of columns' elements
+    assert kernels(256, 56, 128, data_type="float16") == ["conv"]
+    x, w = (1, 56, 56, 256), (1, 1, 256, 128)
+    layouts = {"input_layout": "nhwc", "filter_layout": "hwio"}
+    assert _kernels(software, x, w, strides=[2, 2], **layouts) == ["conv_wide"]
+
+
 @pytest.mark.parametrize("side, tile", [(24, (8, 4)), (40, (16, 4)), (80, (16, 8))])
 def test_tiles_of_wide_convolutions_grow_with_the_work(side: int, tile: tuple[int, int]) -> None:
     """The larger ones take less time for each multiply-add and longer to compile."""
@@ -133,7 +153,9 @@ def test_constant_filters_on_software_devices() -> None:
     assert _kernels(software, x, w, data_type="float16") == ["conv"]
     assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
     # So few pixels are not worth a filter of twice the size.
-    assert _kernels(software, (1, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == ["conv_wide"]
+    columns = ["copy", "copy", "matmul"]
+    assert _kernels(software, (1, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == columns
+    assert _kernels(software, (1, 256, 7, 7), (256, 256, 3, 3), padding=[1] * 4) == ["conv_wide"]
     assert _kernels(software, (2, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == winograd
     assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
     assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]

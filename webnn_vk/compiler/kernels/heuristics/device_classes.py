@@ -135,12 +135,19 @@ class SoftwareClass(DeviceClass):
     small_tile_channels, small_tile_pixels: channels from which on, and pixels up to which, tiles of
     2x2 outputs save time where tiles of 4x4 are not exact enough (of 32 channels and 28x28
     pixels 6 %; at 56x56 they take 30 % longer than without them, of 16 channels 35 %).
+    column_channels: output channels from which on a product of columns (``conv_columns``) saves
+    what it takes to copy them, for filters of one tap and of several (lavapipe, an Intel Xeon:
+    10 and 16 ns an element; 1x1 convolutions with stride 2 of 128 channels 4.5 -> 3.8 ms, of 1024
+    21 -> 10; 3x3 of 256 channels equal, of 512 at 7x7 24 -> 15).
+    most_in_columns: elements of columns up to which this was measured; they stay in a cache.
     """
 
     winograd_channels: int
     winograd_pixels: int
     small_tile_channels: int
     small_tile_pixels: int
+    column_channels: tuple[int, int]
+    most_in_columns: int
 
     unrolls_activations = False
     merges_epilogues = True
@@ -189,6 +196,8 @@ _SLOW_GATHERS = SoftwareClass(
     winograd_pixels=64,
     small_tile_channels=32,
     small_tile_pixels=1024,
+    column_channels=(128, 512),
+    most_in_columns=1 << 19,
     row_groups=256,
     shortest_chunk=4096,
 )

@@ -38,7 +38,10 @@ class Software(Rules):
         )
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        if not any(c.kernel == "matvec" for c in candidates):
+        if candidates[0].load == "texel" and _exchanges_filter(problem):
+            yield only("tall tiles: the fewest loads where lanes exchange a filter's rows",
+                       lambda c: c.kernel == "matmul" and (c["TM"], c["TN"]) == (32, 4))
+        elif not any(c.kernel == "matvec" for c in candidates):
             wide = problem.n > 32 or candidates[0].load == "texel"
             yield _tiles(problem.m, 8 if wide else 4)
 
@@ -83,6 +86,9 @@ class Software(Rules):
             channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
             yield self._winograd(winograd, problem)
+        elif self._columns_pay(candidates, problem):
+            yield only("columns of inputs, and lanes that exchange the filter's rows",
+                       lambda c: c.kernel == "conv_columns")
         elif any(c.kernel == "conv_wide" and c["LX"] == 8 for c in candidates):
             yield only("a filter's vectors for all pixels of a tile",
                        lambda c: c.kernel == "conv_wide" and c["LX"] == 8)
@@ -90,6 +96,18 @@ class Software(Rules):
             together = 8 if problem.OC > 4 else 4
             yield only("one SIMD group of pixels for each workgroup",
                        lambda c: c.kernel == "conv" and (c["LX"], c["TC"]) == (8, together))
+
+    def _columns_pay(self, candidates: Sequence[Schedule], problem: Any) -> bool:
+        """Whether a product of columns saves more than it takes to copy them: where many output
+        channels use each element, and where they stay in a cache. Copies of several taps find their
+        elements by more divisions."""
+        taps = problem.KH * problem.KW
+        elements = problem.N * problem.OH * problem.OW * problem.IC * taps
+        return (
+            any(c.kernel == "conv_columns" for c in candidates)
+            and problem.OC >= self.device.column_channels[taps > 1]
+            and elements <= self.device.most_in_columns
+        )
 
     def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
         """Large tiles where they save a third of the multiplications of small ones, since their
@@ -108,6 +126,15 @@ class Software(Rules):
             "Winograd's transforms where they save time",
             lambda c: c.kernel == "winograd" and (c["TILE"], c["TM"], c["TN"]) == sizes,
         )
+
+
+def _exchanges_filter(problem: Any) -> bool:
+    """Whether lanes can exchange the rows of a convolution's filter, more than 8, and there are
+    many pixels."""
+    return (
+        problem.operands[0] == "filter" and not problem.a_transposed and problem.m > 8
+        and problem.n > 1 and problem.k % 4 == problem.lda % 4 == 0
+    )
 
 
 def _tiles(rows: int, columns: int) -> Constraint:
