@@ -148,7 +148,9 @@ def _direct(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[S
         ), load)
         for load in loads
         for x, y, tc, tp, channel_lanes in (
-            (8, 1, 4, 8, 0), (8, 1, 8, 8, 0), (16, 8, 4, 4, 0), (16, 8, 4, 4, 1)
+            (8, 1, 4, 8, 0), (8, 1, 8, 8, 0),
+            # The larger ones spill where registers are few.
+            *((16, 8, *tile, c) for tile in ((4, 4), (4, 2), (2, 4), (2, 2)) for c in (0, 1)),
         )
     ]
 

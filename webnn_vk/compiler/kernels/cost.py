@@ -210,9 +210,14 @@ def _conv(g: Any, s: Schedule) -> list[Workload]:
     groups = g.G * ceil_divide(g.OC, channels * tc) * ceil_divide(_pixels(g), along * tp)
     elements = k * (tc + tp)
     vectors = _by_fours(g) and g.fc == 1
+    # A constant filter is reordered, so that it is loaded in vectors too: one for each channel, and
+    # for a pixel at a time.
+    operands = 4 * (tc + 1) if _by_fours(g) and (g.fc == 1 or g.constant) else tc + tp
+    # The phase of the outputs, and the steps between its taps.
+    phase = 6 if g.transposed else 0
     return [Workload(
         groups, lanes[0] * lanes[1], k * tc * tp, elements if vectors else 0, tc * tp,
-        0 if vectors else elements, registers=tc * tp + tc + tp, unrolled=tc * tp,
+        0 if vectors else elements, registers=tc * tp + operands + phase, unrolled=tc * tp,
     )]
 
 
