@@ -176,6 +176,9 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "conv transposed": lambda: conv(64, 32, 2, 28, transposed=True, strides=[2, 2]),
         "conv transposed last": lambda: conv(
             64, 32, 4, 28, transposed=True, strides=[2, 2], last=True),
+        "conv transposed last, in vectors": lambda: b.conv_transpose2d(
+            x(1, 28, 28, 64), x(32, 4, 4, 64), bias=x(32), padding=[2] * 4, strides=[2, 2],
+            input_layout="nhwc", filter_layout="ohwi"),
         "depthwise 3×3": lambda: conv(32, 32, 3, 112, groups=32),
         "depthwise 3×3 strided": lambda: conv(96, 96, 3, 112, groups=96, strides=[2, 2]),
         "depthwise 5×5": lambda: conv(96, 96, 5, 14, groups=96),
