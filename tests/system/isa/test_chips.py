@@ -230,6 +230,9 @@ SPILLING = {
     "skl": {"matmul_dot": 24, "conv_tiled": 4}, "tgl": {"conv_tiled": 4}, "m1": {"matmul_dot": 12},
     "adreno630": {"attention": 2, "matvec_blocks": 4, "winograd_output": 4, "conv_depthwise": 3},
     "adreno660": {"attention": 8, "matmul_dot": 12, "conv_depthwise": 2},
+    "mali-g610": {
+        "conv": 8, "conv_depthwise": 2, "matmul": 5, "matmul_dot": 6, "matvec_blocks": 4,
+    },
 }
 
 
