@@ -184,6 +184,8 @@ class Gpu(Rules):
             "16 x 8 invocations along the dimension, channels or pixels, that is contiguous",
             lambda c: c.kernel == "conv" and c["LX"] == 16 and c["CHANNEL_LANES"] == channels,
         )
+        yield Constraint("the most sums that fit the registers: each element loaded is used most",
+                         lambda c: -c["TC"] * c["TP"] if c.kernel == "conv" else 0)
 
     def _transforms(self, c: Schedule, kernel: str, problem: Any) -> bool:
         """Whether a candidate is this form of Winograd's transforms, the convolution has the
