@@ -212,6 +212,30 @@ def test_memory_stays_while_a_recording_uses_it(own_driver: VulkanDriver) -> Non
         own_driver.record([FillCommand(data, 0, 4096, 3)])
 
 
+def test_memory_of_a_processor_asks_for_large_pages(physical: PhysicalDevice) -> None:
+    """For every page of 2 MB that lies within a block; the contents stay."""
+    if physical.profile.device_type != "cpu":
+        pytest.skip("the device has memory of its own")
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("the system has no large pages")
+    driver = open_driver(physical)
+    size, page = 33 << 20, 2 << 20
+    block = driver.allocate(size, host=True)
+    words(block)[:] = 7
+    address = words(block).ctypes.data
+    first, last = -(-address // page) * page, (address + size) // page * page
+    asked = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if "-" in name:
+            start, end = (int(number, 16) for number in name.split("-"))
+        elif name == "VmFlags:" and "hg" in rest:
+            asked += max(0, min(end, last) - max(start, first))
+    assert asked == last - first
+    assert (words(block) == 7).all()
+    driver.close()
+
+
 def test_recordings_that_are_never_submitted_go(own_driver: VulkanDriver) -> None:
     """Though no submit, wait or query of memory follows that would free them."""
     for _ in range(200):
