@@ -20,8 +20,7 @@ from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.ir.emit import Emitter, bind_call, make_node
 from webnn_vk.compiler.kernels import FAMILIES, MATRIX2_FEATURES, MATRIX_FEATURES, KernelNode
 from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
-from webnn_vk.compiler.kernels.loads import SHUFFLES
-from webnn_vk.compiler.kernels.norm import SUBGROUPS
+from webnn_vk.compiler.kernels.loads import SHUFFLES, SUBGROUP_SUMS
 from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
 from webnn_vk.compiler.ops.arguments import DataTypeName
 from webnn_vk.compiler.ops.lowering import Elementwise
@@ -40,7 +39,7 @@ OPTIONAL = (
     *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "integer_dot_product")),
     HALF_CONVERSIONS,
 )
-_PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUPS | SHUFFLES
+_PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUP_SUMS | SHUFFLES
 #: All features that kernels use.
 FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES | MATRIX2_FEATURES
 

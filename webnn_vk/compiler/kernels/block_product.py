@@ -16,7 +16,7 @@ from ..types.access import Access
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Unsupported, grid
 from .family import Family
-from .loads import has_texels, texel_bytes
+from .loads import has_texels, texel_bytes, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind
 from .product import PARAMS, Product, parameters
@@ -207,6 +207,8 @@ def _dispatch(
         2 * p.m * n * p.k + extra.flops,
         round(share * (read + _bytes(node.output))) + extra.bytes,
     )
+    if schedule.kernel == KERNEL:
+        return with_subgroup_sums(step, schedule["LX"], profile)
     return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
 
 

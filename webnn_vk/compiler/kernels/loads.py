@@ -14,6 +14,8 @@ from .schedule import Schedule
 
 #: The device features with which lanes exchange the vectors that they load.
 SHUFFLES = frozenset({"subgroup_basic", "subgroup_shuffle"})
+#: Those with which subgroups add up what their lanes have.
+SUBGROUP_SUMS = frozenset({"subgroup_basic", "subgroup_arithmetic"})
 
 
 def texel_bytes(profile: DeviceProfile, load: str = "texel") -> int:
@@ -43,16 +45,19 @@ def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
 def lanes_that_shuffle(schedule: Schedule, profile: DeviceProfile) -> int:
     """How many lanes load different vectors of what all of them need and exchange them; 0 if each
     loads all. On processors, where a load of one vector by all lanes takes as long as one of
-    different vectors, and an exchange an instruction; subgroups of other devices could be
-    incomplete."""
-    size, numbers = profile.subgroup_size, dict(schedule.numbers)
+    different vectors, and an exchange an instruction."""
+    lanes = lanes_of_processor(profile, SHUFFLES)
+    fills = lanes > 0 and dict(schedule.numbers).get("LY", 1) == 1 and not schedule["LX"] % lanes
+    return lanes if fills else 0
+
+
+def lanes_of_processor(profile: DeviceProfile, needed: frozenset[str]) -> int:
+    """The invocations of a subgroup of a processor with the features that are needed; 0 for other
+    devices, whose subgroups could be incomplete."""
+    size = profile.subgroup_size
     whole = 1 < size == profile.min_subgroup_size == profile.max_subgroup_size
-    if (
-        profile.device_type == "cpu" and profile.features >= SHUFFLES and whole
-        and numbers.get("LY", 1) == 1 and not numbers["LX"] % size
-    ):
-        return size
-    return 0
+    is_one = profile.device_type == "cpu" and profile.features >= needed
+    return size if is_one and whole else 0
 
 
 def shuffling(step: Dispatch, lanes: int) -> Dispatch:
@@ -64,3 +69,16 @@ def shuffling(step: Dispatch, lanes: int) -> Dispatch:
     constants = *spec.constants, Constant("SHUFFLE")
     spec = replace(spec, constants=constants, features=spec.features | SHUFFLES)
     return replace(step, spec=spec, constants={**step.constants, "SHUFFLE": lanes})
+
+
+def with_subgroup_sums(step: Dispatch, lanes: int, profile: DeviceProfile) -> Dispatch:
+    """The dispatch with its module's option ``subgroup_sums``: whether ``lanes`` invocations, which
+    share an inner dimension, add up their sums as a subgroup. On processors, which read shared
+    memory lane by lane, where they read texels."""
+    spec = step.spec
+    pays = any(b.load == "texel" for b in spec.buffers) and (
+        lanes_of_processor(profile, SUBGROUP_SUMS) == lanes > 0
+    )
+    features = spec.features | SUBGROUP_SUMS if pays else spec.features
+    options = *spec.options, ("subgroup_sums", pays)
+    return replace(step, spec=replace(spec, options=options, features=features))

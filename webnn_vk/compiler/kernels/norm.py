@@ -17,7 +17,7 @@ from . import rows
 from .dispatch import Dispatch
 from .epilogue import build
 from .family import Family
-from .loads import texel_bytes
+from .loads import SUBGROUP_SUMS, texel_bytes
 from .multi_binding import bound, dispatch, unread
 from .node import KernelNode
 from .rows import Rows, Split, Vectors
@@ -36,8 +36,6 @@ _KEPT_CONSTANTS = (
     Constant("FULL", default=0), Constant("SUBGROUP", default=0),
 )
 _AFFINE = ("scale", "bias")
-#: The device features that sums over a workgroup by subgroup operations need.
-SUBGROUPS = frozenset({"subgroup_basic", "subgroup_arithmetic"})
 # Rows that share what a workgroup reads of scale and bias.
 _ROWS = (1, 2)
 _PLAIN = (Param("affine_step"), Param("channels"))
@@ -98,7 +96,7 @@ class Norm(Family):
         """Rows that a workgroup keeps in registers may be summed by subgroup operations: but for
         devices on a CPU, whose subgroups share no faster than their workgroups do."""
         candidates = rows.schedules(problem.rows, profile)
-        if profile.features >= SUBGROUPS and profile.device_type != "cpu":
+        if profile.features >= SUBGROUP_SUMS and profile.device_type != "cpu":
             sizes = {candidate["lanes"] for candidate in candidates} | {profile.subgroup_size}
             candidates += [
                 Schedule("subgroups", (("lanes", lanes), ("rows", together)))
@@ -147,7 +145,7 @@ class Norm(Family):
             params["channels"] = dict(problem.affine)["channels"]
             constants |= {"ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept)}
             if subgroups:
-                spec = replace(spec, features=spec.features | SUBGROUPS)
+                spec = replace(spec, features=spec.features | SUBGROUP_SUMS)
                 constants["SUBGROUP"] = lanes if _one_subgroup(lanes, profile) else 0
         else:
             spec = epilogue.spec(

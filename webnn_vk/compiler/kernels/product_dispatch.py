@@ -17,7 +17,7 @@ from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, grid
 from .heuristics import device_class
-from .loads import lanes_that_shuffle, shuffling
+from .loads import lanes_that_shuffle, shuffling, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind, byte_length, memory
 from .product import PARAMS, Piece, Product, parameters, spans
@@ -163,6 +163,9 @@ def one_dispatch(
             _itemsize(t.a) * p.m * p.k + _itemsize(t.b) * p.k * p.n + _itemsize(t.out) * p.m * p.n
         ) + extra.bytes,
     )
+    if schedule.kernel == "matvec":
+        across = schedule["LX"] if not p.a_transposed else 0
+        return with_subgroup_sums(step, across, profile)
     return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
 
 

@@ -9,8 +9,8 @@ from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, plan, run
-from webnn_vk.compiler.kernels import choose
+from tests.support.running import device_profile, node_of, plan, run, schedules_of
+from webnn_vk.compiler.kernels import choose, solver_of
 from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.node import KernelNode
@@ -60,6 +60,27 @@ def test_exchanged_rows_are_the_rows(rows: int) -> None:
     node, arrays = node_of("matmul", a, b)
     loaded = run(node, arrays, profile.masked(["subgroup_shuffle"]))
     assert np.array_equal(run(node, arrays, profile), loaded)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 4, 15, 16, 17, 40])
+@pytest.mark.parametrize("inner", [4, 33, 68])
+def test_sums_of_subgroups_are_those_of_shared_memory(columns: int, inner: int) -> None:
+    """Of every schedule for one row: both are right, and differ by the order of eight terms."""
+    require_vulkan()
+    profile = profile_for("software")
+    if not {"texel_buffers", "subgroup_arithmetic"} <= profile.features:
+        pytest.skip("subgroups of this device add nothing up")
+    rng = np.random.default_rng(columns)
+    a, b = (random_array(rng, "float32", shape) for shape in ((1, inner), (columns, inner)))
+    node, arrays = node_of("gemm", a, b, b_transpose=True)
+    added = set()
+    for schedule in schedules_of(node, profile):
+        solver, problem = solver_of(KernelNode.of(node))
+        (step,) = solver.lowered(KernelNode.of(node), problem, schedule, profile)
+        added.add(dict(step.spec.options).get("subgroup_sums"))
+        for used in (profile, profile.masked(["subgroup_arithmetic"])):
+            assert_close(node, arrays, used, _ERROR, schedule)
+    assert (True in added) == (inner >= 32 and profile.subgroup_size == 8)
 
 
 @pytest.mark.parametrize("load", ["texel", "storage"])

@@ -13,7 +13,7 @@ from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.compiler.kernels import KernelNode
-from webnn_vk.compiler.kernels.norm import SUBGROUPS
+from webnn_vk.compiler.kernels.loads import SUBGROUP_SUMS
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
 
@@ -95,7 +95,7 @@ def test_rows_summed_by_subgroups(data_type: str) -> None:
     require_vulkan()
     rng = np.random.default_rng(5)
     profile = device_profile(device_type="discrete")
-    if not profile.features >= SUBGROUPS:
+    if not profile.features >= SUBGROUP_SUMS:
         pytest.skip("the device has no subgroup arithmetic")
     seen = set()
     few = {profile.subgroup_size, 2 * profile.subgroup_size, 32}

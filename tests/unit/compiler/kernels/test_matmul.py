@@ -12,6 +12,7 @@ from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
+from webnn_vk.compiler.ops.block_product import packed
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
 
@@ -43,6 +44,35 @@ def test_plans() -> None:
     # An odd row length leaves no vector aligned: one texel per element.
     (odd,) = _planned("llvmpipe", (16, 33), (33, 17))
     assert [b.width for b in odd.spec.buffers] == [1, 1, 1] and odd.variant.startswith("nn ssx")
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_whole_subgroups_add_up_sums_of_one_row(bits: int) -> None:
+    """Where eight lanes of a processor share the rows of weights, which they read as texels."""
+    llvmpipe = stored_profile("llvmpipe")
+
+    if bits == 32:
+        node, _ = node_of("gemm", _describe(1, 64), _describe(64, 64), b_transpose=True)
+    else:
+        integers = packed(np.zeros((64, 64), np.uint8), bits)
+        node, _ = node_of(
+            "block_matmul", _describe(1, 64), integers, np.ones((64, 2), np.float16), bits=bits,
+            zero_point=0.0,
+        )
+
+    def adds(profile) -> bool:
+        (step,) = plan(node, profile)
+        used = "subgroup_arithmetic" in step.spec.features
+        assert dict(step.spec.options).get("subgroup_sums", False) == used
+        return used
+
+    assert adds(llvmpipe)
+    sizes = {"subgroup_size": 4, "min_subgroup_size": 4, "max_subgroup_size": 4}
+    assert not adds(llvmpipe.replace(**sizes))
+    assert not adds(llvmpipe.replace(min_subgroup_size=4))
+    assert not adds(llvmpipe.masked(["subgroup_arithmetic"]))
+    assert not adds(llvmpipe.masked(["texel_buffers"]))
+    assert not adds(llvmpipe.replace(device_type="discrete"))
 
 
 def test_lanes_of_whole_subgroups_exchange_rows() -> None:
