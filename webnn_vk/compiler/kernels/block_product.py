@@ -25,6 +25,8 @@ from .rows import check_iterations
 from .schedule import Schedule
 
 KERNEL = "matvec_blocks"
+# Workgroups of GPUs: invocations that share the inner dimension, and columns.
+_SHARED_ROWS = (32, 4), (16, 8), (8, 16)
 _PARAMS = (
     *(Param(name) for name in (
         "M", "N", "K", "chunks", "chunk_bits", "b_row", "ldo", "a_base", "out_base",
@@ -94,11 +96,13 @@ class BlockProductFamily(Family):
 
     def candidates(self, problem: BlockSums, profile: DeviceProfile) -> Sequence[Schedule]:
         p = problem
-        loads = ("storage", *["texel"] * has_texels(profile))
+        # No rule for GPUs chooses texels.
+        texels = has_texels(profile) and profile.device_type == "cpu"
+        loads = ("storage", *["texel"] * texels)
         vectors_of = [
             Schedule(KERNEL, (("LX", x), ("LY", y), ("TM", tm), ("TR", rows)), load)
             for load in loads for x, y, tm, rows in (
-                *((x, y, 1, min(4, p.m)) for x, y in ((32, 4), (16, 8), (8, 16))),
+                *((x, y, 1, min(4, p.m)) for x, y in _SHARED_ROWS if load == "storage"),
                 *((8, 1, tm, tr) for tm, tr in ((16, 1), (8, 2), (8, 4), (8, 8)) if tr <= p.m),
             )
             if x * y <= profile.max_workgroup_invocations

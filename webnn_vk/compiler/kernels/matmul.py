@@ -102,7 +102,7 @@ class Matmul(Family):
         if vector.n == 1 and (vector.ldb == 1 or vector.b_transposed):
             return [
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
-                for load in loads for x, y, tm in _shares(vector)
+                for load in loads for x, y, tm in _shares(vector, load)
             ] + rows
         return self.tilings(p, profile)
 
@@ -214,15 +214,17 @@ def _row(p: Product, load: str) -> Schedule:
     return Schedule("matmul", numbers, load)
 
 
-def _shares(p: Product) -> tuple[tuple[int, int, int], ...]:
-    """Workgroups of a matrix times a vector, and an invocation's outputs. Eight invocations beside
-    each other read neighbours in memory: of eight long rows whose distance is a power of two, each
-    would drive the others out of the cache."""
+def _shares(p: Product, load: str) -> tuple[tuple[int, int, int], ...]:
+    """Workgroups of a matrix times a vector, and an invocation's outputs: of processors, and for
+    loads from storage buffers of GPUs too. Eight invocations beside each other read neighbours in
+    memory: of eight long rows whose distance is a power of two, each would drive the others out of
+    the cache."""
+    wide = ((32, 4, 4),) if load == "storage" else ()
     if p.a_transposed:
-        return (8, 1, 4), (32, 4, 4)
+        return (8, 1, 4), *wide
     if p.k < 32:
-        return (1, 8, 4), (32, 4, 4)
-    return (8, 1, 4), (8, 1, 16), (32, 4, 4)
+        return (1, 8, 4), *wide
+    return (8, 1, 4), (8, 1, 16), *wide
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:
