@@ -160,7 +160,8 @@ print(peak(), len(decoder.names()) * math.prod(decoder.cache_shape()) * 4)
 @pytest.mark.parametrize("form", ["folder", "Q8_0"])
 def test_memory_of_a_process(vulkan_context: MLContext, tmp_path, form):
     """The most that a process has had: the file and 10 %, the cache, and 200 MB. lavapipe's device
-    memory is this memory too."""
+    memory is this memory too. The driver's cache has the kernels, whatever ran before: a first
+    process takes 12 MB more for its compiler."""
     if not sys.platform.startswith("linux"):
         pytest.skip("/proc")
     config = {
@@ -176,13 +177,14 @@ def test_memory_of_a_process(vulkan_context: MLContext, tmp_path, form):
         size = path.stat().st_size
     assert size > 60e6
     del weights
-    done = subprocess.run(
-        [sys.executable, "-c", _PROCESS, str(tmp_path if form == "folder" else path)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        # The validation layer has memory of its own.
-        env=os.environ | {"WEBNN_VK_DEVICE": "vulkan", "WEBNN_VK_VALIDATE": "0"},
-    )
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", _PROCESS, str(tmp_path if form == "folder" else path)],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+            # The validation layer has memory of its own.
+            env=os.environ | {"WEBNN_VK_DEVICE": "vulkan", "WEBNN_VK_VALIDATE": "0"},
+        )
+        assert done.returncode == 0, done.stderr
     most, cache = map(int, done.stdout.split())
     assert most <= 1.1 * size + cache + 200e6, f"{most / 1e6:.0f} MB, file {size / 1e6:.0f} MB"
 
