@@ -68,9 +68,7 @@ EXPLAINED = {
     },
     "lib/low_precision.glsl.j2": {"min(r, largest)": _BITS},
     "lib/positions.glsl.j2": {"min(P.items, P.outer - s.outer)": _SIZES},
-    "matmul.comp.j2": {"min(TM, P.M - m0)": _SIZES},
-    "matvec.comp.j2": {"min(i + j, TM - 1u)": _SIZES},
-    "matvec_blocks.comp.j2": {"min(first + j, TM * TR - 1u)": _SIZES},
+    "matmul.comp.j2": {"min(TM, P.M - m0)": _SIZES, "min(first + GROUP, rows * TN)": _SIZES},
     "matmul_coopmat.comp.j2": {"min(e %% (%s / V) * V, rows_left - V)": _SIZES},
     "matmul_coopmat2.comp.j2": {"min(P.N - n_tile, BN)": _SIZES},
     "reduce.comp.j2": {
