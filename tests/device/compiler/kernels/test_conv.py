@@ -153,7 +153,7 @@ def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> No
     require_vulkan()
     profile = profile_for("discrete")
     kernel = only("the test's kernel", lambda c: c.kernel == "conv_wide")
-    size = only("and size, if there is one for so many channels", lambda c: c["TP"] == pixels)
+    size = only("the tile, if these channels have one of this size", lambda c: c["TP"] == pixels)
     monkeypatch.setattr(Gpu, "conv", lambda *_: [kernel, size])
     rng = np.random.default_rng(pixels)
     for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):

@@ -138,8 +138,8 @@ def _exchanges_filter(problem: Any) -> bool:
 
 
 def _tiles(rows: int, columns: int) -> Constraint:
-    """The constraint to tiles of so many columns, by one SIMD group: of 4 rows if there are no
-    more, else of 8 or more."""
+    """The constraint to tiles with this number of columns, computed by one SIMD group: with 4 rows
+    if the output has no more than 4, otherwise with 8 or more."""
     return only(
         _ONE_SIMD_GROUP,
         lambda c: c.kernel == "matmul" and c["LY"] == 1 and c["TN"] == columns
