@@ -97,7 +97,9 @@ def test_the_course_of_it(
     cuda.uuid = bytes.fromhex(adapter._physical.profile.uuid)
     monkeypatch.setenv("WEBNN_VK_DEVICE", str(adapter.info.index))
     load = ctypes.CDLL
-    monkeypatch.setattr(ctypes, "CDLL", lambda n, *a: cuda if "libcuda" in n else load(n, *a))
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda name, *a: cuda if "libcuda" in (name or "") else load(name, *a)
+    )
     for library in ("torch", "cupy"):
         monkeypatch.setitem(sys.modules, library, None)
     example.main()

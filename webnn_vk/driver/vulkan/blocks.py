@@ -60,10 +60,7 @@ class BufferBlocks:
         Raises FeatureMissing when it can't be exportable.
         """
         if not exportable:
-            block = self._bound(self._buffer(size), size, memory_type, visible=visible)
-            if self._profile.device_type == "cpu" and block.mapped is not None:
-                _ask_for_large_pages(block.mapped)
-            return block
+            return self._bound(self._buffer(size), size, memory_type, visible=visible)
         self._need("external_memory_fd", "VK_KHR_external_memory_fd")
         buffer = self._buffer(size, self._fd)
         dedicated = vk.struct("VkMemoryDedicatedAllocateInfo", "MEMORY_DEDICATED_ALLOCATE_INFO",
@@ -166,6 +163,8 @@ class BufferBlocks:
             vk.check(vk.lib.vkBindBufferMemory(self._device, buffer, memory, 0),
                      "vkBindBufferMemory")
             mapped = self._map(memory, size) if visible else None
+            if mapped is not None and extra is None and self._profile.device_type == "cpu":
+                _ask_for_large_pages(mapped)
         except BaseException:
             vk.lib.vkDestroyBuffer(self._device, buffer, vk.NULL)
             if memory is not None:

@@ -26,6 +26,7 @@ from webnn_vk.driver import (
     TimestampCommand,
 )
 from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan import blocks
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.errors import VulkanError, VulkanUnavailable
 from webnn_vk.driver.vulkan.instance import drain_validation_messages
@@ -234,6 +235,24 @@ def test_memory_of_a_processor_asks_for_large_pages(physical: PhysicalDevice) ->
     assert asked == last - first
     assert (words(block) == 7).all()
     driver.close()
+
+
+def test_memory_that_fails_when_it_is_mapped_is_freed(
+    own_driver: VulkanDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is; the validation layer reports what is left when the device closes."""
+    if own_driver.profile.device_type != "cpu":
+        pytest.skip("the device has memory of its own")
+
+    def fail(mapped: memoryview) -> None:
+        raise TypeError("no large pages")
+
+    before = own_driver.memory_in_use()
+    with monkeypatch.context() as patch, pytest.raises(TypeError, match="no large pages"):
+        patch.setattr(blocks, "_ask_for_large_pages", fail)
+        own_driver.allocate(96 << 20, host=True)
+    assert own_driver.memory_in_use() == before
+    assert own_driver.allocate(96 << 20, host=True).size == 96 << 20
 
 
 def test_recordings_that_are_never_submitted_go(own_driver: VulkanDriver) -> None:
