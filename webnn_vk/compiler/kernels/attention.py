@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
@@ -18,7 +17,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from .dispatch import Dispatch, Unsupported
-from .epilogue import Epilogue, build
+from .epilogue import build
 from .family import Family
 from .heuristics import device_class
 from .multi_binding import bound, dispatch
@@ -29,16 +28,13 @@ from .schedule import Schedule
 
 _OPTIONAL = ("mask", "seen")
 _SCALARS = (*_OPTIONAL, "length")
+_FLOATS = dict.fromkeys(("scale", "unseen", "softcap"), "float")
 #: Invocations along the keys and along the queries of a workgroup, queries of an invocation.
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
 #: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
 _SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
 _SHARED_COLUMNS = 2
-_CONSTANTS = {
-    "attention": (Constant("TM"), Constant("TE")),
-    "attention_tiled": tuple(map(Constant, ("TM", "TE", "DC", "VC", "RAGGED"))),
-}
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class AttentionFamily(Family):
     """See the module's docstring."""
 
     name = "attention"
-    templates = tuple(_CONSTANTS)
+    templates = ("attention", "attention_tiled")
     fuses = True
 
     def takes(self, node: KernelNode, operand: str) -> bool:
@@ -123,18 +119,22 @@ class AttentionFamily(Family):
             steps = (p.depth // 4 if p.vector else p.depth) + tile // 4
             steps += schedule["LX"] * schedule["TM"]
         check_iterations(ceil_divide(p.keys, tile) * steps, profile)
-        epilogue = build(node)
         present = [name for name in _OPTIONAL if name in node.operands]
         operands = [
             *(bound(name, node.operands[name], profile)
               for name in ("query", "key", "value", *present, *(["length"] * p.bounded))),
             bound("out", node.output, profile, "w"),
         ]
-        buffers = tuple(o.buffer for o in operands)
-        spec = _spec(
-            schedule.kernel, buffers, p, epilogue, profile.features
-        )
-        params = _params(node, p, present)
+        out_vector = p.vector and DATA_TYPES[node.out_type].size <= 4
+        scalars = (*_SCALARS, *["out"] * (not out_vector))
+        if p.vector:
+            operands = [o if o.buffer.name in scalars else o.in_vectors() for o in operands]
+        options = {
+            "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
+            "choosing": "seen" in present,
+        }
+        if schedule.kernel == "attention":
+            options |= {"vector": p.vector, "bounded": p.bounded, "capped": p.capped}
         rows = schedule["LY"] * schedule["TM"]
         constants = dict(schedule.numbers)
         if schedule.kernel == "attention_tiled":
@@ -142,8 +142,9 @@ class AttentionFamily(Family):
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
         return [
             dispatch(
-                node, spec, operands, epilogue, p.batches * ceil_divide(p.rows, rows), params,
-                constants, profile, kernel=schedule.kernel,
+                node, schedule.kernel, operands, build(node),
+                p.batches * ceil_divide(p.rows, rows), _params(node, p, present), constants,
+                profile, options.items(), types=_FLOATS, converts=True,
                 variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}"
                 f"{' of a length' * p.bounded}{' capped' * p.capped}",
                 flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
@@ -247,37 +248,3 @@ def _params(
         params["ahead"] = p.keys - p.rows
     return params
 
-
-def _spec(
-    kernel: str, buffers: tuple[Buffer, ...], p: AttentionProblem, epilogue: Epilogue,
-    features: frozenset[str],
-) -> KernelSpec:
-    names = [b.name for b in buffers]
-    out_vector = p.vector and DATA_TYPES[buffers[-1].data_type].size <= 4
-    buffers = tuple(
-        Buffer(b.name, b.data_type, b.access, 4, b.portions)
-        if p.vector and b.name not in _SCALARS and (b.name != "out" or out_vector) else b
-        for b in buffers
-    )
-    params = [Param(name) for name in ("rows", "keys", "depth", "width", "batches")]
-    params += [Param("scale", "float"), Param("batch_sizes", count=2)]
-    for name in names:
-        if name == "length":
-            continue
-        params += [Param(f"{name}_base"), Param(f"{name}_row"), Param(f"{name}_batch", count=3)]
-        if name in _OPTIONAL:
-            params.append(Param(f"{name}_column"))
-    if "seen" in names:
-        params.append(Param("unseen", "float"))
-    if p.capped:
-        params.append(Param("softcap", "float"))
-    if p.causal and not p.bounded:
-        params.append(Param("ahead"))
-    options = (
-        *([("vector", p.vector)] if kernel == "attention" else []), ("out_vector", out_vector),
-        ("causal", p.causal), ("masked", "mask" in names), ("choosing", "seen" in names),
-        *([("bounded", p.bounded), ("capped", p.capped)] if kernel == "attention" else []),
-    )
-    return epilogue.spec(
-        kernel, buffers, params, features, _CONSTANTS[kernel], options, converts=True
-    )

@@ -6,21 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import Access
 from . import indexing, rows
 from .dispatch import Dispatch, Scratch
-from .epilogue import nothing
-from .expression import used_features
+from .epilogue import NONE
 from .family import Family
 from .indexing import Positions, of_positions
 from .multi_binding import Bound, bound, dispatch, unread
 from .node import KernelNode
 from .schedule import Schedule
-
-_FACTORS = (Param("channels"), Param("epsilon", "float"), Param("scaled"), Param("shifted"))
 
 
 class BatchNorm(Family):
@@ -48,7 +44,7 @@ class BatchNorm(Family):
             bound("out", node.output, profile, "w"),
         ]
         apply = of_positions(
-            node, "batch_norm", operands, problem, schedule, profile, kernel="norm",
+            node, "batch_norm", operands, problem, schedule, profile, {}, kernel="norm",
             variant="batch", flops=3 * x.size,
         )
         return [_factors(node, factors, problem.middle, profile), apply]
@@ -79,12 +75,7 @@ def _factors(
         "scaled": int("scale" in node.operands),
         "shifted": int("bias" in node.operands),
     }
-    buffers = tuple(o.buffer for o in operands)
-    spec = KernelSpec(
-        "batch_factors.comp.j2", buffers, _FACTORS,
-        features=used_features(profile.features, buffers),
-    )
     return dispatch(
-        node, spec, operands, nothing("float32"), groups, params, {"LX": size}, profile,
-        kernel="norm", variant="factors", flops=4 * channels,
+        node, "batch_factors", operands, NONE, groups, params, {"LX": size}, profile,
+        kernel="norm", variant="factors", flops=4 * channels, types={"epsilon": "float"},
     )

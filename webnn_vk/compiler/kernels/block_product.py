@@ -5,21 +5,24 @@ scales sums of a block. More rows go through the tiles of float products (``matm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import Access
-from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Unsupported, grid
+from ..types.data_types import FLOAT_TYPES
+from .dispatch import Binding, Dispatch, Unsupported
+from .epilogue import build
 from .family import Family
 from .loads import has_texels, texel_bytes, with_subgroup_sums
+from .multi_binding import Bound, dispatch
 from .node import KernelNode
-from .parts import bind
-from .product import PARAMS, Product, parameters
+from .parts import Items, bind, ranges
+from .product import TYPES, Product, parameters
 from .product_dispatch import shuffling_rows, tile_shape, tiled_schedules, vectors
 from .rows import check_iterations
 from .schedule import Schedule
@@ -27,18 +30,6 @@ from .schedule import Schedule
 KERNEL = "matvec_blocks"
 # Workgroups of GPUs: invocations that share the inner dimension, and columns.
 _SHARED_ROWS = (32, 4), (16, 8), (8, 16)
-_PARAMS = (
-    *(Param(name) for name in (
-        "M", "N", "K", "chunks", "chunk_bits", "b_row", "ldo", "a_base", "out_base",
-    )),
-    Param("zero_point", "float"),
-)
-_TILED_PARAMS = (*PARAMS, Param("zero_point", "float"), Param("block_bits"))
-_CONSTANTS = {
-    KERNEL: (Constant("TM"), Constant("TR")),
-    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
-    "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
-}
 # Parts of the weights begin at such rows, so that bindings of all operands can begin there.
 _ROW_STEP = 128
 
@@ -133,121 +124,72 @@ class BlockProductFamily(Family):
             _bytes(access) <= texel_bytes(profile) // (1 if access is weights[0] else 4)
             for access in weights
         )
-        extra = fused.build(node)
-        spec, is_vector = _spec(p, node, schedule, texels, profile, extra)
-        made = []
-        for rows in _parts(p, weights, texels, profile):
-            bindings, first = _bindings(weights, rows, texels, profile)
-            made.append(_dispatch(
-                p, node, schedule, spec, is_vector, rows, bindings, first, extra, profile
-            ))
-        return made
+        row = ceil_divide(max(map(_bytes, weights)), p.n)
+        parts = [Items(0, p.n)] if texels else ranges(p.n, row, profile, _ROW_STEP)
+        return [_dispatch(p, node, weights, schedule, part, texels, profile) for part in parts]
 
 
 def _bytes(access: Access) -> int:
     return access.value.descriptor.byte_length
 
 
-def _parts(
-    p: BlockSums, weights: Sequence[Access], texels: bool, profile: DeviceProfile
-) -> Iterator[range]:
-    """Rows of the weights that dispatches read. Texels can be of all of a tensor."""
-    most = max(_bytes(access) for access in weights)
-    step = p.n
-    if most > profile.max_storage_buffer_range and not texels:
-        step = profile.max_storage_buffer_range // ceil_divide(most, p.n) // _ROW_STEP * _ROW_STEP
-        if not step:
-            raise Unsupported("rows of weights that are too long for bindings")
-    for first in range(0, p.n, step):
-        yield range(first, min(first + step, p.n))
-
-
-def _bindings(
-    weights: Sequence[Access], rows: range, texels: bool, profile: DeviceProfile
-) -> tuple[list[Binding], int]:
-    """The bindings of the weights, and the number of the first of these rows in them."""
-    if texels or len(rows) == weights[0].shape[0]:
-        return [Binding(access.value) for access in weights], rows.start
-    made, base = [], 0
-    for access in weights:
-        row = _bytes(access) // access.shape[0]
-        binding, base = bind(access.value, profile, rows.start * row, rows.stop * row)
-        made.append(binding)
-    return made, rows.start if base != rows.start * row else 0
-
-
 def _dispatch(
-    p: BlockSums, node: KernelNode, schedule: Schedule, spec: KernelSpec, is_vector: bool,
-    rows: range, weights: Sequence[Binding], first: int, extra: fused.Epilogue,
-    profile: DeviceProfile,
+    p: BlockSums, node: KernelNode, weights: Sequence[Access], schedule: Schedule, rows: Items,
+    texels: bool, profile: DeviceProfile,
 ) -> Dispatch:
-    """The output's columns ``rows``. ``first``: the number of their first in the bindings."""
-    n = len(rows)
-    if schedule.kernel == KERNEL:
+    """The output's columns ``rows``, by these rows of the weights."""
+    bindings, first = [], 0
+    for access in weights:
+        row = _bytes(access) // p.n
+        binding, base = bind(access.value, profile, rows.start * row, rows.stop * row)
+        bindings.append(binding)
+        # The number of the first row in the binding.
+        first = rows.start if base != rows.start * row else 0
+    kernel, load = schedule.kernel, "texel" if texels else "storage"
+    half = p.scale_type == "float16"
+    constants = dict(schedule.numbers)
+    options = {"bits": p.bits, "has_offset": p.offset, "half_scale": half}
+    if kernel == KERNEL:
         high, wide = schedule["TR"], schedule["LY"] * schedule["TM"]
+        a_vector, out_vector = not p.k % 4 and p.k == p.stored, False
+        options |= {"vector": a_vector}
         params = {
-            "M": p.m, "N": n, "K": p.k, "chunks": p.stored // p.chunk,
+            "M": p.m, "N": rows.count, "K": p.k, "chunks": p.stored // p.chunk,
             "chunk_bits": (p.block // p.chunk).bit_length() - 1, "b_row": first, "ldo": p.n,
             "a_base": 0, "out_base": rows.start, "zero_point": p.zero_point,
         }
     else:
         high, wide = tile_shape(p.product, schedule)
-        part = Product(p.m, n, p.k, p.k, p.stored, p.n, b_transposed=True)
-        params = {
-            **parameters(part, (0, first * p.stored, 0, rows.start)), "b_panel": wide * p.stored,
-            "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
-        }
-    a, b, *others = Binding(node.operands["a"].value), *weights
-    share = n / p.n
-    read = sum(_bytes(node.operands[name]) for name in node.operands)
-    step = Dispatch(
-        spec,
-        (a, b, Binding(node.output.value), *others, *extra.bindings),
-        grid(ceil_divide(p.m, high) * ceil_divide(n, wide), profile),
-        params | extra.values,
-        dict(schedule.numbers),
-        schedule.kernel,
-        f"{p.bits} bits {'sv'[is_vector]}{'x' * (schedule.load == 'texel')} {high}x{wide}",
-        2 * p.m * n * p.k + extra.flops,
-        round(share * (read + _bytes(node.output))) + extra.bytes,
-    )
-    if schedule.kernel == KERNEL:
-        return with_subgroup_sums(step, schedule["LX"], profile)
-    return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
-
-
-def _spec(
-    p: BlockSums, node: KernelNode, schedule: Schedule, texels: bool, profile: DeviceProfile,
-    extra: fused.Epilogue,
-) -> tuple[KernelSpec, bool]:
-    """The module, and whether it loads a in vectors."""
-    kernel, load = schedule.kernel, "texel" if texels else "storage"
-    half = p.scale_type == "float16"
-    options = {"bits": p.bits, "has_offset": p.offset, "half_scale": half}
-    if kernel == KERNEL:
-        a_vector = not p.k % 4 and p.k == p.stored
-        options |= {"vector": a_vector}
-        b = Buffer("b", "uint32", "r", 4, load=load)
-        params: tuple[Param, ...] = _PARAMS
-    else:
         a_vector, b_vector = vectors(p.product, (0, 0, 0, 0))
+        out_vector = b_vector and kernel == "matmul" and node.out_type in FLOAT_TYPES
         options |= {
             "a_transposed": False, "b_transposed": True, "a_vector": a_vector,
-            "b_vector": b_vector, "addend": False,
-            "out_vector": b_vector and kernel == "matmul" and node.out_type in _VECTORS,
+            "b_vector": b_vector, "addend": False, "out_vector": out_vector,
         }
-        b = Buffer("b", "uint32", load=load)
-        params = _TILED_PARAMS
-    scales = [
-        Buffer(name, "uint32" if half else "float32", load=load)
-        for name in ("scale", *["offset"] * p.offset)
-    ]
-    out = Buffer("out", node.out_type, "w", 4 if options.get("out_vector") else 1)
-    a = Buffer("a", p.data_type, "r", 4 if a_vector else 1)
-    return extra.spec(
-        kernel, (a, b, out, *scales), params, profile.features, _CONSTANTS[kernel],
-        options.items(), texels=texels, converts=True,
-    ), a_vector
-
-
-_VECTORS = ("float32", "float16")
+        if kernel == "matmul":
+            constants["STREAMS"] = 1
+        part = Product(p.m, rows.count, p.k, p.k, p.stored, p.n, b_transposed=True)
+        params = parameters(part, (0, first * p.stored, 0, rows.start), wide * p.stored) | {
+            "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
+        }
+    scale_type = "uint32" if half else "float32"
+    buffers = (
+        Buffer("a", p.data_type, "r", 4 if a_vector else 1),
+        Buffer("b", "uint32", "r", 4 if kernel == KERNEL else 1, load=load),
+        Buffer("out", node.out_type, "w", 4 if out_vector else 1),
+        *(Buffer(name, scale_type, load=load) for name in ("scale", *["offset"] * p.offset)),
+    )
+    a, b, *scales = Binding(node.operands["a"].value), *bindings
+    bound = (a, b, Binding(node.output.value), *scales)
+    operands = [Bound(f, (binding,), {}) for f, binding in zip(buffers, bound, strict=True)]
+    step = dispatch(
+        node, kernel, operands, build(node),
+        ceil_divide(p.m, high) * ceil_divide(rows.count, wide), params, constants, profile,
+        options.items(), types=TYPES, texels=texels, converts=True,
+        variant=f"{p.bits} bits {'sv'[a_vector]}{'x' * (schedule.load == 'texel')} {high}x{wide}",
+        flops=2 * p.m * rows.count * p.k,
+    )
+    step = replace(step, bytes=round(step.bytes * rows.count / p.n))
+    if kernel == KERNEL:
+        return with_subgroup_sums(step, schedule["LX"], profile)
+    return shuffling_rows(step, schedule, profile) if kernel == "matmul" else step

@@ -16,10 +16,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 import numpy as np
 
-from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
@@ -131,12 +131,11 @@ class _Launch:
 @dataclass(frozen=True)
 class _Algorithm:
     """A kernel: ``candidates`` (given the ways to load) are its schedules, ``launch`` (given
-    whether all tensors fit a binding) says how it is launched by one of them. ``constants`` and
-    ``params`` are its template's."""
+    whether all tensors fit a binding) says how it is launched by one of them. ``params``: the
+    numbers of the geometry that its template has, strides aside."""
 
     candidates: Callable[[Geometry, Sequence[str], DeviceProfile], list[Schedule]]
     launch: Callable[[Geometry, Schedule, bool, DeviceProfile], _Launch]
-    constants: tuple[str, ...]
     params: tuple[str, ...] = _WINDOW
 
 
@@ -294,12 +293,10 @@ def _unrolls(g: Geometry, tall: int, rows: bool, ragged: bool) -> bool:
 
 
 _ALGORITHMS = {
-    "conv": _Algorithm(_direct, _launch_direct, ("TC", "TP", "CHANNEL_LANES")),
-    "conv_wide": _Algorithm(_wide, _launch_wide, ("TC", "TP", "UC")),
-    "conv_tiled": _Algorithm(_tiled, _launch_tiled, ("TM", "TN", "BK", "RAGGED")),
-    "conv_depthwise": _Algorithm(
-        _depthwise, _launch_depthwise, ("TP", *_TAPS), (*_SIZES, "PH")
-    ),
+    "conv": _Algorithm(_direct, _launch_direct),
+    "conv_wide": _Algorithm(_wide, _launch_wide),
+    "conv_tiled": _Algorithm(_tiled, _launch_tiled),
+    "conv_depthwise": _Algorithm(_depthwise, _launch_depthwise, (*_SIZES, "PH")),
 }
 _WINOGRAD = ("winograd", winograd.TILED)
 
@@ -368,32 +365,24 @@ class Conv(Family):
         }
         bounds = [bound(name, v, profile) for name, v in values.items() if v is not None]
         bounds.append(bound("out", node.output, profile, "w"))
-        extra = fused.build(node)
         whole = not any(b.constants for b in bounds)
         algorithm = _ALGORITHMS[schedule.kernel]
         launch = algorithm.launch(g, schedule, whole, profile)
         vector, ragged = launch.options["vector"], launch.options.get("ragged", False)
         check_iterations(g.KH * (1 + g.KW * (1 + g.IC / (4 if vector else 1))), profile)
         numbers = dict(g.numbers)
-        params = {name: numbers[name] for name in algorithm.params + _STRIDES}
-        quantized = [Param("zero_point", "float")] * (g.zero_point is not None)
-        transposed = [("transposed", g.transposed)] * (schedule.kernel in _TRANSPOSED)
-        spec = extra.spec(
-            schedule.kernel,
-            [replace(b.buffer, width=4) if b.buffer.name in launch.wide else b.buffer
-             for b in bounds],
-            (*map(Param, params), *quantized), profile.features,
-            tuple(map(Constant, algorithm.constants)),
-            (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
-            texels=schedule.load == "texel", converts=True,
-        )
+        params: dict[str, Any] = {name: numbers[name] for name in algorithm.params + _STRIDES}
         if g.zero_point is not None:
             params["zero_point"] = g.zero_point
-        constants = dict(schedule.numbers) | launch.constants
+        transposed = [("transposed", g.transposed)] * (schedule.kernel in _TRANSPOSED)
         return [
             dispatch(
-                node, spec, bounds, extra, launch.groups, params, constants, profile,
-                kernel=schedule.kernel,
+                node, schedule.kernel,
+                [b.in_vectors() if b.buffer.name in launch.wide else b for b in bounds],
+                fused.build(node), launch.groups, params,
+                dict(schedule.numbers) | launch.constants, profile,
+                (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
+                types={"zero_point": "float"}, texels=schedule.load == "texel", converts=True,
                 variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
                 f"{' v' * vector}{' ragged' * ragged}",
                 flops=2 * node.results[0].size * g.IC * g.KH * g.KW,

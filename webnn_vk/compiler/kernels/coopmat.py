@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .product import PARAMS, Product
+from .product import Product
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -161,8 +161,8 @@ def vectors(p: Product, bases: Sequence[int]) -> tuple[bool, bool, bool]:
 
 def spec(
     data_type: str, c_type: str | None, out_type: str,
-    transposed: tuple[bool, bool], by_vectors: tuple[bool, bool, bool], features: frozenset[str],
-    extra: fused.Epilogue,
+    transposed: tuple[bool, bool], by_vectors: tuple[bool, bool, bool], params: Sequence[Param],
+    features: frozenset[str], extra: fused.Epilogue,
 ) -> KernelSpec:
     """The kernel: ``transposed`` says it of a and b, ``by_vectors`` is what `vectors` gives."""
     a_vector, b_vector, out_vector = by_vectors
@@ -181,7 +181,7 @@ def spec(
         "a_vector": a_vector, "b_vector": b_vector, "out_vector": out_vector,
         "addend": c_type is not None,
     }
-    made = extra.spec(KERNEL, buffers, PARAMS, features, CONSTANTS, options.items())
+    made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
     if "cooperative_matrix" not in features:
         return made
     return replace(made, features=made.features | needed(data_type) - {"float16"})

@@ -11,15 +11,16 @@ that they begin at multiples of 16 bytes and that their rows don't overlap; any 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec
+from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile, FlexibleMatrix
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .product import PARAMS, Product, fits_bindings
+from .product import Product, fits_bindings
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -136,7 +137,8 @@ def whole_vectors(p: Product) -> bool:
 
 def spec(
     c_type: str | None, out_type: str, transposed: tuple[bool, bool],
-    vectors: bool, out_tensor: bool, features: frozenset[str], extra: fused.Epilogue,
+    vectors: bool, out_tensor: bool, params: Sequence[Param], features: frozenset[str],
+    extra: fused.Epilogue,
 ) -> KernelSpec:
     """The kernel: ``transposed`` says it of a and b, ``vectors`` is what `whole_vectors` gives,
     ``out_tensor`` what `stores_tensor` does."""
@@ -149,7 +151,7 @@ def spec(
         "out_tensor": out_tensor, "half_result": out_tensor and out_type == "float16",
         "addend": c_type is not None,
     }
-    made = extra.spec(KERNEL, buffers, PARAMS, features, CONSTANTS, options.items())
+    made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
     if "cooperative_matrix2" not in features:
         return made
     return replace(made, features=made.features | FEATURES)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
@@ -114,6 +115,20 @@ class Dispatch:
         if not refused:
             return None
         return refused.get((self.spec, None)) or refused.get((self.spec, self.specialised))
+
+
+_param = cache(Param)
+
+
+def declared(
+    params: Mapping[str, Any], types: Mapping[str, str] | None = None
+) -> tuple[Param, ...]:
+    """The parameters of a module that is given these numbers and tuples of numbers by name.
+    ``types``: of those that are not unsigned integers."""
+    return tuple(
+        _param(name, (types or {}).get(name, "uint"), len(v) if isinstance(v, tuple) else 1)
+        for name, v in params.items()
+    )
 
 
 def grid(groups: int, profile: DeviceProfile) -> tuple[int, int, int]:

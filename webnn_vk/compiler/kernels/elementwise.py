@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from operator import mul
-from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -24,7 +23,7 @@ from ..types.data_types import DATA_TYPES, MLOperandDescriptor
 from ..types.sizes import Size
 from .addressing import Mode, Operand, laid_out, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
-from .expression import Chain, lowering, needs_int64, reciprocal, used_features
+from .expression import Chain, Named, lowering, needs_int64, reciprocal, used_features
 from .family import Family
 from .loads import texel_bytes
 from .multi_binding import check_bindings
@@ -53,7 +52,7 @@ def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
     chain = Chain()
     kind = lowering(node.operator)
     operands: list[Operand] = []
-    named: dict[str, tuple[str, Any]] = {}
+    named: dict[str, Named] = {}
     alone = len(node.operator.operands) == 1
     for p in node.operator.operands:
         access = node.operands[p.name]
@@ -61,25 +60,17 @@ def _structure(node: KernelNode) -> tuple[Chain, list[Operand]]:
         broadcasts = blockwise or not (alone or kind.blockwise) or not access.is_dense
         operands.append(Operand(f"x{len(operands)}", access, broadcasts, blockwise))
         named[p.name] = (operands[-1].name, access)
-    came_out: list[tuple[str, Any]] = [
-        (chain.apply(node.operator, named, node.arguments, node.results[0]), node.results[0])
-    ]
+    result = chain.apply(node.operator, named, node.arguments, node.results[0])
     # Later steps don't read an operand again.
     sides = {o.access: (o.name, o.access) for o in operands if not o.blockwise}
-    for step in node.epilogue:
-        named = {}
-        # Declaration order decides which operand a number takes its type from.
-        for p in step.operator.operands:
-            access = step.operands[p.name]
-            if not isinstance(access, Access):
-                named[p.name] = came_out[-1 if access is None else access]
-                continue
-            if access not in sides:
-                operands.append(Operand(f"x{len(operands)}", access, True))
-                sides[access] = (operands[-1].name, access)
-            named[p.name] = sides[access]
-        text = chain.apply(step.operator, named, step.arguments, step.output)
-        came_out.append((text, step.output))
+
+    def read(access: Access) -> Named:
+        if access not in sides:
+            operands.append(Operand(f"x{len(operands)}", access, True))
+            sides[access] = (operands[-1].name, access)
+        return sides[access]
+
+    chain.follow([(result, node.results[0])], node.epilogue, read)
     return chain, operands
 
 

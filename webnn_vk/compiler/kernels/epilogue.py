@@ -19,7 +19,7 @@ from webnn_vk.support.integers import padded
 
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding
+from .dispatch import Binding, declared
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
 from .loads import as_texels
 from .node import KernelNode
@@ -61,6 +61,10 @@ class Epilogue:
         )
 
 
+#: Of a kernel whose template has none.
+NONE = Epilogue((), (), (), {}, (), False, 0, 0)
+
+
 def nothing(data_type: str) -> Epilogue:
     """The epilogue of a kernel with nothing fused whose results have this type: of all but the last
     of a node's dispatches."""
@@ -75,7 +79,6 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     result = node.results[0]
     buffers: list[Buffer] = []
     bindings: list[Binding] = []
-    params: list[Param] = []
     values: dict[str, Any] = {}
     loads: list[tuple[str, str]] = []
     names = {access: f"e{i}" for i, access in enumerate(node.side_inputs)}
@@ -92,33 +95,19 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
             buffers.append(Buffer(name, access.data_type))
         bindings.append(Binding(access.value))
         index, numbers = index_of(name, access, node.output, shapes[access])
-        params += [Param(number) for number in numbers]
         values |= numbers
         loads.append((name, index))
-    came_out = [(chain.start("v", result.data_type) if node.epilogue else "v", result)]
-    for step in node.epilogue:
-        operands: dict[str, tuple[str, Any]] = {
-            name: (f"v_{names[access]}", access) if isinstance(access, Access)
-            else came_out[-1 if access is None else access]
-            for name, access in step.operands.items()
-        }
-        # Declaration order decides which operand a number takes its type from.
-        order = [p.name for p in step.operator.operands if p.name in operands]
-        if lowering(step.operator).commutes and step.operands[order[0]] is not None:
-            # One kernel for both orders: each is compiled by itself.
-            first, second = order
-            operands = {first: operands[second], second: operands[first]}
-        current = chain.apply(
-            step.operator, {name: operands[name] for name in order}, step.arguments, step.output
-        )
-        came_out.append((current, step.output))
+    start = chain.start("v", result.data_type) if node.epilogue else "v"
+    came_out = chain.follow(
+        [(start, result)], node.epilogue, lambda access: (f"v_{names[access]}", access),
+        one_order=True,
+    )
     stores: list[tuple[str, str]] = []
     for number, (steps, access) in enumerate(node.extra_outputs.items()):
         buffers.append(Buffer(f"s{number}", access.data_type, "w"))
         bindings.append(Binding(access.value))
         stores.append((f"s{number}", came_out[steps][0]))
     if stores:
-        params.append(Param("stored"))
         values["stored"] = node.output.size
     # The result itself is in no buffer when something is fused.
     int64 = needs_int64(buffers, chain) or (
@@ -127,7 +116,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     return Epilogue(
         tuple(buffers),
         tuple(bindings),
-        (*params, *chain.params),
+        (*declared(values), *chain.params),
         values | chain.values,
         (
             ("epilogue", chain.statements),

@@ -7,7 +7,7 @@ records only; numbers are parameters, so that their values never change the SPIR
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from webnn_vk.codegen.spec import Buffer, Param
@@ -15,7 +15,9 @@ from webnn_vk.support.integers import ceil_divide
 
 from ..ops import Operator
 from ..ops.lowering import Elementwise
+from ..types.access import Access
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor, cast_number
+from .node import Step
 
 _PARAM_TYPES = {"f": "float", "i": "int", "u": "uint"}
 _ROUNDED = {
@@ -38,6 +40,10 @@ def lowering(operator: Operator) -> Elementwise:
     return operator.lowering
 
 
+#: GLSL for a value, and its descriptor or the access that describes it.
+Named = tuple[str, Any]
+
+
 class Chain:
     """Statements ``t0 = …; t1 = …;`` of operators applied in turn, one element at a time."""
 
@@ -57,7 +63,7 @@ class Chain:
     def apply(
         self,
         operator: Operator,
-        operands: Mapping[str, tuple[str, MLOperandDescriptor]],
+        operands: Mapping[str, Named],
         arguments: Mapping[str, Any],
         output: MLOperandDescriptor,
     ) -> str:
@@ -78,6 +84,30 @@ class Chain:
         self._statements.append((output.data_type, expression.format(**texts)))
         self.flops += kind.flops * output.size
         return f"t{len(self._statements) - 1}"
+
+    def follow(
+        self, came_out: list[Named], steps: Sequence[Step], read: Callable[[Access], Named],
+        one_order: bool = False,
+    ) -> list[Named]:
+        """Add a statement for each step. ``came_out``: the result before the first, to which those
+        of the steps are appended; it is returned. ``read`` names what an access reads.
+        ``one_order``: operands that commute are exchanged where that leaves fewer kernels, since
+        each is compiled by itself."""
+        for step in steps:
+            # Declaration order decides which operand a number takes its type from.
+            order = [p.name for p in step.operator.operands if p.name in step.operands]
+            operands = {
+                name: read(access) if isinstance(access, Access)
+                else came_out[-1 if access is None else access]
+                for name, access in ((name, step.operands[name]) for name in order)
+            }
+            commutes = one_order and lowering(step.operator).commutes
+            if commutes and step.operands[order[0]] is not None:
+                first, second = order
+                operands = {first: operands[second], second: operands[first]}
+            text = self.apply(step.operator, operands, step.arguments, step.output)
+            came_out.append((text, step.output))
+        return came_out
 
     def _number(self, value: int | float, data_type: str, like: str) -> str:
         name = f"{self._prefix}{len(self.params)}"

@@ -8,12 +8,11 @@ indices and input, which writes the elements whose index and source lie in those
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -27,20 +26,10 @@ from .node import KernelNode
 from .parts import bind_range, ranges
 from .schedule import Schedule
 
-#: Parameters by which a form finds its places; the same for scatter.
-_ALONG_AXIS = (Param("rows"), Param("size"))
-_COORDINATES = (
-    Param("coordinates"), Param("sizes", count=MAX_RANK), Param("strides", count=MAX_RANK),
-)
-
-
-def place_params(form: str) -> tuple[Param, ...]:
-    """The parameters by which the kernel turns an index into a position; scatter has the same."""
-    return _COORDINATES if form == "nd" else _ALONG_AXIS
-
 
 def place_numbers(node: KernelNode, form: str, width: int) -> dict[str, int | tuple[int, ...]]:
-    """Values of `place_params` and of ``run``, the elements of ``width`` bytes below an index."""
+    """The parameters by which the kernel turns an index into a position, the same for scatter, and
+    ``run``, the elements of ``width`` bytes below an index."""
     source, indices = node.operands["input"], node.operands["indices"]
     shape, scale = source.shape, width // raw_copy.item_size(source.value)
     if form == "nd":
@@ -58,28 +47,6 @@ def place_numbers(node: KernelNode, form: str, width: int) -> dict[str, int | tu
         "size": shape[axis],
         "run": math.prod(shape[axis + 1 :]) // scale,
     }
-
-
-@functools.cache
-def gather_spec(
-    width: int, form: str, index_type: str, features: frozenset[str]
-) -> KernelSpec:
-    """The kernel for elements of ``width`` bytes."""
-    return KernelSpec(
-        "gather.comp.j2",
-        (
-            raw_copy.buffer("src", width),
-            Buffer("indices", "uint32"),
-            raw_copy.buffer("dst", width, "w"),
-        ),
-        (
-            *map(Param, ("first", "count", "run", "index_first", "index_count")),
-            *map(Param, ("src_first", "src_count", "run_reciprocal", "rows_reciprocal")),
-            *place_params(form),
-        ),
-        options=(("form", form), ("index_type", index_type)),
-        features=raw_copy.storage_features(width, features),
-    )
 
 
 @dataclass(frozen=True)
@@ -126,27 +93,25 @@ class GatherFamily(Family):
         )
         per_row = numbers.get("coordinates", 1)
         index_size = raw_copy.item_size(indices)
-        spec = gather_spec(p.width, p.form, p.index_type, profile.features)
         numbers |= {
             "run_reciprocal": reciprocal(numbers["run"]),
             "rows_reciprocal": reciprocal(numbers.get("rows", 1)),
         }
         return [
             raw_copy.by_element(
-                spec,
+                "gather",
                 (
-                    bind_range(source, profile, part, p.width),
-                    bind_range(indices, profile, read, index_size),
-                    bind_range(target, profile, out, p.width),
+                    (raw_copy.buffer("src", p.width), bind_range(source, profile, part, p.width)),
+                    (Buffer("indices", "uint32"), bind_range(indices, profile, read, index_size)),
+                    (raw_copy.buffer("dst", p.width, "w"),
+                     bind_range(target, profile, out, p.width)),
                 ),
-                numbers | {
+                {
                     "first": out.start, "count": out.count,
                     "index_first": read.start, "index_count": read.count,
-                    "src_first": part.start, "src_count": part.count,
+                    "src_first": part.start, "src_count": part.count, **numbers,
                 },
-                schedule["LX"],
-                profile,
-                kernel="gather",
+                p.width, profile, (("form", p.form), ("index_type", p.index_type)),
                 variant=f"{p.form} {p.index_type} {8 * p.width} bit",
                 bytes=2 * p.width * out.count + index_size * read.count,
             )

@@ -8,10 +8,9 @@ channels in the middle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
@@ -23,11 +22,6 @@ from .multi_binding import Bound, dispatch
 from .node import KernelNode
 from .rows import check_iterations, launch, loop_budget
 from .schedule import Schedule
-
-#: The parameters of `lib/positions.glsl.j2`.
-PARAMS = tuple(
-    Param(name) for name in ("outer", "middle", "inner", "lead", "items", "invocations")
-)
 
 # Elements that an invocation takes at most.
 _ITEMS = 8
@@ -56,18 +50,11 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
 
 def of_positions(
     node: KernelNode, template: str, operands: Sequence[Bound], p: Positions, schedule: Schedule,
-    profile: DeviceProfile, params: Sequence[Param] = (),
-    values: Mapping[str, Any] | None = None, options: Iterable[tuple[str, Any]] = (),
-    **reported: Any,
+    profile: DeviceProfile, params: Mapping[str, Any], **more: Any,
 ) -> Dispatch:
     """The dispatch of a schedule: an invocation's elements lie along the outer or the inner
-    dimension, whichever is longer. ``params`` with ``values`` are the template's own, beside
-    `PARAMS`."""
-    epilogue = build(node)
-    spec = epilogue.spec(
-        template, [o.buffer for o in operands], (*PARAMS, *params), profile.features,
-        (Constant("OUTER"),), options,
-    )
+    dimension, whichever is longer. ``params`` are the template's own, beside those of
+    `lib/positions.glsl.j2`; ``more`` as for ``dispatch``."""
     items = schedule["items"]
     along_outer = p.outer >= p.inner
     if along_outer:
@@ -81,6 +68,6 @@ def of_positions(
         "invocations": invocations,
     }
     return dispatch(
-        node, spec, operands, epilogue, groups, {**numbers, **(values or {})},
-        {"LX": size, "OUTER": int(along_outer)}, profile, **reported,
+        node, template, operands, build(node), groups, {**numbers, **params},
+        {"LX": size, "OUTER": int(along_outer)}, profile, **more,
     )

@@ -7,26 +7,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..ops.quantized import INTEGER_STEP
-from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Unsupported, grid
+from .dispatch import Dispatch
+from .epilogue import build
 from .family import Family
+from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .schedule import Schedule
 
 KERNEL = "matmul_dot"
 # The elements of a that are loaded at once: 16, 4, or 4 that need not begin a word.
 _LOADS = ("vectors", "words", "bytes")
-_PARAMS = (
-    *(Param(name) for name in ("M", "N", "K", "steps", "last")), Param("zero", "int"),
-)
-_CONSTANTS = (Constant("TM"), Constant("TN"), Constant("BK"))
-
 
 @dataclass(frozen=True)
 class IntegerSums:
@@ -75,37 +70,32 @@ class IntegerProductFamily(Family):
     def lower(
         self, node: KernelNode, problem: IntegerSums, schedule: Schedule, profile: DeviceProfile
     ) -> list[Dispatch]:
-        p = problem
-        names = ("a", "b", "sums", *["zero_points"] * p.zero_points)
-        values = [*(node.operands[name].value for name in names), node.output.value]
-        largest = max(value.descriptor.byte_length for value in values)
-        if largest > profile.max_storage_buffer_range:
-            raise Unsupported(
-                f"a product of integers with {largest} bytes in one operand; a binding has "
-                f"{profile.max_storage_buffer_range} at most"
-            )
-        extra = fused.build(node)
-        spec = _spec(
-            p.load, p.data_type, p.zero_points, node.out_type, profile.features, extra
-        )
+        p, operands = problem, node.operands
+        made = [
+            bound("a", operands["a"], profile, data_type="uint32",
+                  width=4 if p.load == "vectors" else 1),
+            bound("b", operands["b"], profile, data_type="uint32", width=4),
+            bound("sums", operands["sums"], profile),
+            *([bound("zeros", operands["zero_points"], profile)] if p.zero_points else []),
+            bound("out", node.output, profile, "w"),
+        ]
         # The kernel makes signed numbers of unsigned ones: the same bits but for the first one.
         zero = p.a_zero_point - 128 * (p.data_type == "uint8")
         params = {
             "M": p.m, "N": p.n, "K": p.k, "steps": ceil_divide(p.k, INTEGER_STEP),
-            "last": (p.m * p.k - 1) // 4, "zero": zero, **extra.values,
+            "last": (p.m * p.k - 1) // 4, "zero": zero,
+        }
+        options = {
+            "a_load": p.load, "unsigned": p.data_type == "uint8", "zero_points": p.zero_points
         }
         rows, columns = schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
-        return [Dispatch(
-            spec,
-            (*map(Binding, values), *extra.bindings),
-            grid(ceil_divide(p.m, rows) * ceil_divide(p.n, columns), profile),
-            params,
-            dict(schedule.numbers),
-            KERNEL,
-            f"{p.data_type} by {p.load} {rows}x{columns}",
-            2 * p.m * p.n * p.k + extra.flops,
-            sum(value.descriptor.byte_length for value in values) + extra.bytes,
-        )]
+        step = dispatch(
+            node, KERNEL, made, build(node), ceil_divide(p.m, rows) * ceil_divide(p.n, columns),
+            params, dict(schedule.numbers), profile, options.items(), types={"zero": "int"},
+            variant=f"{p.data_type} by {p.load} {rows}x{columns}", flops=2 * p.m * p.n * p.k,
+        )
+        used = step.spec.features | (profile.features & {"integer_dot_product"})
+        return [replace(step, spec=replace(step.spec, features=used))]
 
 
 def _fits(schedule: Schedule, profile: DeviceProfile) -> bool:
@@ -114,19 +104,3 @@ def _fits(schedule: Schedule, profile: DeviceProfile) -> bool:
     # Two tiles of each operand, whose rows have one vector more.
     shared = 2 * sides * (schedule["BK"] + 1) * VECTOR_BYTES
     return lanes <= profile.max_workgroup_invocations and shared <= profile.max_shared_memory
-
-
-def _spec(
-    load: str, data_type: str, zero_points: bool, out_type: str, features: frozenset[str],
-    extra: fused.Epilogue,
-) -> KernelSpec:
-    buffers = (
-        Buffer("a", "uint32", "r", 4 if load == "vectors" else 1),
-        Buffer("b", "uint32", "r", 4),
-        Buffer("sums", "int32"),
-        *([Buffer("zeros", "int32")] if zero_points else []),
-        Buffer("out", out_type, "w"),
-    )
-    options = {"a_load": load, "unsigned": data_type == "uint8", "zero_points": zero_points}
-    made = extra.spec(KERNEL, buffers, _PARAMS, features, _CONSTANTS, options.items())
-    return replace(made, features=made.features | (features & {"integer_dot_product"}))

@@ -12,16 +12,18 @@ than small devices have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec
+from webnn_vk.codegen.spec import Buffer, Constant
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import padded
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding, Dispatch, Scratch, Unsupported, grid
+from .dispatch import Binding, Dispatch, Scratch, Unsupported, declared, grid
 from .epilogue import Epilogue
 from .node import KernelNode
 from .parts import bind_range, byte_length, memory, ranges
@@ -34,6 +36,10 @@ class Bound:
     buffer: Buffer
     bindings: tuple[Binding, ...]
     constants: dict[str, int]
+
+    def in_vectors(self) -> Bound:
+        """The same, loaded and stored 4 elements at a time."""
+        return replace(self, buffer=replace(self.buffer, width=4))
 
 
 def bound(
@@ -92,22 +98,39 @@ def total_bytes(bindings: Iterable[Binding]) -> int:
     return sum(map(byte_length, {b.value: None for b in bindings}))
 
 
+_constant = cache(Constant)
+#: The specialisation constants that every module has.
+_SIZE = ("LX", "LY", "LZ")
+
+
 def dispatch(
     node: KernelNode,
-    spec: KernelSpec,
+    template: str,
     operands: Sequence[Bound],
     epilogue: Epilogue,
     groups: int,
     params: Mapping[str, Any],
     constants: Mapping[str, int],
     profile: DeviceProfile,
+    options: Iterable[tuple[str, Any]] = (),
     *,
-    kernel: str,
+    kernel: str = "",
     variant: str,
     flops: int,
+    types: Mapping[str, str] | None = None,
+    texels: bool = False,
+    converts: bool = False,
 ) -> Dispatch:
     """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
-    ``constants`` and ``flops`` describe the kernel without the epilogue."""
+    ``constants``, ``options`` and ``flops`` describe the kernel without the epilogue. The module of
+    the ``template`` declares what they name; ``types``: of the parameters that are not unsigned
+    integers. ``kernel``: the name in reports, if that is not the template's. ``texels`` and
+    ``converts``: see ``Epilogue.spec``."""
+    spec = epilogue.spec(
+        template, [o.buffer for o in operands], declared(params, types), profile.features,
+        tuple(_constant(name) for name in constants if name not in _SIZE), options,
+        texels=texels, converts=converts,
+    )
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)
     portion_sizes = {name: size for o in operands for name, size in o.constants.items()}
@@ -117,7 +140,7 @@ def dispatch(
         grid(groups, profile),
         {**params, **epilogue.values},
         {**constants, **portion_sizes},
-        kernel,
+        kernel or template,
         variant,
         flops + epilogue.flops,
         total_bytes(bindings),

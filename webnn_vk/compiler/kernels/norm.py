@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
@@ -23,23 +22,10 @@ from .node import KernelNode
 from .rows import Rows, Split, Vectors
 from .schedule import Schedule
 
-_NORM = (*rows.PARAMS, Param("rows"), Param("len"), Param("share", "float"),
-         Param("epsilon", "float"))
-_NORM_CONSTANTS = (
-    *rows.CONSTANTS, Constant("SCALED"), Constant("SHIFTED"), Constant("CENTRED")
-)
-# The constants of rows that are kept in registers; their elements lie side by side.
-_KEPT = (*(Param(name) for name in ("rows", "len", "channels")), Param("share", "float"),
-         Param("epsilon", "float"))
-_KEPT_CONSTANTS = (
-    *(Constant(name) for name in ("SCALED", "SHIFTED", "CENTRED", "KEPT", "ROWS")),
-    Constant("FULL", default=0), Constant("SUBGROUP", default=0),
-)
+_FLOATS = {"share": "float", "epsilon": "float"}
 _AFFINE = ("scale", "bias")
 # Rows that share what a workgroup reads of scale and bias.
 _ROWS = (1, 2)
-_PLAIN = (Param("affine_step"), Param("channels"))
-_PERMUTED = (Param("digits", "uint", 8), Param("affine_stride", "uint", 8))
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,6 @@ class Norm(Family):
     ) -> list[Dispatch]:
         x, split, lanes = node.operands["input"], problem.split, schedule["lanes"]
         texels = texel_bytes(profile, schedule.load)
-        epilogue = build(node, texels)
         vectors = problem.vectors(lanes)
         width = vectors.width
         by_element = bool(vectors.way and problem.by_element)
@@ -129,40 +114,35 @@ class Norm(Family):
             "rows": split.rows, "len": split.length, "share": 1 / split.length,
             "epsilon": node.arguments["epsilon"],
         }
-        constants = vectors.values | {
+        constants = vectors.constants | {
             "SCALED": int("scale" in node.operands),
             "SHIFTED": int("bias" in node.operands),
             "CENTRED": int(node.lowering.centred),
         }
-        buffers, features, together = [o.buffer for o in operands], profile.features, 1
-        if vectors.kept:
-            subgroups = schedule.kernel == "subgroups"
-            spec = epilogue.spec(
-                "norm_kept", buffers, _KEPT, features, _KEPT_CONSTANTS,
-                (("by_element", by_element), ("subgroups", subgroups)),
-            )
-            together = schedule["rows"] if subgroups else 1
+        template, together, subgroups = "norm", 1, schedule.kernel == "subgroups"
+        if vectors.kept:  # the elements of a row lie side by side
+            template, together = "norm_kept", schedule["rows"] if subgroups else 1
+            options: dict[str, Any] = {"by_element": by_element, "subgroups": subgroups}
             params["channels"] = dict(problem.affine)["channels"]
-            constants |= {"ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept)}
-            if subgroups:
-                spec = replace(spec, features=spec.features | SUBGROUP_SUMS)
-                constants["SUBGROUP"] = lanes if _one_subgroup(lanes, profile) else 0
+            constants |= {
+                "ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept),
+                "SUBGROUP": lanes if subgroups and _one_subgroup(lanes, profile) else 0,
+            }
         else:
-            spec = epilogue.spec(
-                "norm", buffers, _NORM + (_PERMUTED if problem.permuted else _PLAIN), features,
-                _NORM_CONSTANTS,
-                (("group", lanes > 1), ("vectors", vectors.way), ("by_element", by_element),
-                 ("permuted", problem.permuted)),
-            )
+            options = {
+                "group": lanes > 1, "vectors": vectors.way, "by_element": by_element,
+                "permuted": problem.permuted,
+            }
             params |= split.params | dict(problem.affine)
             constants |= split.constants
         size, groups = rows.launch(ceil_divide(split.rows, together), lanes, profile)
-        return [
-            dispatch(
-                node, spec, operands, epilogue, groups, params, constants | {"LX": size}, profile,
-                kernel="norm", variant=vectors.named(schedule), flops=8 * x.size,
-            )
-        ]
+        step = dispatch(
+            node, template, operands, build(node, texels), groups, params,
+            constants | {"LX": size}, profile, options.items(), kernel="norm",
+            variant=vectors.named(schedule), flops=8 * x.size, types=_FLOATS,
+        )
+        used = step.spec.features | (SUBGROUP_SUMS if subgroups else frozenset())
+        return [replace(step, spec=replace(step.spec, features=used))]
 
 
 def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -24,11 +23,6 @@ _REDUCTIONS = {"average": ("sum", "mean"), "l2": ("square", "sqrt"), "max": ("or
 # Taps that an invocation goes through at most, those in the padding included: drivers take a device
 # away whose shader runs for seconds. Larger windows are rare, and combined axis by axis on the CPU.
 _TAPS = 1 << 22
-
-_PARAMS = (
-    Param("columns"),
-    *(Param(name, "uint", 2) for name in ("size", "window", "stride", "dilation", "before")),
-)
 
 
 @dataclass(frozen=True)
@@ -83,14 +77,14 @@ class PoolFamily(Family):
                 f"{p.window[0]} × {p.window[1]} taps in one invocation; {_TAPS} at most"
             )
         operands = bound("x", x, profile), bound("out", node.output, profile, "w")
-        values = {
+        params = {
             "columns": p.columns, "size": p.size, "window": p.window, "stride": p.stride,
             "dilation": p.dilation, "before": p.before,
         }
         return [
             of_positions(
-                node, "pool", operands, p.positions, schedule, profile, _PARAMS, values,
-                [("op", p.kind)], kernel="pool", variant=p.kind,
+                node, "pool", operands, p.positions, schedule, profile, params,
+                options=[("op", p.kind)], variant=p.kind,
                 flops=node.results[0].size * p.window[0] * p.window[1],
             )
         ]

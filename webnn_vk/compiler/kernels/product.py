@@ -9,7 +9,6 @@ from dataclasses import replace
 from operator import mul
 from typing import Any
 
-from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -117,30 +116,20 @@ def normalize(p: Product) -> Product:
     return p
 
 
-#: The parameters of a product's kernels.
-PARAMS = (
-    *(Param(name) for name in (
-        "M", "N", "K", "batches", "lda", "ldb", "ldo", "b_panel", "a_base", "b_base", "c_base",
-        "out_base", "c_row", "c_column",
-    )),
-    Param("alpha", "float"),
-    Param("beta", "float"),
-    Param("batch_sizes", count=2),
-    Param("a_batch", count=3),
-    Param("b_batch", count=3),
-    Param("out_batch", count=3),
-)
+#: The types of a product's parameters that are not unsigned integers.
+TYPES = dict.fromkeys(("alpha", "beta", "zero_point"), "float")
 
 
-def parameters(p: Product, bases: Sequence[int]) -> dict[str, Any]:
-    """The values of `PARAMS`, panels aside. ``bases``: the first elements of a, b, c and
-    out in their bindings."""
+def parameters(p: Product, bases: Sequence[int], panel_step: int = 0) -> dict[str, Any]:
+    """The parameters of a product's kernels. ``bases``: the first elements of a, b, c and out in
+    their bindings; ``panel_step``: elements from one tile's columns of b to the next one's."""
     missing = BATCH_RANK - len(p.batch[-BATCH_RANK:])
     pad = (0,) * missing
     return {
         "M": p.m, "N": p.n, "K": p.k, "batches": p.batches, "lda": p.lda, "ldb": p.ldb,
-        "ldo": p.ldo, "a_base": bases[0], "b_base": bases[1], "c_base": bases[2],
-        "out_base": bases[3], "c_row": p.c_strides[0], "c_column": p.c_strides[1],
+        "ldo": p.ldo, "b_panel": panel_step, "a_base": bases[0], "b_base": bases[1],
+        "c_base": bases[2], "out_base": bases[3], "c_row": p.c_strides[0],
+        "c_column": p.c_strides[1],
         "alpha": p.alpha, "beta": p.beta,
         "batch_sizes": ((1,) * missing + p.batch[-BATCH_RANK:])[1:],
         "a_batch": pad + p.a_batch[-BATCH_RANK:],

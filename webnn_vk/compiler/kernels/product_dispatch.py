@@ -15,15 +15,14 @@ from ..types.data_types import DATA_TYPES
 from ..types.sizes import preferring
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Scratch, grid
+from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .heuristics import device_class
 from .loads import lanes_that_shuffle, shuffling, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind, byte_length, memory
-from .product import PARAMS, Piece, Product, parameters, spans
+from .product import TYPES, Piece, Product, parameters, spans
 from .schedule import Schedule
 
-_ZERO_POINT = (Param("zero_point", "float"),)
 _CONSTANTS = {
     "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
@@ -143,18 +142,20 @@ def one_dispatch(
     # For mixed types the shader archive has only the scalar variant.
     mixed = any(_type_of(other) != p.data_type for other in (t.c, t.out) if other is not None)
     aligned = aligned or not mixed or bool(p.quantized or node.epilogue)
-    spec, widths = _spec(p, t, schedule, bases, aligned, texels, extra, profile)
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
-    params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
+    params = parameters(p, bases, _panel_step(p, columns))
     if p.quantized:
         params["zero_point"] = p.zero_point
+    spec, widths = _spec(
+        p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
+    )
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     step = Dispatch(
         spec,
         (*bindings, *extra.bindings),
         grid(groups, profile),
-        params,
+        params | extra.values,
         dict(schedule.numbers),
         schedule.kernel,
         f"{transposed} {widths} {rows}x{columns}",
@@ -211,7 +212,7 @@ def _epilogue(
 
 def _spec(
     p: Product, t: Tensors, schedule: Schedule, bases: Sequence[int], aligned: bool, texels: bool,
-    extra: fused.Epilogue, profile: DeviceProfile,
+    params: Sequence[Param], extra: fused.Epilogue, profile: DeviceProfile,
 ) -> tuple[KernelSpec, str]:
     """The module, and how a and b are loaded as reports name it. ``aligned``: the module may load
     vectors."""
@@ -222,18 +223,24 @@ def _spec(
     if kernel == coopmat.KERNEL:
         by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
         a_vector, b_vector, _ = by_vectors
-        spec = coopmat.spec(p.data_type, c_type, out_type, transposed, by_vectors, features, extra)
+        spec = coopmat.spec(
+            p.data_type, c_type, out_type, transposed, by_vectors, params, features, extra
+        )
     elif kernel == coopmat2.KERNEL:
         a_vector = b_vector = coopmat2.whole_vectors(p)
         stores = coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile)
-        spec = coopmat2.spec(c_type, out_type, transposed, a_vector, stores, features, extra)
+        spec = coopmat2.spec(
+            c_type, out_type, transposed, a_vector, stores, params, features, extra
+        )
     else:
         a_vector, b_vector = vectors(p, bases) if aligned else (False, False)
         if kernel == "matvec":
             a_vector &= p.a_transposed or _divides(bases[1], *p.b_batch)
             b_vector = a_vector
         wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
-        spec = _plain_spec(p, t, kernel, a_vector, b_vector, features, extra, texels, wide)
+        spec = _plain_spec(
+            p, t, kernel, a_vector, b_vector, params, features, extra, texels, wide
+        )
     return spec, f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
 
 
@@ -278,8 +285,8 @@ def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
 
 
 def _plain_spec(
-    p: Product, t: Tensors, kernel: str, a_vector: bool, b_vector: bool, features: frozenset[str],
-    extra: fused.Epilogue, texels: bool, wide: bool,
+    p: Product, t: Tensors, kernel: str, a_vector: bool, b_vector: bool, params: Sequence[Param],
+    features: frozenset[str], extra: fused.Epilogue, texels: bool, wide: bool,
 ) -> KernelSpec:
     """The module of a kernel without cooperative matrices. ``wide``: a and b are loaded in vectors
     of 8."""
@@ -307,7 +314,6 @@ def _plain_spec(
         *([] if t.c is None else [Buffer("c", _type_of(t.c))]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     ]
-    params = (*PARAMS, *_ZERO_POINT[: bool(p.quantized)])
     return extra.spec(
         kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
         converts=True,

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Param
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
 
 from ..ir import Value
 from ..types.access import Access, collapse
-from .dispatch import Binding, Dispatch
+from .dispatch import Binding, Dispatch, declared
 from .epilogue import index_of
 from .expression import Chain, rounded, used_features
 from .loads import texel_bytes
@@ -52,7 +52,7 @@ def _applied(
     shape = before.output.shape
     accesses = list(dict.fromkeys((*before.operands.values(), *before.side_inputs)))
     texels = texel_bytes(profile, loaded.load)
-    buffers, params, values, loads = [], [], {}, []
+    buffers, values, loads = [], {}, []
     for number, access in enumerate(accesses):
         name = f"q{number}"
         way = _way(access, shape) if loaded.width == 4 else "gather"
@@ -64,15 +64,18 @@ def _applied(
             else Buffer(name, access.data_type, width=4 if wide else 1)
         )
         index, numbers = index_of(name, access, Access.dense(value, shape), shape)
-        params += [Param(number) for number in numbers]
         values |= numbers
         loads.append((name, index, way))
-    chain = _chain(before, {access: f"v_q{n}" for n, access in enumerate(accesses)})
+    names_of = {access: (f"v_q{n}", access) for n, access in enumerate(accesses)}
+    chain, result = Chain("q"), before.results[0]
+    first_operands = {p.name: names_of[before.operands[p.name]] for p in before.operator.operands}
+    computed = chain.apply(before.operator, first_operands, before.arguments, result)
+    chain.follow([(computed, result)], before.epilogue, names_of.__getitem__)
     *inner, (last, text) = chain.statements
     new = replace(
         spec,
         buffers=(*spec.buffers[:at], *buffers, *spec.buffers[at + 1:]),
-        params=(*spec.params, *params, *chain.params),
+        params=(*spec.params, *declared(values), *chain.params),
         options=(
             *spec.options,
             ("prologue", (*inner, (last, rounded(text, last)))),
@@ -93,27 +96,6 @@ def _applied(
         params={**dispatch.params, **values, **chain.values},
         flops=dispatch.flops + chain.flops, bytes=total_bytes(bindings),
     )
-
-
-def _chain(before: KernelNode, names: dict[Access, str]) -> Chain:
-    chain = Chain("q")
-    operands = {
-        p.name: (names[before.operands[p.name]], before.operands[p.name].value.descriptor)
-        for p in before.operator.operands
-    }
-    result = before.results[0]
-    came_out = [(chain.apply(before.operator, operands, before.arguments, result), result)]
-    for step in before.epilogue:
-        operands = {}
-        for p in step.operator.operands:
-            access = step.operands[p.name]
-            operands[p.name] = (
-                (names[access], access.value.descriptor) if isinstance(access, Access)
-                else came_out[-1 if access is None else access]
-            )
-        text = chain.apply(step.operator, operands, step.arguments, step.output)
-        came_out.append((text, step.output))
-    return chain
 
 
 def _way(access: Access, shape: tuple[int, ...]) -> str:

@@ -9,7 +9,7 @@ where strides allow it, and where a tensor exceeds a binding it moves in blocks 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from operator import mul, sub
@@ -23,7 +23,7 @@ from webnn_vk.support.integers import ceil_divide, padded
 from ..ir import Value
 from ..types.access import collapse, span
 from ..types.data_types import DATA_TYPES
-from .dispatch import Binding, Dispatch, Scratch, grid, workgroup
+from .dispatch import Binding, Dispatch, Scratch, declared, grid, workgroup
 from .expression import reciprocal
 from .parts import Reach, bind, block_shape, blocks, byte_length
 
@@ -44,12 +44,6 @@ def item_size(value: Value | Scratch) -> int:
 def buffer(name: str, width: int, access: str = "r") -> Buffer:
     """A buffer of elements ``width`` bytes wide."""
     return Buffer(name, _TYPES[width], access, 4 if width == 16 else 1)
-
-
-def storage_features(width: int, features: frozenset[str]) -> frozenset[str]:
-    """The device's ``features`` that a kernel uses to move elements ``width`` bytes
-    wide."""
-    return _FEATURES.get(width, frozenset()) & features
 
 
 def widest(size: int, numbers: Iterable[int]) -> int:
@@ -139,51 +133,8 @@ RANKS = {
 }
 
 
-def copy_spec(
-    width: int, features: frozenset[str], mode: str, rank: int, params: Iterable[Param]
-) -> KernelSpec:
-    """The template that copies, elements ``width`` bytes wide."""
-    return KernelSpec(
-        "copy.comp.j2",
-        (buffer("src", width), buffer("dst", width, "w")),
-        tuple(params),
-        options=(("mode", mode), ("rank", rank)),
-        features=storage_features(width, features),
-    )
-
-
-@functools.cache
-def box_spec(width: int, features: frozenset[str], mode: str, rank: int) -> KernelSpec:
-    """Copy between boxes of ``rank`` dimensions."""
-    params = [
-        Param(name, count=rank) for name in ("dims", "reciprocals", "src_strides", "dst_strides")
-    ]
-    if mode != "strided":
-        params += [Param("begin", "int", rank), Param("size", count=rank)]
-    params += map(Param, ("src_offset", "dst_offset", "count"))
-    if mode == "constant":
-        params.append(Param("value", count=4))
-    return copy_spec(width, features, mode, rank, params)
-
-
-
 #: Elements along each side of a tile, and rows of them that a workgroup moves at once.
 _TILE, _ROWS = 32, 8
-_TRANSPOSE_PARAMS = (
-    *(Param(name) for name in (
-        "across", "down", "src_offset", "dst_offset", "src_stride", "dst_stride"
-    )),
-    *(Param(name, count=2) for name in ("batches", "src_batch", "dst_batch")),
-)
-
-
-@functools.cache
-def transpose_spec() -> KernelSpec:
-    """Transposes of 32-bit elements by tiles."""
-    return KernelSpec(
-        "transpose.comp.j2",
-        (buffer("src", 4), buffer("dst", 4, "w")), _TRANSPOSE_PARAMS,
-    )
 
 
 def has_tiles(profile: DeviceProfile) -> bool:
@@ -236,9 +187,11 @@ def _transposed(
         "dst_batch": (0,) * missing + tuple(box.dst_strides[axis] for axis in rest),
     }
     groups = ceil_divide(across, _TILE) * ceil_divide(down, _TILE) * prod(batches)
+    buffers = buffer("src", 4), buffer("dst", 4, "w")
     return Dispatch(
-        transpose_spec(), bindings, grid(groups, profile), params, {"LX": _TILE, "LY": _ROWS},
-        kernel="transpose", variant=f"{_TILE}x{_TILE} 32 bit", bytes=8 * numbers["count"],
+        _module("transpose", buffers, declared(params)), bindings, grid(groups, profile), params,
+        {"LX": _TILE, "LY": _ROWS}, "transpose", f"{_TILE}x{_TILE} 32 bit",
+        bytes=8 * numbers["count"],
     )
 
 
@@ -328,27 +281,51 @@ def _copied(
     if value:
         lists["value"] = value
     params = {name: n[0] if rank == 1 else n for name, n in lists.items()}
-    spec = box_spec(width, profile.features, box.mode, rank)
-    return copy_dispatch(spec, bindings, params | offsets, width, profile)
+    return copy_dispatch(
+        box.mode, rank, bindings, params | offsets, width, profile, types={"begin": "int"}
+    )
 
 
 def copy_dispatch(
-    spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, width: int,
-    profile: DeviceProfile,
+    mode: str, rank: int, bindings: tuple[Binding, Binding], params: Mapping[str, Any], width: int,
+    profile: DeviceProfile, types: Mapping[str, str],
 ) -> Dispatch:
-    """A dispatch of the template that copies."""
-    mode, rank = spec.option("mode"), spec.option("rank")
+    """A dispatch of the template that copies elements ``width`` bytes wide. ``types`` as for
+    ``declared``."""
+    buffers = buffer("src", width), buffer("dst", width, "w")
     return by_element(
-        spec, bindings, params, workgroup(profile), profile, kernel="copy",
+        "copy", [*zip(buffers, bindings, strict=True)], params, width, profile,
+        (("mode", mode), ("rank", rank)), types=types,
         variant=f"{mode}{f' {rank}d' if rank else ''} {8 * width} bit",
         bytes=2 * width * params["count"],
     )
 
 
 def by_element(
-    spec: KernelSpec, bindings: tuple[Binding, ...], params: dict, invocations: int,
-    profile: DeviceProfile, **reported: Any,
+    template: str, operands: Sequence[tuple[Buffer, Binding]], params: Mapping[str, Any],
+    width: int, profile: DeviceProfile, options: tuple[tuple[str, Any], ...] = (), *,
+    types: Mapping[str, str] | None = None, kernel: str = "", variant: str, bytes: int,
 ) -> Dispatch:
-    """A dispatch with an invocation for each of ``params["count"]`` elements."""
-    groups = grid(ceil_divide(params["count"], invocations), profile)
-    return Dispatch(spec, bindings, groups, params, {"LX": invocations}, **reported)
+    """A dispatch of the template with an invocation for each of ``params["count"]`` elements, which
+    are ``width`` bytes wide. ``types`` as for ``declared``. ``kernel``: the name in reports, if
+    that is not the template's."""
+    buffers, bindings = zip(*operands, strict=True)
+    spec = _module(
+        template, buffers, declared(params, types), options,
+        _FEATURES.get(width, frozenset()) & profile.features,
+    )
+    lanes = workgroup(profile)
+    return Dispatch(
+        spec, bindings, grid(ceil_divide(params["count"], lanes), profile), params, {"LX": lanes},
+        kernel or template, variant, bytes=bytes,
+    )
+
+
+@functools.cache
+def _module(
+    template: str, buffers: tuple[Buffer, ...], params: tuple[Param, ...],
+    options: tuple[tuple[str, Any], ...] = (), features: frozenset[str] = frozenset(),
+) -> KernelSpec:
+    return KernelSpec(
+        f"{template}.comp.j2", buffers, params, options=options, features=features
+    )

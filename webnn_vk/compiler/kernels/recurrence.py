@@ -10,14 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from webnn_vk.codegen.spec import Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from .dispatch import Dispatch, Unsupported
-from .epilogue import nothing
-from .expression import used_features
+from .epilogue import NONE
 from .family import Family
 from .heuristics import device_class
 from .loads import lanes_that_shuffle, shuffling, texel_bytes
@@ -26,13 +24,6 @@ from .node import KernelNode
 from .rows import loop_budget
 from .schedule import Schedule
 
-_PARAMS = (
-    *(Param(name) for name in (
-        "steps", "first", "count", "batch", "directions", "units", "backward", "given",
-    )),
-    Param("gate", count=4),
-)
-_CONSTANTS = tuple(map(Constant, ("VECTORS", "ROWS", "ACT0", "ACT1", "ACT2")))
 _ACTIVATIONS = ("relu", "sigmoid", "tanh")
 #: The gates in the kernel's order.
 _GATES = {"lstm": "iofg", "gru": "zrn", "gru_before": "zrn"}
@@ -97,12 +88,7 @@ class Recurrence(Family):
     ) -> list[Dispatch]:
         p = problem
         operands = _bound(node, p.cell, schedule, profile)
-        buffers = tuple(o.buffer for o in operands)
-        spec = KernelSpec(
-            "recurrence.comp.j2", buffers, _PARAMS, _CONSTANTS,
-            (("cell", p.cell), ("unrolled", device_class(profile).unrolls_activations)),
-            used_features(profile.features, buffers),
-        )
+        options = ("cell", p.cell), ("unrolled", device_class(profile).unrolls_activations)
         arguments, gates = node.arguments, _GATES[p.cell]
         optional = ("initial_hidden_state", "initial_cell_state", _extra(p.cell))
         given = sum(1 << bit for bit, name in enumerate(optional) if name in node.operands)
@@ -122,9 +108,9 @@ class Recurrence(Family):
         lanes = lanes_that_shuffle(schedule, profile)
         return [
             shuffling(dispatch(
-                node, spec, operands, nothing("float32"), groups,
-                params | {"first": first, "count": count}, constants, profile,
-                kernel="recurrence", variant=f"{p.cell} {schedule}".replace("recurrence ", ""),
+                node, "recurrence", operands, NONE, groups,
+                params | {"first": first, "count": count}, constants, profile, options,
+                variant=f"{p.cell} {schedule}".replace("recurrence ", ""),
                 flops=2 * count * p.directions * p.batch * p.multiply_adds,
             ), lanes)
             for first in range(0, p.steps, most)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide, round_up
@@ -30,13 +29,6 @@ _FINISH = {"mean": 1, "log": 2, "sqrt": 3}
 # How the results of chunks are put together.
 _AGAIN = {"sum": "sum", "l1": "sum", "square": "sum", "product": "product",
           "log_sum_exp": "log_sum_exp", "order": "order"}
-
-_PARAMS = (
-    *rows.PARAMS,
-    *(Param(name) for name in ("len", "outputs", "chunk", "chunks", "flip", "finish")),
-    Param("divisor", "float"),
-    Param("words"),
-)
 
 
 @dataclass(frozen=True)
@@ -134,13 +126,8 @@ def _dispatch(
         bound("out", out, profile, "w", data_type=index),
     ]
     outputs = split.rows * chunks
-    # An index may be stored without knowing its type, unless it goes through an epilogue.
-    of_spec = replace(epilogue, options=()) if index else epilogue
-    spec = of_spec.spec(
-        "reduce", [o.buffer for o in operands], _PARAMS, profile.features, rows.CONSTANTS,
-        (("op", op), ("group", lanes > 1), ("vectors", "read" if wide else ""),
-         ("plain_index", index is not None)),
-    )
+    if index:  # it may be stored without knowing its type
+        epilogue = replace(epilogue, options=())
     size, groups = rows.launch(outputs, lanes, profile)
     params = split.params | {
         "len": split.length,
@@ -152,9 +139,12 @@ def _dispatch(
         "divisor": divisor or split.length,
         "words": DATA_TYPES[node.results[0].data_type].size // 4 or 1,
     }
-    variant = f"{op} {'group' if lanes > 1 else 'invocation'}"
+    by_texels = any(b.load == "texel" for b in (operands[0].buffer, *epilogue.buffers))
+    variant = f"{op} {'group' if lanes > 1 else 'invocation'}{' texels' * by_texels}"
     return dispatch(
-        node, spec, operands, epilogue, groups, params, {"LX": size} | split.constants, profile,
-        kernel="reduce", variant=variant + " texels" * bool(spec.texels) + " vectors" * wide,
-        flops=split.rows * split.length,
+        node, "reduce", operands, epilogue, groups, params, {"LX": size} | split.constants, profile,
+        (("op", op), ("group", lanes > 1), ("vectors", "read" if wide else ""),
+         ("plain_index", index is not None)),
+        variant=variant + " vectors" * wide, flops=split.rows * split.length,
+        types={"divisor": "float"},
     )

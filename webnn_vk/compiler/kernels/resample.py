@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -19,7 +18,6 @@ from .node import KernelNode
 from .schedule import Schedule
 
 _MODES = {"nearest-neighbor": "nearest", "linear": "linear"}
-_PARAMS = Param("between"), Param("size", "uint", 2), Param("new_size", "uint", 2)
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,11 @@ class ResampleFamily(Family):
         operands = (
             bound("x", node.operands["input"], profile), bound("out", node.output, profile, "w")
         )
-        values = {"between": p.between, "size": p.size, "new_size": p.new_size}
+        params = {"between": p.between, "size": p.size, "new_size": p.new_size}
         return [
             of_positions(
-                node, "resample", operands, p.positions, schedule, profile, _PARAMS, values,
-                [("mode", p.mode)], kernel="resample", variant=p.mode,
+                node, "resample", operands, p.positions, schedule, profile, params,
+                options=[("mode", p.mode)], variant=p.mode,
                 flops=(8 if p.mode == "linear" else 0) * node.results[0].size,
             )
         ]

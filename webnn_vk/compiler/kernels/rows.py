@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 from math import prod
 
-from webnn_vk.codegen.spec import Constant, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
@@ -19,13 +18,6 @@ from .dispatch import Unsupported, workgroup
 from .heuristics import device_class
 from .loads import texel_bytes
 from .schedule import Schedule
-
-# The parameters of `lib/rows.glsl.j2`. LINEAR is a specialisation constant: devices that execute
-# both sides of a branch would pay for the divisions of the general case at every element.
-PARAMS = tuple(
-    Param(name, "uint", 4) for name in ("kept", "kept_stride", "reduced", "reduced_stride")
-)
-CONSTANTS = (Constant("LINEAR"),)
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class Split:
 
     @property
     def params(self) -> dict[str, tuple[int, ...]]:
-        """Values of `PARAMS`."""
+        """The parameters of `lib/rows.glsl.j2`."""
         return {
             "kept": self.kept, "kept_stride": self.kept_strides,
             "reduced": self.reduced, "reduced_stride": self.reduced_strides,
@@ -67,7 +59,9 @@ class Split:
 
     @property
     def constants(self) -> dict[str, int]:
-        """Values of `CONSTANTS`."""
+        """The specialisation constant of `lib/rows.glsl.j2`. It is none of the parameters, because
+        devices that execute both sides of a branch would pay for the divisions of the general case
+        at every element."""
         return {"LINEAR": int(self.is_linear)}
 
 
@@ -195,13 +189,8 @@ class Vectors:
         return " ".join([schedule.kernel, *texels, *["vectors", self.way] * bool(self.way)])
 
     @property
-    def constants(self) -> tuple[Constant, ...]:
-        """What the kernel has beside its other constants."""
-        return (Constant("KEPT"),) if self.way == "kept" else ()
-
-    @property
-    def values(self) -> dict[str, int]:
-        """Values of ``constants``."""
+    def constants(self) -> dict[str, int]:
+        """Specialisation constants that the kernel has beside its others."""
         return {"KEPT": self.kept} if self.way == "kept" else {}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
@@ -18,18 +17,12 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import rows
 from .dispatch import Dispatch, Scratch
-from .epilogue import nothing
-from .expression import used_features
+from .epilogue import NONE
 from .family import Family
 from .multi_binding import bound, dispatch, unread
 from .node import KernelNode
 from .rows import Rows
 from .schedule import Schedule
-
-_PARAMS = tuple(
-    Param(name)
-    for name in ("rows", "len", "inner", "chunk", "chunks", "exclusive", "reversed", "carried")
-)
 
 
 class Scan(Family):
@@ -94,15 +87,10 @@ def _dispatch(
         bound("carry", carry, profile) if carry else unread("carry", _sum_type(data_type), x),
         bound("out", out, profile, "w"),
     ]
-    buffers = tuple(o.buffer for o in operands)
-    spec = KernelSpec(
-        "scan.comp.j2", buffers, _PARAMS, options=(("stage", stage),),
-        features=used_features(profile.features, buffers),
-    )
     size, groups = rows.launch(row["rows"] * row["chunks"], lanes, profile)
     chunk = ceil_divide(row["len"], row["chunks"])
     params = row | {"chunk": chunk, "carried": int(carry is not None)}
     return dispatch(
-        node, spec, operands, nothing(data_type), groups, params, {"LX": size}, profile,
-        kernel="scan", variant=stage, flops=row["rows"] * row["len"],
+        node, "scan", operands, NONE, groups, params, {"LX": size}, profile, (("stage", stage),),
+        variant=stage, flops=row["rows"] * row["len"],
     )

@@ -13,72 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from . import raw_copy
-from .dispatch import Binding, Dispatch, Scratch, workgroup
+from .dispatch import Binding, Dispatch, Scratch
 from .family import Family
-from .gather import place_numbers, place_params
+from .gather import place_numbers
 from .node import KernelNode
 from .parts import Items, bind_range, ranges
 from .schedule import Schedule
 
 #: Updates that are compared with each other when they are written in place.
 _MOST_IN_PLACE = 4096
-
-
-def clear_spec() -> KernelSpec:
-    """The first step: zero the word of every place."""
-    return KernelSpec(
-        "scatter_clear.comp.j2", (Buffer("slots", "uint32", "w", 4),), (Param("count"),)
-    )
-
-
-def claim_spec(form: str, index_type: str) -> KernelSpec:
-    """The second: leave in each place's word the last update for it."""
-    return KernelSpec(
-        "scatter_claim.comp.j2",
-        (Buffer("indices", "uint32"), Buffer("slots", "uint32", "rw")),
-        (
-            *map(Param, ("first", "count", "run", "slot_first", "slot_count")),
-            *place_params(form),
-        ),
-        options=(("form", form), ("index_type", index_type)),
-    )
-
-
-def select_spec(width: int, features: frozenset[str]) -> KernelSpec:
-    """The third: write the output, elements ``width`` bytes wide."""
-    return KernelSpec(
-        "scatter_select.comp.j2",
-        (
-            raw_copy.buffer("src", width),
-            raw_copy.buffer("updates", width),
-            Buffer("slots", "uint32"),
-            raw_copy.buffer("dst", width, "w"),
-        ),
-        tuple(map(Param, (
-            "first", "count", "run", "slot_first", "update_first", "update_count",
-        ))),
-        features=raw_copy.storage_features(width, features),
-    )
-
-
-def update_spec(width: int, form: str, index_type: str, features: frozenset[str]) -> KernelSpec:
-    """The kernel that writes updates, in elements ``width`` bytes wide, in place."""
-    return KernelSpec(
-        "scatter_update.comp.j2",
-        (
-            Buffer("indices", "uint32"), raw_copy.buffer("updates", width),
-            raw_copy.buffer("dst", width, "w"),
-        ),
-        (*map(Param, ("count", "extent", "updates", "run")), *place_params(form)),
-        options=(("form", form), ("index_type", index_type)),
-        features=raw_copy.storage_features(width, features),
-    )
 
 
 @dataclass(frozen=True)
@@ -144,10 +93,14 @@ def _update(node: KernelNode, p: Scattering, profile: DeviceProfile) -> Dispatch
     bound = (indices, updates, node.output.value)
     if any(v.descriptor.byte_length > profile.max_storage_buffer_range for v in bound):
         return None
+    buffers = (
+        Buffer("indices", "uint32"), raw_copy.buffer("updates", p.width),
+        raw_copy.buffer("dst", p.width, "w"),
+    )
     return raw_copy.by_element(
-        update_spec(p.width, p.form, p.index_type, profile.features), tuple(map(Binding, bound)),
+        "scatter_update", [*zip(buffers, map(Binding, bound), strict=True)],
         {**numbers, "count": count, "extent": p.run, "updates": count // p.run},
-        workgroup(profile), profile, kernel="scatter",
+        p.width, profile, (("form", p.form), ("index_type", p.index_type)), kernel="scatter",
         variant=f"update {p.form} {p.index_type} {8 * p.width} bit",
         bytes=2 * count * p.width + indices.descriptor.byte_length,
     )
@@ -155,9 +108,10 @@ def _update(node: KernelNode, p: Scattering, profile: DeviceProfile) -> Dispatch
 
 def _clear(slots: Scratch, profile: DeviceProfile) -> Dispatch:
     count = {"count": ceil_divide(slots.size, 16)}
+    operands = ((Buffer("slots", "uint32", "w", 4), Binding(slots)),)
     return raw_copy.by_element(
-        clear_spec(), (Binding(slots),), count, workgroup(profile), profile, kernel="scatter",
-        variant="clear", bytes=slots.size,
+        "scatter_clear", operands, count, 4, profile, kernel="scatter", variant="clear",
+        bytes=slots.size,
     )
 
 
@@ -174,9 +128,13 @@ def _claims(
             "slot_first": places.start, "slot_count": places.count,
         }
         yield raw_copy.by_element(
-            claim_spec(form, indices.data_type),
-            (bind_range(indices, profile, part, size), Binding(slots)), params, workgroup(profile),
-            profile, kernel="scatter", variant=f"claim {form} {indices.data_type}",
+            "scatter_claim",
+            (
+                (Buffer("indices", "uint32"), bind_range(indices, profile, part, size)),
+                (Buffer("slots", "uint32", "rw"), Binding(slots)),
+            ),
+            params, 4, profile, (("form", form), ("index_type", indices.data_type)),
+            kernel="scatter", variant=f"claim {form} {indices.data_type}",
             bytes=(size + 4) * part.count,
         )
 
@@ -189,16 +147,18 @@ def _selects(
     )
     scale = width // raw_copy.item_size(target)
     for part in ranges(updates.descriptor.size // scale, width, profile):
-        bindings = (
-            bind_range(source, profile, out, width), bind_range(updates, profile, part, width),
-            Binding(slots), bind_range(target, profile, out, width),
+        operands = (
+            (raw_copy.buffer("src", width), bind_range(source, profile, out, width)),
+            (raw_copy.buffer("updates", width), bind_range(updates, profile, part, width)),
+            (Buffer("slots", "uint32"), Binding(slots)),
+            (raw_copy.buffer("dst", width, "w"), bind_range(target, profile, out, width)),
         )
         params = {
             "first": out.start, "count": out.count, "run": run, "slot_first": out.start // run,
             "update_first": part.start, "update_count": part.count,
         }
         yield raw_copy.by_element(
-            select_spec(width, profile.features), bindings, params, workgroup(profile), profile,
-            kernel="scatter", variant=f"select {8 * width} bit",
+            "scatter_select", operands, params, width, profile, kernel="scatter",
+            variant=f"select {8 * width} bit",
             bytes=2 * width * out.count + 4 * out.count // run,
         )

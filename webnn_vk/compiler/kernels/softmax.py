@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from webnn_vk.codegen.spec import Param
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from . import rows
@@ -18,7 +17,6 @@ from .node import KernelNode
 from .rows import Rows
 from .schedule import Schedule
 
-_PARAMS = (Param("rows"), Param("len"), Param("inner"))
 # Iterations that an element costs: the largest, the sum, the quotient.
 _PASSES = 3
 
@@ -49,18 +47,15 @@ class Softmax(Family):
             bound("x", x, profile, width=vectors.width, texels=texels),
             bound("out", node.output, profile, "w", width=vectors.width),
         )
-        epilogue = build(node, texels)
-        spec = epilogue.spec(
-            "softmax", [o.buffer for o in operands], _PARAMS, profile.features, vectors.constants,
-            (("group", schedule["lanes"] > 1), ("vectors", vectors.way)),
-        )
         size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
         params = {
             "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
         }
         return [
             dispatch(
-                node, spec, operands, epilogue, groups, params, {"LX": size} | vectors.values,
-                profile, kernel="softmax", variant=vectors.named(schedule), flops=5 * x.size,
+                node, "softmax", operands, build(node, texels), groups, params,
+                {"LX": size} | vectors.constants, profile,
+                (("group", schedule["lanes"] > 1), ("vectors", vectors.way)),
+                variant=vectors.named(schedule), flops=5 * x.size,
             )
         ]

@@ -11,15 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import epilogue as fused
-from .dispatch import Binding, Dispatch, Scratch, grid
+from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .node import KernelNode
-from .product import BATCH_RANK, PARAMS, Product, fits_bindings, parameters
+from .product import BATCH_RANK, TYPES, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
 
 KERNEL = "matmul_sum"
@@ -68,20 +68,6 @@ def partial(p: Product, count: int) -> Product:
     )
 
 
-def spec(
-    c_type: str | None, out_type: str, vector: bool, features: frozenset[str],
-    extra: fused.Epilogue,
-) -> KernelSpec:
-    """The kernel that adds up."""
-    width = 4 if vector else 1
-    buffers = (
-        Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
-        Buffer("out", out_type, "w", width),
-    )
-    options = ("addend", c_type is not None), ("vector", vector)
-    return extra.spec(KERNEL, buffers, (*PARAMS, Param("parts")), features, options=options)
-
-
 def summed(
     p: Product, node: KernelNode, c_type: str | None, bindings: Sequence[Binding],
     bases: Sequence[int], lanes: int, profile: DeviceProfile,
@@ -95,12 +81,20 @@ def summed(
     extra, out_type = fused.build(node), node.out_type
     numbers = (p.n, p.ldo, out_base, *p.out_batch)
     vector = DATA_TYPES[out_type].size <= 4 and not any(n % 4 for n in numbers)
-    outputs = p.batches * p.m * p.n
+    outputs, width = p.batches * p.m * p.n, 4 if vector else 1
+    buffers = (
+        Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
+        Buffer("out", out_type, "w", width),
+    )
+    params = {**parameters(p, bases), "parts": count}
     return Dispatch(
-        spec(c_type, out_type, vector, profile.features, extra),
+        extra.spec(
+            KERNEL, buffers, declared(params, TYPES), profile.features,
+            options=(("addend", c_type is not None), ("vector", vector)),
+        ),
         (*bindings, *extra.bindings),
-        grid(ceil_divide(outputs // (4 if vector else 1), lanes), profile),
-        {**parameters(p, bases), "b_panel": 0, "parts": count, **extra.values},
+        grid(ceil_divide(outputs // width, lanes), profile),
+        params | extra.values,
         {"LX": lanes},
         KERNEL,
         f"{count} parts",

@@ -3,10 +3,8 @@ another mode of the template that copies."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
-from webnn_vk.codegen.spec import KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -16,13 +14,6 @@ from .family import Family
 from .node import KernelNode
 from .parts import bind_range, ranges
 from .schedule import Schedule
-
-
-@functools.cache
-def triangular_spec(width: int, features: frozenset[str]) -> KernelSpec:
-    """Matrices masked by a diagonal."""
-    params = [*map(Param, ("first", "count", "rows", "columns", "upper")), Param("diagonal", "int")]
-    return raw_copy.copy_spec(width, features, "triangular", 0, params)
 
 
 @dataclass(frozen=True)
@@ -58,10 +49,9 @@ class Triangular(Family):
     ) -> list[Dispatch]:
         """One dispatch per range of elements that a binding can hold."""
         p, width = problem, problem.itemsize
-        spec = triangular_spec(width, profile.features)
         dispatches = []
         for part in ranges(p.size, width, profile):
-            bindings = tuple(
+            source, target = (
                 bind_range(access.value, profile, part, width)
                 for access in (node.operands["input"], node.output)
             )
@@ -69,5 +59,7 @@ class Triangular(Family):
                 "first": part.start, "count": part.count, "rows": p.rows, "columns": p.columns,
                 "upper": int(p.upper), "diagonal": p.diagonal,
             }
-            dispatches.append(raw_copy.copy_dispatch(spec, bindings, params, width, profile))
+            dispatches.append(raw_copy.copy_dispatch(
+                "triangular", 0, (source, target), params, width, profile, {"diagonal": "int"}
+            ))
         return dispatches

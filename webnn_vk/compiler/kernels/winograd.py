@@ -19,11 +19,9 @@ channel]), else channels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from webnn_vk.codegen.spec import Buffer, Constant, KernelSpec, Param
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide, round_up
 
@@ -31,9 +29,9 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed, Scratch, workgroup
-from .loads import as_texels, has_texels, lanes_that_shuffle, shuffling
+from .loads import has_texels, lanes_that_shuffle, shuffling
 from .matmul import MATMUL
-from .multi_binding import Bound, bound, dispatch
+from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .product import Product
 from .product_dispatch import between, tile_shape
@@ -103,35 +101,26 @@ def lower(
     numbers = {
         **dict(g.numbers), "TY": down, "TX": across, "tiles": tiles, "points": points(tile),
     }
-    lanes, variant, nothing = workgroup(profile, 64), f"{tile}x{tile}", fused.nothing("float32")
+    lanes, texels = workgroup(profile, 64), schedule.load == "texel"
+    about: dict[str, Any] = {"variant": f"{tile}x{tile}", "flops": 0, "texels": texels}
 
-    def step(
-        name: str, spec: KernelSpec, operands: Sequence[Bound], groups: int,
-        constants: dict[str, int], extra: fused.Epilogue = nothing, variant: str = variant,
-        flops: int = 0,
-    ) -> Dispatch:
-        added = {param.name for param in extra.params}
-        params = {p.name: numbers[p.name] for p in spec.params if p.name not in added}
-        return dispatch(
-            node, spec, operands, extra, groups, params, constants, profile, kernel=name,
-            variant=variant, flops=flops,
-        )
+    def given(*names: str) -> dict[str, int]:
+        return {name: numbers[name] for name in names}
 
-    planes, texels = tile == 4 and not g.channels_last, schedule.load == "texel"
+    planes = tile == 4 and not g.channels_last
     rows_in = planes and not tiled and g.PW == 1 and not g.W % 4 and g.W == g.OW
     rows_out = planes and not g.OW % 4 and DATA_TYPES[node.out_type].size == 4
     along = [("along", "channels" if g.channels_last else "tiles")] * tiled
     of_tiles = ("tiles",) * tiled
-    transformed = step(
-        "winograd_input",
-        _spec(
-            "winograd_input", texels,
-            (Buffer("x", "float32", "r", 4 if rows_in else 1), Buffer("out", "float32", "w")),
-            (*_INPUT, *of_tiles), options=(*along, ("rows", rows_in), ("tile", tile)),
+    transformed = dispatch(
+        node, "winograd_input",
+        (
+            bound("x", node.operands["input"], profile, width=4 if rows_in else 1),
+            bound("out", x, profile, "w"),
         ),
-        (bound("x", node.operands["input"], profile), bound("out", x, profile, "w", "float32")),
-        ceil_divide(tiles * g.IC, lanes) if tiled else ceil_divide(tiles, 8) * g.IC,
-        {"LX": lanes if tiled else 8},
+        fused.NONE, ceil_divide(tiles * g.IC, lanes) if tiled else ceil_divide(tiles, 8) * g.IC,
+        given(*_INPUT, *of_tiles), {"LX": lanes if tiled else 8}, profile,
+        (*along, ("rows", rows_in), ("tile", tile)), **about,
     )
     if tiled:
         tiling, multiplied = Schedule("matmul_tiled", schedule.numbers[1:]), _product(g, tile)
@@ -139,53 +128,33 @@ def lower(
         rows, columns = tile_shape(multiplied, tiling)
         product = replace(
             between(multiplied, node, *operands, products, tiling, profile),
-            kernel="winograd_product", variant=f"{variant} {rows}x{columns}",
+            kernel="winograd_product", variant=f"{tile}x{tile} {rows}x{columns}",
         )
     else:
         columns = schedule["LX"] * schedule["TN"]
-        product = step(
-            "winograd_product",
-            _spec(
-                "winograd_product", texels,
-                (Buffer("x", "float32", "r", 4), Buffer("w", "float32", "r", 4),
-                 Buffer("out", "float32", "w", 4)),
-                _PRODUCT, (Constant("TM"), Constant("TN")),
-            ),
+        product = dispatch(
+            node, "winograd_product",
             (
-                bound("x", x, profile, data_type="float32"), bound("w", filter, profile),
-                bound("out", products, profile, "w", "float32"),
+                bound("x", x, profile, width=4), bound("w", filter, profile, width=4),
+                bound("out", products, profile, "w", width=4),
             ),
+            fused.NONE,
             points(tile) * ceil_divide(tiles, schedule["TM"]) * ceil_divide(g.OC, columns),
-            schedule.constants("LX", "TM", "TN"), variant=f"{variant} {schedule['TM']}x{columns}",
+            given(*_PRODUCT), schedule.constants("LX", "TM", "TN"), profile, texels=texels,
+            variant=f"{tile}x{tile} {schedule['TM']}x{columns}",
             flops=2 * points(tile) * tiles * g.IC * g.OC,
         )
         product = shuffling(product, lanes_that_shuffle(schedule, profile) if texels else 0)
-    extra, bias = fused.build(node), node.operand("bias")
+    bias = node.operand("bias")
     sums = [
-        bound("x", products, profile, data_type="float32"),
+        bound("x", products, profile, width=1 if tiled else 4),
         *([] if bias is None else [bound("c", bias, profile)]),
-        bound("out", node.output, profile, "w"),
+        bound("out", node.output, profile, "w", width=4 if rows_out else 1),
     ]
-    widths = {"x": 1 if tiled else 4, "out": 4 if rows_out else 1}
-    spec = extra.spec(
-        "winograd_tiled_output" if tiled else "winograd_output",
-        [replace(b.buffer, width=widths.get(b.buffer.name, 1)) for b in sums],
-        map(Param, (*_OUTPUT, *of_tiles)), profile.features,
-        options=(("addend", bias is not None), *along, ("rows", rows_out), ("tile", tile)),
-        texels=texels,
-    )
     each = g.OC if tiled else g.OC // 4
-    groups = ceil_divide(tiles * each, lanes)
-    return [
-        transformed, product, step("winograd_output", spec, sums, groups, {"LX": lanes}, extra)
-    ]
-
-
-def _spec(
-    template: str, texels: bool, buffers: tuple[Buffer, ...], params: Sequence[str],
-    constants: tuple[Constant, ...] = (), options: tuple[tuple[str, Any], ...] = (),
-) -> KernelSpec:
-    buffers = as_texels(buffers) if texels else buffers
-    return KernelSpec(
-        f"{template}.comp.j2", buffers, tuple(map(Param, params)), constants, options
-    )
+    return [transformed, product, dispatch(
+        node, "winograd_tiled_output" if tiled else "winograd_output", sums, fused.build(node),
+        ceil_divide(tiles * each, lanes), given(*_OUTPUT, *of_tiles), {"LX": lanes}, profile,
+        (("addend", bias is not None), *along, ("rows", rows_out), ("tile", tile)),
+        kernel="winograd_output", **about,
+    )]

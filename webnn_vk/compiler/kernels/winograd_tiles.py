@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
+from webnn_vk.codegen.spec import Buffer, KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.data_types import DATA_TYPES, MLOperandDescriptor
-from .dispatch import Binding, Dispatch, Packed, grid, workgroup
+from .dispatch import Binding, Dispatch, Packed, declared, grid, workgroup
 from .loads import as_texels, has_texels
 
 #: Outputs of a tile along each side.
@@ -24,7 +24,6 @@ TILES = (2, 4)
 #: twentieth.) Measured: tiles of 2x2 keep it down to 0.05 of that size at 16 channels, tiles of 4x4
 #: to 0.2 at 16, 0.13 at 32, 0.06 at 64.
 LEAST_INPUTS = {2: 16, 4: 64}
-_FILTER = ("IC", "OC", "fo", "fc", "fw")
 
 
 def tiles_for(g: Any) -> tuple[int, ...]:
@@ -78,14 +77,21 @@ class WinogradFilter:
         return planes * self.inputs * self.outputs * DATA_TYPES[descriptor.data_type].size
 
     def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
-        lanes = workgroup(profile, 64)
+        lanes, template = workgroup(profile, 64), "winograd_filter"
+        buffers = Buffer("w", "float32"), Buffer("out", "float32", "w")
+        params = {
+            "IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw
+        }
         return [Dispatch(
-            filter_spec(self.tile, has_texels(profile)),
+            KernelSpec(
+                f"{template}.comp.j2", as_texels(buffers) if has_texels(profile) else buffers,
+                declared(params), options=(("tile", self.tile),),
+            ),
             (Binding(packed.value), Binding(packed)),
             grid(ceil_divide(self.inputs * self.outputs, lanes), profile),
-            {"IC": self.inputs, "OC": self.outputs, "fo": self.fo, "fc": self.fc, "fw": self.fw},
+            params,
             {"LX": lanes},
-            "winograd_filter",
+            template,
             f"{self.tile}x{self.tile}",
             bytes=packed.size + packed.value.descriptor.byte_length,
         )]
@@ -110,13 +116,3 @@ class WinogradFilter:
     @property
     def _elements(self) -> int:
         return (points(self.tile) + 5) * self.inputs * self.outputs
-
-
-def filter_spec(tile: int, texels: bool) -> KernelSpec:
-    """The kernel that transforms a filter."""
-    buffers = Buffer("w", "float32"), Buffer("out", "float32", "w")
-    return KernelSpec(
-        "winograd_filter.comp.j2",
-        as_texels(buffers) if texels else buffers,
-        tuple(map(Param, _FILTER)), (), (("tile", tile),),
-    )
