@@ -13,7 +13,7 @@ from .errors import InvalidModelError
 from .sampling import Sampling
 from .source import ModelSource
 from .tokens import SPECIAL_TOKENS, Tokenizer
-from .weights import MAX_JSON_BYTES, Weights, read_json
+from .weights import Weights, read_file, read_json
 
 
 def open_folder(folder: Path) -> ModelSource:
@@ -37,15 +37,9 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     ``tokenizer_config.json``. InvalidModelError for damaged files."""
     import tokenizers
 
-    path = folder / "tokenizer.json"
+    data = read_file(folder / "tokenizer.json")
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise InvalidModelError(f"tokenizer.json has more than {MAX_JSON_BYTES} bytes")
-        made = tokenizers.Tokenizer.from_file(str(path))
-    except OSError as error:
-        raise InvalidModelError(f"tokenizer.json can't be read: {error.strerror}") from None
-    except InvalidModelError:
-        raise
+        made = tokenizers.Tokenizer.from_buffer(data)
     except Exception as error:  # the package raises plain Exceptions
         raise InvalidModelError(
             f"tokenizer.json is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
@@ -68,11 +62,10 @@ def _token(config: Mapping[str, Any], name: str) -> str | None:
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.exists():
-        if beside.stat().st_size > MAX_JSON_BYTES:
-            raise InvalidModelError("chat_template.jinja is too large")
+        data = read_file(beside)
         try:
-            return beside.read_text("utf-8")
-        except (OSError, ValueError):
+            return data.decode("utf-8")
+        except ValueError:
             raise InvalidModelError("chat_template.jinja can't be read") from None
     template = config.get("chat_template")
     if isinstance(template, list):  # several, by name

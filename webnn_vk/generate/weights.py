@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_vk.codegen.files import read_regular
 from webnn_vk.support.errors import sanitize
 from webnn_vk.webnn_file.errors import GraphFileError
 from webnn_vk.webnn_file.weights import Archive
@@ -18,26 +19,26 @@ from .blocks import Blocks
 from .errors import InvalidModelError
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
-#: JSON files beside the weights are smaller than this. Tokenizers have the largest.
-MAX_JSON_BYTES = 64 << 20
+#: Files beside the weights are smaller than this. Tokenizers are the largest.
+MAX_FILE_BYTES = 64 << 20
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file. InvalidModelError if it is missing, damaged or too large."""
+def read_file(path: Path) -> bytes:
+    """A file beside the weights. InvalidModelError if it is missing or too large."""
     try:
-        size = os.stat(path).st_size
-        if size > MAX_JSON_BYTES:
-            raise InvalidModelError(
-                f"{sanitize(path.name)} has {size} bytes; at most {MAX_JSON_BYTES} are read"
-            )
-        return json.loads(path.read_text("utf-8"))
+        return read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise InvalidModelError(
             f"{sanitize(path.name)} can't be read: {error.strerror}"
         ) from None
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file. InvalidModelError if it is missing, damaged or too large."""
+    data = read_file(path)
+    try:
+        return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InvalidModelError):
-            raise
         raise InvalidModelError(f"{sanitize(path.name)} is no JSON: {_short(error)}") from None
 
 

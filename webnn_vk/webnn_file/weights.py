@@ -119,14 +119,7 @@ class Archive:
                 f"tensor {sanitize(name)!r} of {self._name} is {entry.data_type} "
                 f"{list(entry.shape)[:16]}, the graph has {descriptor}"
             )
-        stored = self._data[entry.start : entry.end]
-        if brain:
-            array = _widened(stored.view("<u2"))
-        else:
-            array = stored.view(descriptor.numpy_dtype)
-        array = array.reshape(descriptor.shape)
-        array.setflags(write=False)
-        return array
+        return self._elements(entry, descriptor.numpy_dtype)
 
     def release(self) -> None:
         """Take what was read out of the resident memory. It is read again when needed."""
@@ -139,15 +132,19 @@ class Archive:
     def floats(self, name: str) -> np.ndarray:
         """A tensor of floats, read-only, where it lies in the file; BF16 is widened to float32."""
         entry = self._entries[name]
-        kinds = {"F32": "<f4", "F16": "<f2", _BRAIN: "<u2"}
+        kinds = {"F32": "<f4", "F16": "<f2", _BRAIN: "<f4"}
         if entry.data_type not in kinds:
             raise GraphFileError(
                 f"tensor {sanitize(name)!r} of {self._name} is {entry.data_type}; one of "
                 f"{', '.join(kinds)} is expected"
             )
-        array = self._data[entry.start : entry.end].view(kinds[entry.data_type])
-        if entry.data_type == _BRAIN:
-            array = _widened(array)
+        return self._elements(entry, np.dtype(kinds[entry.data_type]))
+
+    def _elements(self, entry: _Entry, kind: np.dtype) -> np.ndarray:
+        """A tensor's elements of this type, to which BF16 is widened."""
+        stored = self._data[entry.start : entry.end]
+        is_brain = entry.data_type == _BRAIN
+        array = _widened(stored.view("<u2")) if is_brain else stored.view(kind)
         array = array.reshape(entry.shape)
         array.setflags(write=False)
         return array

@@ -72,24 +72,25 @@ class Workload:
 def estimate(problem: Any, schedule: Schedule, device: CostParameters) -> float | None:
     """The modelled time of a schedule for a problem that it can compute; None where the model
     doesn't know the kernel."""
-    describe = _DESCRIBE.get(schedule.kernel)
-    if describe is None:
-        return None
-    return sum(_time(work, schedule.load, device) for work in describe(problem, schedule))
+    works = _works(problem, schedule)
+    return sum(_time(work, schedule.load, device) for work in works) if works else None
 
 
 def compiling(problem: Any, schedule: Schedule, device: CostParameters) -> float:
     """What a run pays for compiling a schedule; 0 where the model doesn't know the kernel."""
-    describe = _DESCRIBE.get(schedule.kernel)
-    works = describe(problem, schedule) if describe else []
-    return device.compile * sum(work.unrolled for work in works)
+    return device.compile * sum(work.unrolled for work in _works(problem, schedule))
 
 
 def registers(problem: Any, schedule: Schedule) -> int:
     """The values that an invocation keeps, in the dispatch that keeps most; 0 where the model
     doesn't know the kernel."""
+    return max((work.registers for work in _works(problem, schedule)), default=0)
+
+
+def _works(problem: Any, schedule: Schedule) -> list[Workload]:
+    """The dispatches of a schedule; none where the model doesn't know the kernel."""
     describe = _DESCRIBE.get(schedule.kernel)
-    return max(work.registers for work in describe(problem, schedule)) if describe else 0
+    return describe(problem, schedule) if describe else []
 
 
 def _time(work: Workload, load: str, device: CostParameters) -> float:

@@ -6,7 +6,9 @@ of its own; the shader picks the portion of each element it loads or stores.
 Blocks (``parts``) can't take the place of portions: one invocation reads a row, a window or all
 keys, which may be longer than a binding. Nor can portions take the place of blocks: each number of
 portions is another module, and an element-wise kernel of eight operands would need more descriptors
-than small devices have.
+than small devices have. Gathers and scatters, whose addresses come from data, run once for each
+combination of blocks for the same reason: the shader archive has only modules with one portion, and
+without a GLSL compiler they would leave the device.
 """
 
 from __future__ import annotations
@@ -115,8 +117,8 @@ def dispatch(
     options: Iterable[tuple[str, Any]] = (),
     *,
     kernel: str = "",
-    variant: str,
-    flops: int,
+    variant: str = "",
+    flops: int = 0,
     types: Mapping[str, str] | None = None,
     texels: bool = False,
     converts: bool = False,

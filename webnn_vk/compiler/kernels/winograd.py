@@ -102,7 +102,7 @@ def lower(
         **dict(g.numbers), "TY": down, "TX": across, "tiles": tiles, "points": points(tile),
     }
     lanes, texels = workgroup(profile, 64), schedule.load == "texel"
-    about: dict[str, Any] = {"variant": f"{tile}x{tile}", "flops": 0, "texels": texels}
+    about: dict[str, Any] = {"variant": f"{tile}x{tile}", "texels": texels}
 
     def given(*names: str) -> dict[str, int]:
         return {name: numbers[name] for name in names}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.comparing import profile_for
 from tests.support.contexts import open_context
-from tests.support.running import device_profile, node_of, run, schedules_of
+from tests.support.running import device_profile, node_of, plan, run, schedules_of
 from webnn_vk import MLGraphBuilder
 
 ACCELERATED = {"integer_dot_product", "integer_dot_product_accelerated"}
@@ -54,6 +54,22 @@ def test_exact(
     for way, schedule in ways:
         (out,) = run(node, arrays, way, schedule)
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(("kind", "k", "limit"), [
+    ("int8", 96, 2048), ("uint8", 20, 1024), ("uint8", 133, 2048),
+])
+def test_operands_larger_than_a_binding_are_bound_in_portions(
+    kind: str, k: int, limit: int, vulkan: None
+) -> None:
+    """Both matrices, and the result; rows that begin at a vector, a word, or anywhere."""
+    profile = profile_for("discrete").replace(max_storage_buffer_range=limit)
+    node, arrays, expected = case(70, k, 63, kind, True)
+    (step,) = plan(node, profile)
+    portions = {buffer.name: buffer.portions for buffer in step.spec.buffers}
+    assert all(portions[name] > 1 for name in ("a", "b", "out")) and portions["sums"] == 1
+    (out,) = run(node, arrays, profile)
+    np.testing.assert_array_equal(out, expected)
 
 
 def network(context: Any) -> tuple[Any, dict[str, np.ndarray], np.ndarray]:
