@@ -28,6 +28,7 @@ from webnn_vk.compiler.kernels import (
     Dispatch,
     KernelNode,
     KernelTarget,
+    Task,
     Unsupported,
     dispatches_by,
     forms,
@@ -106,14 +107,14 @@ def _planned(models: Sequence[str], profile: DeviceProfile) -> Iterator[Alternat
                 nodes.setdefault((solver.name, problem_class(problem)), []).append(node)
     target = KernelTarget(profile)
     for (family, text), alike in nodes.items():
-        solver, problem = solver_of(alike[0])
-        candidates = solver.candidates(problem, profile)
-        chosen = next(ranked(family, candidates, problem, profile))
-        for schedule in fitting(candidates, problem, profile):
+        task = Task.of(alike[0])
+        candidates = task.solver.candidates(task.problem, profile)
+        chosen = next(ranked(family, candidates, task.problem, profile))
+        for schedule in fitting(candidates, task.problem, profile):
             if schedule.load != "storage":
                 continue  # which are left out on GPUs
             try:
-                made = dispatches_by(next(forms(alike[0], schedule, target)), schedule, target)
+                made = dispatches_by(next(forms(task, schedule, target)), schedule, target)
             except Unsupported:
                 continue
             yield Alternative(family, text, len(alike), schedule, schedule == chosen, made)

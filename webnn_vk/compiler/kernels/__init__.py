@@ -19,7 +19,7 @@ from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph
 from .lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph
 from .node import KernelGraph, KernelNode
 from .packing import packing_called
-from .plan import KernelTarget, Plan, all_modules, dispatches_by, forms, packing_of, plan
+from .plan import KernelTarget, Plan, Task, all_modules, dispatches_by, forms, packing_of, plan
 from .schedule import Schedule
 
 # Families are registered when imported; the folder is the list.

@@ -21,7 +21,7 @@ from .family import Family
 from .loads import has_texels, texel_bytes, with_subgroup_sums
 from .multi_binding import Bound, dispatch
 from .node import KernelNode
-from .parts import Items, bind, ranges
+from .parts import Items, bind, byte_length, ranges
 from .product import TYPES, Product, parameters
 from .product_dispatch import shuffling_rows, tile_shape, tiled_schedules, vectors
 from .rows import check_iterations
@@ -113,24 +113,19 @@ class BlockProductFamily(Family):
         check_iterations(p.stored, profile)
         names = ("b", "scale", *["offset"] * p.offset)
         weights = [node.operands[name] for name in names]
-        ends = [node.operands["a"], node.output]
-        most = profile.max_storage_buffer_range
-        if max(map(_bytes, ends)) > most:
+        largest = max(byte_length(node.operands["a"].value), byte_length(node.output.value))
+        if largest > profile.max_storage_buffer_range:
             raise Unsupported(
-                f"a product of {max(map(_bytes, ends))} bytes in one operand; a binding has {most} "
-                "at most"
+                f"a product of {largest} bytes in one operand; a binding has "
+                f"{profile.max_storage_buffer_range} at most"
             )
         texels = schedule.load == "texel" and all(
-            _bytes(access) <= texel_bytes(profile) // (1 if access is weights[0] else 4)
+            byte_length(access.value) <= texel_bytes(profile) // (1 if access is weights[0] else 4)
             for access in weights
         )
-        row = ceil_divide(max(map(_bytes, weights)), p.n)
+        row = ceil_divide(max(byte_length(access.value) for access in weights), p.n)
         parts = [Items(0, p.n)] if texels else ranges(p.n, row, profile, _ROW_STEP)
         return [_dispatch(p, node, weights, schedule, part, texels, profile) for part in parts]
-
-
-def _bytes(access: Access) -> int:
-    return access.value.descriptor.byte_length
 
 
 def _dispatch(
@@ -140,7 +135,7 @@ def _dispatch(
     """The output's columns ``rows``, by these rows of the weights."""
     bindings, first = [], 0
     for access in weights:
-        row = _bytes(access) // p.n
+        row = byte_length(access.value) // p.n
         binding, base = bind(access.value, profile, rows.start * row, rows.stop * row)
         bindings.append(binding)
         # The number of the first row in the binding.

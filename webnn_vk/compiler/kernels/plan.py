@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import field
+from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -19,7 +20,7 @@ from webnn_vk.support.dataclass import dataclass
 from . import coopmat, coopmat2
 from .choose import ranked
 from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
-from .family import family_of, solver_of
+from .family import Family, family_of, solver_of
 from .node import KernelNode
 from .packing import is_weight
 from .schedule import Schedule, Tuned
@@ -50,6 +51,25 @@ class KernelTarget:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A node, the family whose kernels compute it, and the problem that it is for them. Whatever
+    plans a node asks its family once."""
+
+    node: KernelNode
+    solver: Family
+    problem: Any
+
+    @classmethod
+    def of(cls, node: KernelNode) -> Task:
+        """The task that a node is."""
+        return cls(node, *solver_of(node))
+
+    def lowered(self, schedule: Schedule, profile: DeviceProfile) -> list[Dispatch]:
+        """The dispatches by a schedule. Unsupported where the device's limits forbid it."""
+        return self.solver.lowered(self.node, self.problem, schedule, profile)
+
+
+@dataclass(frozen=True)
 class Plan:
     """The dispatches that compute a node, by which schedule. ``refusal``: why not by a better
     schedule, where one was refused."""
@@ -64,15 +84,15 @@ def plan(node: KernelNode, target: KernelTarget) -> Plan:
     constant weights packed for it if possible. Unsupported where there is none or where the best
     exceeds the device's limits, with the reason; KernelRefused where the compiler or the driver
     refused those that were tried."""
-    solver, problem = solver_of(node)
-    profile = target.profile
+    task, profile = Task.of(node), target.profile
+    solver, problem = task.solver, task.problem
     candidates = solver.candidates(problem, profile)
     order = ranked(solver.name, candidates, problem, profile, target.tuned)
     failures: list[Unsupported] = []
     for _ in range(MOST_SCHEDULES):
         if (schedule := next(order, None)) is None:
             break
-        for form in forms(node, schedule, target):
+        for form in forms(task, schedule, target):
             try:
                 return Plan(schedule, dispatches_by(form, schedule, target), _refusal(failures))
             except Unsupported as error:
@@ -96,14 +116,11 @@ class _Missing(Unsupported):
     """A module is unavailable."""
 
 
-def dispatches_by(
-    node: KernelNode, schedule: Schedule, target: KernelTarget
-) -> tuple[Dispatch, ...]:
-    """The dispatches of a node by a schedule. KernelRefused if the compiler or the driver refused
+def dispatches_by(task: Task, schedule: Schedule, target: KernelTarget) -> tuple[Dispatch, ...]:
+    """The dispatches of a task by a schedule. KernelRefused if the compiler or the driver refused
     one of them or one that packs constants for them; Unsupported if one is unavailable or exceeds
     the device's limits."""
-    solver, problem = solver_of(node)
-    dispatches = solver.lowered(node, problem, schedule, target.profile)
+    dispatches = task.lowered(schedule, target.profile)
     for dispatch in (*dispatches, *packing_of(dispatches, target.profile)):
         if (refusal := dispatch.refusal(target.refused)) is not None:
             raise KernelRefused(refusal)
@@ -116,11 +133,11 @@ def dispatches_by(
 
 def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec]:
     """The modules of every schedule by which a device could compute a node; none where it can't."""
-    solver, problem = solver_of(node)
+    task = Task.of(node)
     with suppress(Unsupported):
-        for number, schedule in enumerate(solver.candidates(problem, profile)):
+        for number, schedule in enumerate(task.solver.candidates(task.problem, profile)):
             try:
-                dispatches = solver.lowered(node, problem, schedule, profile)
+                dispatches = task.lowered(schedule, profile)
             except Unsupported:
                 if not number:
                     return
@@ -128,17 +145,18 @@ def all_modules(node: KernelNode, profile: DeviceProfile) -> Iterator[KernelSpec
             yield from (d.spec for d in (*dispatches, *packing_of(dispatches, profile)))
 
 
-def forms(node: KernelNode, schedule: Schedule, target: KernelTarget) -> Iterator[KernelNode]:
-    """The node with its constant weights packed as the schedule reads them best, where that gains
-    something and the schedule can compute it; and the node as it is."""
-    family, profile = family_of(node), target.profile
+def forms(task: Task, schedule: Schedule, target: KernelTarget) -> Iterator[Task]:
+    """The task with its constant weights packed as the schedule reads them best, where that gains
+    something and the schedule can compute it; and the task as it is."""
+    node, profile = task.node, target.profile
+    family = family_of(node)
     if target.packs and family.weights and is_weight(node.operands[family.weights]):
-        packed = family.pack(node, family.problem(node), schedule, profile)
+        packed = family.pack(node, task.problem, schedule, profile)
         if packed is not node:
-            solver, problem = solver_of(packed)
-            if schedule in solver.candidates(problem, profile):
-                yield packed
-    yield node
+            form = Task.of(packed)
+            if schedule in form.solver.candidates(form.problem, profile):
+                yield form
+    yield task
 
 
 def packing_of(dispatches: Iterable[Dispatch], profile: DeviceProfile) -> Iterator[Dispatch]:

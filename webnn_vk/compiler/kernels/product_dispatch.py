@@ -21,6 +21,7 @@ from .loads import lanes_that_shuffle, shuffling, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind, byte_length, memory
 from .product import TYPES, Piece, Product, parameters, spans
+from .raw_copy import item_size
 from .schedule import Schedule
 
 _CONSTANTS = {
@@ -36,19 +37,11 @@ def _bind(
 ) -> tuple[Binding, int]:
     """A binding that covers ``elements`` from ``start`` on, and the position of the first of them
     in it; all of the target where it may be ``whole``."""
-    value, itemsize = memory(target), _itemsize(target)
+    value, itemsize = memory(target), item_size(target)
     if whole or byte_length(value) <= profile.max_storage_buffer_range:
         return Binding(value), start
     binding, base = bind(value, profile, start * itemsize, (start + elements) * itemsize)
     return binding, start - base // itemsize
-
-
-def _type_of(target: Access | Scratch) -> str:
-    return "float32" if isinstance(target, Scratch) else target.data_type
-
-
-def _itemsize(target: Access | Scratch) -> int:
-    return DATA_TYPES[_type_of(target)].size
 
 
 def tile_bytes(
@@ -123,7 +116,7 @@ def in_parts(
             bindings.append(binding)
     with preferring():
         lanes = device_class(profile).workgroup(p.batches * p.m * p.n)
-    c_type = None if t.c is None else _type_of(t.c)
+    c_type = None if t.c is None else t.c.data_type
     return [
         replace(one, params={**one.params, **panels}),
         split_k.summed(p, node, c_type, bindings, bases, lanes, profile),
@@ -140,7 +133,7 @@ def one_dispatch(
     bindings, bases = _bindings(piece, node, t, texels, profile)
     extra = _epilogue(p, node, t, schedule.kernel, bindings[0], profile)
     # For mixed types the shader archive has only the scalar variant.
-    mixed = any(_type_of(other) != p.data_type for other in (t.c, t.out) if other is not None)
+    mixed = any(other.data_type != p.data_type for other in (t.c, t.out) if other is not None)
     aligned = aligned or not mixed or bool(p.quantized or node.epilogue)
     rows, columns = tile_shape(p, schedule)
     groups = p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
@@ -161,7 +154,7 @@ def one_dispatch(
         f"{transposed} {widths} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
         p.batches * (
-            _itemsize(t.a) * p.m * p.k + _itemsize(t.b) * p.k * p.n + _itemsize(t.out) * p.m * p.n
+            item_size(t.a) * p.m * p.k + item_size(t.b) * p.k * p.n + item_size(t.out) * p.m * p.n
         ) + extra.bytes,
     )
     if schedule.kernel == "matvec":
@@ -176,7 +169,7 @@ def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
     most = profile.max_storage_buffer_range
     room = {"float32": 4 * profile.max_texel_buffer_elements}
     return all(
-        byte_length(memory(target)) <= room.get(_type_of(target), most)
+        byte_length(memory(target)) <= room.get(target.data_type, most)
         for target in (t.a, t.b, t.c) if target is not None
     )
 
@@ -217,8 +210,8 @@ def _spec(
     """The module, and how a and b are loaded as reports name it. ``aligned``: the module may load
     vectors."""
     kernel, features = schedule.kernel, profile.features
-    c_type = None if t.c is None else _type_of(t.c)
-    out_type = _type_of(t.out)
+    c_type = None if t.c is None else t.c.data_type
+    out_type = t.out.data_type
     transposed = p.a_transposed, p.b_transposed
     if kernel == coopmat.KERNEL:
         by_vectors = coopmat.vectors(p, bases) if aligned else (False,) * 3
@@ -290,7 +283,7 @@ def _plain_spec(
 ) -> KernelSpec:
     """The module of a kernel without cooperative matrices. ``wide``: a and b are loaded in vectors
     of 8."""
-    out_type = _type_of(t.out)
+    out_type = t.out.data_type
     options = {"a_transposed": p.a_transposed, "addend": t.c is not None}
     out_vector = False
     if kernel == "matvec":
@@ -305,13 +298,13 @@ def _plain_spec(
         }
     vector = 8 if wide else 4
     a_type, b_type = (
-        _type_of(target) if p.quantized == name else p.data_type
+        target.data_type if p.quantized == name else p.data_type
         for name, target in (("a", t.a), ("b", t.b))
     )
     buffers = [
         Buffer("a", a_type, "r", vector * a_vector or 1),
         Buffer("b", b_type, "r", vector * b_vector or 1),
-        *([] if t.c is None else [Buffer("c", _type_of(t.c))]),
+        *([] if t.c is None else [Buffer("c", t.c.data_type)]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     ]
     return extra.spec(

@@ -21,7 +21,7 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide, padded
 
 from ..ir import Value
-from ..types.access import collapse, span
+from ..types.access import Access, collapse, span
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding, Dispatch, Scratch, declared, grid, workgroup
 from .expression import reciprocal
@@ -36,8 +36,8 @@ _TYPES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "uint32"}
 _FEATURES = {1: frozenset({"int8"}), 2: frozenset({"float16"})}
 
 
-def item_size(value: Value | Scratch) -> int:
-    """Bytes of one of the value's elements."""
+def item_size(value: Access | Value | Scratch) -> int:
+    """Bytes of one of the elements."""
     return DATA_TYPES[value.data_type].size
 
 

@@ -16,6 +16,7 @@ from webnn_vk.compiler.kernels import (
     KernelNode,
     KernelTarget,
     Schedule,
+    Task,
     Unsupported,
     dispatches_by,
     forms,
@@ -178,8 +179,8 @@ class Tuner:
         """The schedules measured in turns, only those whose results equal the plain kernel's."""
         profile = self.device.profile
         target = KernelTarget(profile, available=available)
-        solver, problem = solver_of(p.node)
-        plain = solver.lowered(p.node, problem, p.candidates[0], profile)
+        task = Task.of(p.node)
+        plain = task.lowered(p.candidates[0], profile)
         size = max(1, sum(access.size for access in p.node.outputs))
         fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
         bench = Workbench(self.device, p.node, fan)
@@ -189,7 +190,7 @@ class Tuner:
             expected = bench.results(bench.trial(plain))
             for schedule in schedules:
                 try:
-                    packed = next(forms(p.node, schedule, target))
+                    packed = next(forms(task, schedule, target))
                     trial = bench.trial(dispatches_by(packed, schedule, target))
                     reason = difference(p.node, bench.results(trial), expected, fan)
                 except _FAILURES as error:

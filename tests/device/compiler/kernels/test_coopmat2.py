@@ -18,6 +18,7 @@ from webnn_vk.compiler.kernels import (
     KernelNode,
     KernelTarget,
     Schedule,
+    Task,
     coopmat2,
     forms,
     kernel_nodes,
@@ -201,7 +202,7 @@ def test_weights_in_panels() -> None:
     x, w, c = (random_array(rng, "float16", s) for s in ((48, 40), (40, 72), (72,)))
     node, arrays = _fused(profile, x, w, c, lambda b, v, c: b.add(v, c))
     target = KernelTarget(profile)
-    panels = next(forms(node, best_plan(node, target).schedule, target))
+    panels = next(forms(Task.of(node), best_plan(node, target).schedule, target)).node
     (dispatch,) = plan(panels, profile)
     assert dispatch.kernel == coopmat2.KERNEL and dispatch.params["b_panel"] == 32 * 40
     ((plain,), (by_panels,)) = (run(n, arrays, profile) for n in (node, panels))

@@ -14,9 +14,9 @@ from webnn_vk.compiler.kernels import (
     KernelNode,
     KernelTarget,
     Schedule,
+    Task,
     coopmat,
     forms,
-    solver_of,
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 
@@ -101,7 +101,7 @@ def test_a_packed_weight() -> None:
     (expected,) = node.evaluate(arrays.get)
     kernel = KernelNode.of(node)
     for schedule in _cut(node, profile, 2):
-        panels = next(forms(kernel, schedule, KernelTarget(profile)))
-        assert solver_of(panels)[1].panel
-        (computed,) = run(panels, arrays, profile, schedule)
+        panels = next(forms(Task.of(kernel), schedule, KernelTarget(profile)))
+        assert panels.problem.panel
+        (computed,) = run(panels.node, arrays, profile, schedule)
         np.testing.assert_allclose(computed, expected, rtol=2e-4, atol=2e-4)

@@ -13,6 +13,7 @@ from webnn_vk.compiler.kernels import (
     KernelNode,
     KernelTarget,
     Schedule,
+    Task,
     Unsupported,
     forms,
     packing_of,
@@ -68,8 +69,8 @@ def test_a_tuned_schedule_outranks_the_rules_and_packs_for_itself() -> None:
     wanted = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
     target = replace(TARGET, tuned={(solver.name, problem_class(problem)): wanted})
     assert plan(node, target).schedule == wanted != plan(node, TARGET).schedule
-    panels = solver_of(next(forms(node, wanted, TARGET)))[1]
-    assert panels.panel == 32
+    panels = next(forms(Task.of(node), wanted, TARGET))
+    assert panels.problem.panel == 32
     assert plan(node, target).dispatches[0].params["b_panel"] == 32 * 64
 
 
