@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -23,7 +24,7 @@ from .multi_binding import Bound, dispatch
 from .node import KernelNode
 from .parts import Items, bind, byte_length, ranges
 from .product import TYPES, Product, parameters
-from .product_dispatch import shuffling_rows, tile_shape, tiled_schedules, vectors
+from .product_dispatch import shuffling_rows, tiled_schedules, vectors
 from .rows import check_iterations
 from .schedule import Schedule
 
@@ -133,50 +134,40 @@ def _dispatch(
     texels: bool, profile: DeviceProfile,
 ) -> Dispatch:
     """The output's columns ``rows``, by these rows of the weights."""
-    bindings, first = [], 0
-    for access in weights:
-        row = byte_length(access.value) // p.n
-        binding, base = bind(access.value, profile, rows.start * row, rows.stop * row)
-        bindings.append(binding)
-        # The number of the first row in the binding.
-        first = rows.start if base != rows.start * row else 0
-    kernel, load = schedule.kernel, "texel" if texels else "storage"
-    half = p.scale_type == "float16"
-    constants = dict(schedule.numbers)
-    options = {"bits": p.bits, "has_offset": p.offset, "half_scale": half}
+    bindings, first = _bindings(p, weights, rows, profile)
+    kernel, constants = schedule.kernel, dict(schedule.numbers)
     if kernel == KERNEL:
-        high, wide = schedule["TR"], schedule["LY"] * schedule["TM"]
         a_vector, out_vector = not p.k % 4 and p.k == p.stored, False
-        options |= {"vector": a_vector}
+        options: dict[str, Any] = {"vector": a_vector}
+        high, wide = schedule["TR"], schedule["LY"] * schedule["TM"]
         params = {
             "M": p.m, "N": rows.count, "K": p.k, "chunks": p.stored // p.chunk,
             "chunk_bits": (p.block // p.chunk).bit_length() - 1, "b_row": first, "ldo": p.n,
             "a_base": 0, "out_base": rows.start, "zero_point": p.zero_point,
         }
     else:
-        high, wide = tile_shape(p.product, schedule)
         a_vector, b_vector = vectors(p.product, (0, 0, 0, 0))
         out_vector = b_vector and kernel == "matmul" and node.out_type in FLOAT_TYPES
-        options |= {
+        options = {
             "a_transposed": False, "b_transposed": True, "a_vector": a_vector,
             "b_vector": b_vector, "addend": False, "out_vector": out_vector,
         }
-        if kernel == "matmul":
-            constants["STREAMS"] = 1
+        high, wide = schedule.tile
         part = Product(p.m, rows.count, p.k, p.k, p.stored, p.n, b_transposed=True)
         params = parameters(part, (0, first * p.stored, 0, rows.start), wide * p.stored) | {
             "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
         }
-    scale_type = "uint32" if half else "float32"
-    buffers = (
-        Buffer("a", p.data_type, "r", 4 if a_vector else 1),
-        Buffer("b", "uint32", "r", 4 if kernel == KERNEL else 1, load=load),
-        Buffer("out", node.out_type, "w", 4 if out_vector else 1),
-        *(Buffer(name, scale_type, load=load) for name in ("scale", *["offset"] * p.offset)),
-    )
-    a, b, *scales = Binding(node.operands["a"].value), *bindings
-    bound = (a, b, Binding(node.output.value), *scales)
-    operands = [Bound(f, (binding,), {}) for f, binding in zip(buffers, bound, strict=True)]
+        if kernel == "matmul":
+            constants["STREAMS"] = 1
+    options |= {
+        "bits": p.bits, "has_offset": p.offset, "half_scale": p.scale_type == "float16"
+    }
+    buffers = _buffers(p, kernel, a_vector, out_vector, node.out_type, texels)
+    operands = [Bound(f, (binding,), {}) for f, binding in zip(
+        buffers,
+        (Binding(node.operands["a"].value), bindings[0], Binding(node.output.value), *bindings[1:]),
+        strict=True,
+    )]
     step = dispatch(
         node, kernel, operands, build(node),
         ceil_divide(p.m, high) * ceil_divide(rows.count, wide), params, constants, profile,
@@ -188,3 +179,29 @@ def _dispatch(
     if kernel == KERNEL:
         return with_subgroup_sums(step, schedule["LX"], profile)
     return shuffling_rows(step, schedule, profile) if kernel == "matmul" else step
+
+
+def _bindings(
+    p: BlockSums, weights: Sequence[Access], rows: Items, profile: DeviceProfile
+) -> tuple[list[Binding], int]:
+    """The bindings of the weights' ``rows``, and the number of the first of these in them."""
+    made, first = [], 0
+    for access in weights:
+        row = byte_length(access.value) // p.n
+        binding, base = bind(access.value, profile, rows.start * row, rows.stop * row)
+        made.append(binding)
+        first = rows.start if base != rows.start * row else 0
+    return made, first
+
+
+def _buffers(
+    p: BlockSums, kernel: str, a_vector: bool, out_vector: bool, out_type: str, texels: bool
+) -> tuple[Buffer, ...]:
+    load = "texel" if texels else "storage"
+    scale_type = "uint32" if p.scale_type == "float16" else "float32"
+    return (
+        Buffer("a", p.data_type, "r", 4 if a_vector else 1),
+        Buffer("b", "uint32", "r", 4 if kernel == KERNEL else 1, load=load),
+        Buffer("out", out_type, "w", 4 if out_vector else 1),
+        *(Buffer(name, scale_type, load=load) for name in ("scale", *["offset"] * p.offset)),
+    )

@@ -219,7 +219,6 @@ def _tiled(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Sc
 def _launch_tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceProfile) -> _Launch:
     pixels = g.N * g.OH * g.OW
     rows, columns = (pixels, g.OC) if g.channels_last else (g.OC, pixels)
-    row_tiles = ceil_divide(rows, schedule["LY"] * schedule["TM"])
     vectors = {
         "x": whole and g.channels_last and not g.IC % 4,
         "w": whole and g.fo == 1 and not any(n % 4 for n in (g.fg, g.fc, g.fw, g.OC)),
@@ -227,7 +226,7 @@ def _launch_tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceP
         and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
     }
     return _Launch(
-        g.G * row_tiles * ceil_divide(columns, schedule["LX"] * schedule["TN"]),
+        g.G * schedule.tiles(rows, columns),
         {
             "vector": vectors["x"], "channels_last": g.channels_last,
             "filter_vector": vectors["w"], "out_vector": vectors["out"],

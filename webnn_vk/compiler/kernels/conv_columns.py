@@ -18,7 +18,7 @@ from ..types.sizes import Size
 from .dispatch import Dispatch, Scratch
 from .loads import has_texels
 from .node import KernelNode
-from .product import Piece, Product, fits_bindings
+from .product import Product, fits_bindings
 from .product_dispatch import Tensors, one_dispatch
 from .raw_copy import Box, move
 from .rows import check_iterations
@@ -64,14 +64,13 @@ def lower(
         padded = Scratch(4 * g.N * _padded_size(g))
         dispatches += move(source, padded, box, profile, value=(0,) * 4)
         source = padded
-    columns, p = Scratch(4 * g.N * g.OH * g.OW * _depth(g)), _product(g)
+    columns = Scratch(4 * g.N * g.OH * g.OW * _depth(g))
     shape = g.N * g.IC, g.KH, g.KW, g.OH, g.OW
     steps = rows * width, g.DH * width, g.DW, g.SH * width, g.SW
     dispatches += move(source, columns, Box(shape, steps, strides(shape)), profile)
     operands = Tensors(node.operands["filter"], columns, node.operand("bias"), node.output)
     tiling = Schedule("matmul", schedule.numbers, schedule.load)
-    product = one_dispatch(Piece(p, *p.starts), node, operands, tiling, profile)
-    return [*dispatches, product]
+    return [*dispatches, one_dispatch(_product(g), node, operands, tiling, profile)]
 
 
 def _lies_in_rows(g: Any) -> bool:

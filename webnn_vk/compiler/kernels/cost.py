@@ -129,16 +129,12 @@ def _shared_tile(s: Schedule, groups: int, k: int) -> Workload:
     )
 
 
-def _tiles(s: Schedule, rows: int, columns: int) -> int:
-    return ceil_divide(rows, s["LY"] * s["TM"]) * ceil_divide(columns, s["LX"] * s["TN"])
-
-
 def _matmul(p: Any, s: Schedule) -> list[Workload]:
-    return [_tile(s, p.batches * _tiles(s, p.m, p.n), p.k)]
+    return [_tile(s, p.batches * s.tiles(p.m, p.n), p.k)]
 
 
 def _matmul_tiled(p: Any, s: Schedule) -> list[Workload]:
-    groups = s.parts * p.batches * _tiles(s, p.m, p.n)
+    groups = s.parts * p.batches * s.tiles(p.m, p.n)
     return [_shared_tile(s, groups, ceil_divide(p.k, s.parts)), *_sum(p, s.parts)]
 
 
@@ -160,7 +156,7 @@ def _coopmat(p: Any, s: Schedule) -> list[Workload]:
     if s.kernel == "matmul_coopmat":
         shared += k * (s["WM"] * s["FM"] + s["WN"] * s["FN"]) / s["SUBGROUP"]
         registers = _of_fragments(p, s)
-    groups = s.parts * p.batches * ceil_divide(p.m, rows) * ceil_divide(p.n, columns)
+    groups = s.parts * p.batches * s.tiles(p.m, p.n)
     work = Workload(groups, lanes, k * sums, loaded, sums, shared=shared, barriers=2 * steps,
                     registers=registers)
     return [work, *_sum(p, s.parts)]
@@ -236,7 +232,7 @@ def _conv_wide(g: Any, s: Schedule) -> list[Workload]:
 
 def _conv_tiled(g: Any, s: Schedule) -> list[Workload]:
     extents = (_pixels(g), g.OC) if g.channels_last else (g.OC, _pixels(g))
-    work = _shared_tile(s, g.G * _tiles(s, *extents), _taps(g))
+    work = _shared_tile(s, g.G * s.tiles(*extents), _taps(g))
     # Positions of a tap and of a pixel, and of four elements if channels are loaded one by one.
     positions = 6 if g.channels_last and g.IC % 4 else 2
     return [replace(work, registers=work.registers + positions)]
@@ -290,7 +286,7 @@ def _winograd_tiled(g: Any, s: Schedule) -> list[Workload]:
     return [
         Workload(ceil_divide(tiles * g.IC, 64), 64, 2 * points * side, 0, points, points,
                  registers=points),
-        _shared_tile(s, points * _tiles(s, *extents), g.IC),
+        _shared_tile(s, points * s.tiles(*extents), g.IC),
         Workload(ceil_divide(tiles * g.OC, 64), 64, 2 * points * side, 0, tile * tile, points,
                  registers=points),
     ]

@@ -21,7 +21,7 @@ from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding, declared
 from .expression import Chain, lowering, needs_int64, reciprocal, used_features
-from .loads import as_texels
+from .loads import as_texels, read_buffer
 from .node import KernelNode
 
 
@@ -89,10 +89,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     }
     for access, name in names.items():
         size = padded(access.value.descriptor.byte_length)
-        if access.data_type == "float32" and size <= texels:
-            buffers.append(Buffer(name, "float32", width=4, load="texel"))
-        else:
-            buffers.append(Buffer(name, access.data_type))
+        buffers.append(read_buffer(name, access.data_type, size, texels))
         bindings.append(Binding(access.value))
         index, numbers = index_of(name, access, node.output, shapes[access])
         values |= numbers

@@ -88,10 +88,10 @@ class IntegerProductFamily(Family):
         options = {
             "a_load": p.load, "unsigned": p.data_type == "uint8", "zero_points": p.zero_points
         }
-        rows, columns = schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
+        rows, columns = schedule.tile
         step = dispatch(
-            node, KERNEL, made, build(node), ceil_divide(p.m, rows) * ceil_divide(p.n, columns),
-            params, dict(schedule.numbers), profile, options.items(), types={"zero": "int"},
+            node, KERNEL, made, build(node), schedule.tiles(p.m, p.n), params,
+            dict(schedule.numbers), profile, options.items(), types={"zero": "int"},
             variant=f"{p.data_type} by {p.load} {rows}x{columns}", flops=2 * p.m * p.n * p.k,
         )
         used = step.spec.features | (profile.features & {"integer_dot_product"})
@@ -100,7 +100,6 @@ class IntegerProductFamily(Family):
 
 def _fits(schedule: Schedule, profile: DeviceProfile) -> bool:
     lanes = schedule["LX"] * schedule["LY"]
-    sides = schedule["LY"] * schedule["TM"] + schedule["LX"] * schedule["TN"]
     # Two tiles of each operand, whose rows have one vector more.
-    shared = 2 * sides * (schedule["BK"] + 1) * VECTOR_BYTES
+    shared = 2 * sum(schedule.tile) * (schedule["BK"] + 1) * VECTOR_BYTES
     return lanes <= profile.max_workgroup_invocations and shared <= profile.max_shared_memory

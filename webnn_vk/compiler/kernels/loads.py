@@ -32,6 +32,16 @@ def has_texels(profile: DeviceProfile) -> bool:
     return "texel_buffers" in profile.features and room >= profile.max_storage_buffer_range
 
 
+def read_buffer(
+    name: str, data_type: str, size: int, texels: int, width: int = 1
+) -> Buffer:
+    """A buffer that is only read, of ``size`` bytes: as texels if it is of float32 and no larger
+    than ``texels``, otherwise ``width`` elements at once."""
+    if data_type == "float32" and size <= texels:
+        return Buffer(name, data_type, width=4, load="texel")
+    return Buffer(name, data_type, width=width)
+
+
 def as_texels(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
     """The buffers, read as texels where they can be: float32, only read and bound whole. Buffers
     one element wide stay so, which loads as fast as picking one of four, and compiles faster."""

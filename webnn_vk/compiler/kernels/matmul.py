@@ -168,25 +168,26 @@ class Matmul(Family):
             if not scratch:
                 # Partial sums go back and forth between two buffers, whose size the first group,
                 # the largest, decides.
-                largest = group[0].product
-                scratch = [Scratch(largest.m * largest.n * 4) for _ in group[1:3]]
+                scratch = [Scratch(group[0].m * group[0].n * 4) for _ in group[1:3]]
             for i, piece in enumerate(group):
                 last = i == len(group) - 1
                 addend: Access | Scratch | None = c
                 if i:
                     # The sum of the inner dimension's earlier parts.
-                    addend = scratch[(i - 1) % 2]
-                    part = replace(piece.product, c_strides=(piece.product.n, 1), beta=1.0)
-                    piece = replace(piece, product=part, c=0)
+                    addend, (a_start, b_start, _, out_start) = scratch[(i - 1) % 2], piece.starts
+                    piece = replace(
+                        piece, c_strides=(piece.n, 1), beta=1.0,
+                        starts=(a_start, b_start, 0, out_start),
+                    )
                 out: Access | Scratch = node.output
                 if not last:
-                    part = replace(piece.product, ldo=piece.product.n)
-                    out, piece = scratch[i % 2], replace(piece, product=part, out=0)
+                    out = scratch[i % 2]
+                    piece = replace(piece, ldo=piece.n, starts=(*piece.starts[:3], 0))
                 way = schedule
                 if len(group) > 1 and schedule.kernel in _BY_TILES:
                     way = _DIRECT
                 elif "STREAMS" in dict(schedule.numbers):
-                    way = _row(piece.product, schedule.load)
+                    way = _row(piece, schedule.load)
                 tensors = Tensors(a, b, addend, out)
                 dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches

@@ -21,12 +21,13 @@ from typing import Any
 from webnn_vk.codegen.spec import Buffer, Constant
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
-from webnn_vk.support.integers import padded
+from webnn_vk.support.integers import VECTOR_BYTES, padded
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding, Dispatch, Scratch, Unsupported, declared, grid
 from .epilogue import Epilogue
+from .loads import read_buffer
 from .node import KernelNode
 from .parts import bind_range, byte_length, memory, ranges
 
@@ -81,11 +82,8 @@ def unread(
 ) -> Bound:
     """A buffer that the kernel declares but does not read this time. Something has to be bound to
     it: the first bytes of ``other``. ``width`` and ``texels`` as for ``bound``."""
-    if texels and data_type == "float32":
-        buffer = Buffer(name, data_type, width=4, load="texel")
-    else:
-        buffer = Buffer(name, data_type, width=width)
-    return Bound(buffer, (Binding(memory(other), 0, 16),), {})
+    buffer = read_buffer(name, data_type, VECTOR_BYTES, texels, width)
+    return Bound(buffer, (Binding(memory(other), 0, VECTOR_BYTES),), {})
 
 
 def check_bindings(count: int, what: str, profile: DeviceProfile) -> None:

@@ -76,18 +76,6 @@ class Product:
         )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a product that one dispatch computes: ``product`` with the part's sizes, where the
-    part begins in each buffer (in elements)."""
-
-    product: Product
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    out: int = 0
-
-
 def matrix(access: Access) -> tuple[int, bool] | None:
     """(elements from one row to the next, False), or (from one column to the next, True) where it
     is the columns whose elements lie side by side; None where neither do."""
@@ -139,8 +127,9 @@ def parameters(p: Product, bases: Sequence[int], panel_step: int = 0) -> dict[st
 
 
 # -- parts ----------------------------------------------------------------------------------------
-def pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[Piece]]:
-    """The parts of a product, grouped by output: the parts of one group are to be added up."""
+def pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[Product]]:
+    """The parts of a product, with ``starts`` of their own, grouped by output: the parts of one
+    group are to be added up."""
     dims, steps = _dims(p)
     rank, reaches, budget = len(p.batch), _reaches(p, itemsize), loop_budget(profile)
     largest = [*dims]
@@ -153,10 +142,13 @@ def pieces(p: Product, itemsize: int, profile: DeviceProfile) -> Iterator[list[P
         block = block_shape(dims, reaches, profile, [*[1] * rank, *largest[rank:]])
     for _, group in itertools.groupby(blocks(dims, block), lambda part: part[0][:-1]):
         yield [
-            Piece(replace(p, m=shape[-3], n=shape[-2], k=shape[-1], batch=shape[:rank]), *(
-                first + sum(map(mul, start, strides))
-                for first, strides in zip(p.starts, steps, strict=True)
-            ))
+            replace(
+                p, m=shape[-3], n=shape[-2], k=shape[-1], batch=shape[:rank],
+                starts=tuple(
+                    first + sum(map(mul, start, strides))
+                    for first, strides in zip(p.starts, steps, strict=True)
+                ),
+            )
             for start, shape in group
         ]
 

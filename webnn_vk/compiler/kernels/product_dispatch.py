@@ -20,7 +20,7 @@ from .heuristics import device_class
 from .loads import lanes_that_shuffle, shuffling, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind, byte_length, memory
-from .product import TYPES, Piece, Product, parameters, spans
+from .product import TYPES, Product, parameters, spans
 from .raw_copy import item_size
 from .schedule import Schedule
 
@@ -75,9 +75,7 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
         return schedule["TM"] * schedule["LX" if p.a_transposed else "LY"], 1
-    if schedule.kernel in (coopmat.KERNEL, coopmat2.KERNEL):
-        return schedule["BM"], schedule["BN"]
-    return schedule["LY"] * schedule["TM"], schedule["LX"] * schedule["TN"]
+    return schedule.tile
 
 
 @dataclass(frozen=True)
@@ -90,23 +88,14 @@ class Tensors:
     out: Access | Scratch
 
 
-def between(
-    p: Product, node: KernelNode, a: Access | Scratch, b: Access | Scratch, out: Scratch,
-    schedule: Schedule, profile: DeviceProfile,
-) -> Dispatch:
-    """A float32 product that is one step of a node's computation."""
-    return one_dispatch(Piece(p, *p.starts), node, Tensors(a, b, None, out), schedule, profile)
-
-
 def in_parts(
     p: Product, node: KernelNode, t: Tensors, schedule: Schedule, profile: DeviceProfile
 ) -> list[Dispatch]:
     """A product whose inner dimension is cut into parts, and their sum."""
     sums = Scratch(split_k.scratch_bytes(p, schedule.parts))
-    part = split_k.partial(p, schedule.parts)
     one = one_dispatch(
-        Piece(part, *part.starts), node, Tensors(t.a, t.b, None, sums), schedule.of_part, profile,
-        aligned=True,
+        split_k.partial(p, schedule.parts), node, Tensors(t.a, t.b, None, sums), schedule.of_part,
+        profile, aligned=True,
     )
     panels = {"b_panel": _panel_step(p, tile_shape(p, schedule)[1])}
     bindings, bases = [Binding(sums)], [0, 0, 0, 0]
@@ -124,13 +113,12 @@ def in_parts(
 
 
 def one_dispatch(
-    piece: Piece, node: KernelNode, t: Tensors, schedule: Schedule, profile: DeviceProfile,
+    p: Product, node: KernelNode, t: Tensors, schedule: Schedule, profile: DeviceProfile,
     aligned: bool = False,
 ) -> Dispatch:
     """``aligned``: operands of mixed types may be loaded in vectors too."""
-    p = piece.product
     texels = schedule.load == "texel" and _are_texels(t, profile)
-    bindings, bases = _bindings(piece, node, t, texels, profile)
+    bindings, bases = _bindings(p, t, texels, profile)
     extra = _epilogue(p, node, t, schedule.kernel, bindings[0], profile)
     # For mixed types the shader archive has only the scalar variant.
     mixed = any(other.data_type != p.data_type for other in (t.c, t.out) if other is not None)
@@ -175,12 +163,11 @@ def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
 
 
 def _bindings(
-    piece: Piece, node: KernelNode, t: Tensors, texels: bool, profile: DeviceProfile
+    p: Product, t: Tensors, texels: bool, profile: DeviceProfile
 ) -> tuple[list[Binding], list[int]]:
     """The bindings of a, b, c and out, and the first element of each in its binding."""
-    p, bindings, bases = piece.product, [], [0, 0, 0, 0]
-    targets, starts = (t.a, t.b, t.c, t.out), (piece.a, piece.b, piece.c, piece.out)
-    for i, (target, start, elements) in enumerate(zip(targets, starts, spans(p), strict=True)):
+    bindings, bases, targets = [], [0, 0, 0, 0], (t.a, t.b, t.c, t.out)
+    for i, (target, start, elements) in enumerate(zip(targets, p.starts, spans(p), strict=True)):
         if target is not None:
             whole = texels and target is not t.out
             binding, bases[i] = _bind(target, start, elements, profile, whole)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
 
@@ -20,11 +19,13 @@ from ..types.access import Access, collapse
 from .dispatch import Binding, Dispatch, declared
 from .epilogue import index_of
 from .expression import Chain, rounded, used_features
-from .loads import texel_bytes
+from .loads import read_buffer, texel_bytes
 from .multi_binding import check_bindings, total_bytes
 from .node import KernelNode
 
 _BUFFER = "x"
+#: The ways to load four neighbours at once.
+_WIDE = ("flat", "vector")
 
 
 def applied(
@@ -56,13 +57,8 @@ def _applied(
     for number, access in enumerate(accesses):
         name = f"q{number}"
         way = _way(access, shape) if loaded.width == 4 else "gather"
-        fits = padded(access.value.descriptor.byte_length) <= texels
-        wide = way in ("flat", "vector")
-        buffers.append(
-            Buffer(name, access.data_type, width=4, load="texel")
-            if fits and access.data_type == "float32"
-            else Buffer(name, access.data_type, width=4 if wide else 1)
-        )
+        size, width = padded(access.value.descriptor.byte_length), 4 if way in _WIDE else 1
+        buffers.append(read_buffer(name, access.data_type, size, texels, width))
         index, numbers = index_of(name, access, Access.dense(value, shape), shape)
         values |= numbers
         loads.append((name, index, way))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from webnn_vk.support.dataclass import dataclass
+from webnn_vk.support.integers import ceil_divide
 
 from ..types.sizes import sizes_in, symbolic
 
@@ -43,6 +44,19 @@ class Schedule:
     def of_part(self) -> Schedule:
         """The schedule of one of the parts."""
         return replace(self, numbers=tuple(n for n in self.numbers if n[0] != SPLIT))
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a product that a workgroup computes."""
+        numbers = dict(self.numbers)
+        if "BM" in numbers:
+            return numbers["BM"], numbers["BN"]
+        return numbers["LY"] * numbers["TM"], numbers["LX"] * numbers["TN"]
+
+    def tiles(self, rows: int, columns: int) -> int:
+        """The tiles that cover a product of this size."""
+        high, wide = self.tile
+        return ceil_divide(rows, high) * ceil_divide(columns, wide)
 
     def constants(self, *names: str) -> dict[str, int]:
         """The numbers of these names, as specialisation constants."""

@@ -34,7 +34,7 @@ from .matmul import MATMUL
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .product import Product
-from .product_dispatch import between, tile_shape
+from .product_dispatch import Tensors, one_dispatch
 from .rows import check_iterations
 from .schedule import Schedule
 from .winograd_tiles import WinogradFilter, points, sizes, tile_counts, tiles_for
@@ -125,9 +125,9 @@ def lower(
     if tiled:
         tiling, multiplied = Schedule("matmul_tiled", schedule.numbers[1:]), _product(g, tile)
         operands = (x, filter) if g.channels_last else (filter, x)
-        rows, columns = tile_shape(multiplied, tiling)
+        rows, columns = tiling.tile
         product = replace(
-            between(multiplied, node, *operands, products, tiling, profile),
+            one_dispatch(multiplied, node, Tensors(*operands, None, products), tiling, profile),
             kernel="winograd_product", variant=f"{tile}x{tile} {rows}x{columns}",
         )
     else:

@@ -53,8 +53,9 @@ class Gpu(Rules):
                    lambda c: c.kernel != "matmul" or c["LX"] * c["LY"] >= lanes)
 
     def _parts(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
-        tiles = max((_tiles_of(problem, c) for c in candidates if c.parts > 1), default=0)
-        idle = 2 * tiles <= self.device.product_tiles
+        cut = [c for c in candidates if c.parts > 1]
+        tiles = max((c.tiles(problem.m, problem.n) for c in cut), default=0)
+        idle = 2 * problem.batches * tiles <= self.device.product_tiles
         most = problem.k // self.device.shortest_part if idle else 1
         return only(
             "the inner dimension is cut only where the smallest tiles fill less than half of the "
@@ -202,12 +203,3 @@ class Gpu(Rules):
 
 
 _BY_MATRICES = ("matmul_coopmat", "matmul_coopmat2")
-
-
-def _tiles_of(problem: Any, tiling: Schedule) -> int:
-    """The tiles that a schedule cuts the output of a product into."""
-    if tiling.kernel in _BY_MATRICES:
-        rows, columns = tiling["BM"], tiling["BN"]
-    else:
-        rows, columns = tiling["LY"] * tiling["TM"], tiling["LX"] * tiling["TN"]
-    return int(problem.batches) * ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)

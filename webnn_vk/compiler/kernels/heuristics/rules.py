@@ -53,9 +53,7 @@ class Rules:
 
     def integer_product(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         def fills(c: Schedule) -> bool:
-            rows, columns = c["LY"] * c["TM"], c["LX"] * c["TN"]
-            groups = ceil_divide(problem.m, rows) * ceil_divide(problem.n, columns)
-            return groups * c["LX"] * c["LY"] >= self.device.min_invocations
+            return c.tiles(problem.m, problem.n) * c["LX"] * c["LY"] >= self.device.min_invocations
 
         yield last_that("the largest tiles that still make enough invocations", candidates, fills)
 
