@@ -25,7 +25,9 @@ from .schedule import Schedule
 
 _ZERO_POINT = (Param("zero_point", "float"),)
 _CONSTANTS = {
-    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
+    "matmul": (
+        Constant("TM"), Constant("TN"), Constant("STREAMS"), Constant("ADDENDS", default=4)
+    ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"),),
 }
@@ -149,13 +151,16 @@ def one_dispatch(
     params = {**parameters(p, bases), "b_panel": _panel_step(p, columns), **extra.values}
     if p.quantized:
         params["zero_point"] = p.zero_point
+    constants = dict(schedule.numbers)
+    if schedule.kernel == "matmul" and t.c is not None and p.c_strides[1] == 0:
+        constants["ADDENDS"] = 1
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     step = Dispatch(
         spec,
         (*bindings, *extra.bindings),
         grid(groups, profile),
         params,
-        dict(schedule.numbers),
+        constants,
         schedule.kernel,
         f"{transposed} {widths} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
