@@ -301,6 +301,8 @@ def _plain_spec(
             "b_transposed": p.b_transposed, "a_vector": a_vector, "b_vector": b_vector,
             "out_vector": out_vector,
         }
+        if kernel == "matmul" and out_vector:
+            extra = fused.by_vectors(extra)
     vector = 8 if wide else 4
     a_type, b_type = (
         _type_of(target) if p.quantized == name else p.data_type
