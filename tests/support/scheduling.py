@@ -30,6 +30,12 @@ class AloneLast(LoadFileScheduling):
         if next(iter(self.workqueue)) != _ALONE or self._has_machine(node):
             super()._assign_work_unit(node)
 
+    def _reschedule(self, node: Any) -> None:
+        super()._reschedule(node)
+        # A process keeps its last test back until it has another one, or is to stop.
+        if self._pending_of(self.assigned_work[node]) == 1:
+            super()._reschedule(node)
+
     def _has_machine(self, node: Any) -> bool:
         """Whether no other process has tests left; if two would wait for each other, one of them
         goes on."""
@@ -45,7 +51,20 @@ class AloneLast(LoadFileScheduling):
         self._offer_the_rest()
 
     def remove_node(self, node: Any) -> str | None:
-        crashed = super().remove_node(node)
+        """The test in which the process crashed, if it had tests left. The others run elsewhere.
+
+        xdist's own method waits for ever once a crashed process had finished a file, and runs the
+        test that crashed again and again.
+        """
+        left = self.assigned_work.pop(node)
+        crashed = next((name for tests in left.values() for name in tests if not tests[name]), None)
+        for unit, tests in left.items():
+            if crashed in tests:
+                tests[crashed] = True
+            if not all(tests.values()):
+                self.workqueue[unit] = tests
+        for other in self.nodes:
+            self._reschedule(other)
         self._offer_the_rest()
         return crashed
 

@@ -312,8 +312,7 @@ class DriverExecutable:
                 continue
             for step in group:
                 assert isinstance(step, RepeatStep)
-                of_turn = sum(seconds_of(d.flops, self.device.profile) for d in step.dispatches)
-                for turn in self._turns(step, bind):
+                for turn, of_turn in self._turns(step, bind):
                     if commands and seconds + of_turn > BATCH_SECONDS:
                         yield commands
                         commands, seconds = [], 0.0
@@ -355,7 +354,7 @@ class DriverExecutable:
                     target, to, _ = bind(step.target)
                     commands.append(CopyCommand(source, start, target, to, size))
                 case RepeatStep():
-                    commands += chain.from_iterable(self._turns(step, bind))
+                    commands += chain.from_iterable(turn for turn, _ in self._turns(step, bind))
                 case _:
                     commands.append(BarrierCommand())
                     continue
@@ -364,21 +363,28 @@ class DriverExecutable:
                 stamps += 1
         return commands
 
-    def _turns(self, step: RepeatStep, bind: Bind) -> Iterator[Sequence[Command]]:
-        """The commands of each repetition. They are the first repetition's, except that copies
-        advance by their strides."""
-        first = self._commands(step.steps, bind)
-        yield first
-        for turn in range(1, step.count):
-            commands = list(first)
-            for number, (inner, command) in enumerate(zip(step.steps, first, strict=True)):
-                if isinstance(inner, CopyStep) and isinstance(command, CopyCommand):
-                    read, written = (turn * stride for stride in inner.strides)
-                    commands[number] = CopyCommand(
-                        command.source, command.source_offset + read, command.destination,
-                        command.destination_offset + written, command.size,
-                    )
-            yield commands
+    def _turns(self, step: RepeatStep, bind: Bind) -> Iterator[tuple[Sequence[Command], float]]:
+        """The commands of each repetition with the seconds that they take, in parts where there are
+        loops inside. They are the first repetition's, except that copies advance by their
+        strides."""
+        first = [
+            [*self._turns(inner, bind)] if isinstance(inner, RepeatStep)
+            else self._commands((inner,), bind)
+            for inner in step.steps
+        ]
+        for turn in range(step.count):
+            commands: list[Command] = []
+            seconds = 0.0
+            for inner, made in zip(step.steps, first, strict=True):
+                if isinstance(inner, RepeatStep):
+                    yield commands, seconds
+                    yield from made
+                    commands, seconds = [], 0.0
+                    continue
+                if isinstance(inner, DispatchStep):
+                    seconds += seconds_of(inner.flops, self.device.profile)
+                commands += [_advanced(command, inner, turn) for command in made]
+            yield commands, seconds
 
     def _viewed(
         self, place: Range, bound: tuple[Any, int, int], form: str
@@ -416,3 +422,14 @@ class DriverExecutable:
         self._host_runs[id(segment)](arrays, memory)
         if self._host is not None:
             self._host.flush()
+
+
+def _advanced(command: Command, step: DeviceStep, turn: int) -> Command:
+    """The command in a later repetition of the step that it is made of."""
+    if not isinstance(step, CopyStep) or not isinstance(command, CopyCommand):
+        return command
+    read, written = (turn * stride for stride in step.strides)
+    return CopyCommand(
+        command.source, command.source_offset + read, command.destination,
+        command.destination_offset + written, command.size,
+    )

@@ -65,6 +65,30 @@ def loop() -> Any:
     )
 
 
+def nested() -> Any:
+    """A Scan in a Loop, with a state of its own that begins anew, and one in a Scan."""
+    inner = helper.make_graph(
+        [node("Mul", ["s", "c"], ["t"]), node("Add", ["t", "row"], ["r"]),
+         node("Sub", ["r", "v"], ["out"])],
+        "inner", [info("s", [SIZE]), info("row", [SIZE])],
+        [info("r", [SIZE]), info("out", [SIZE])],
+    )
+    body = helper.make_graph(
+        [node("Scan", ["v", "x"], ["last", "rows"], body=inner, num_scan_inputs=1,
+              scan_input_directions=[1]),
+         node("Tanh", ["last"], ["w"]), node("Identity", ["going"], ["more"])],
+        "body",
+        [info("i", [], TensorProto.INT64), info("going", [], TensorProto.BOOL), info("v", [SIZE])],
+        [info("more", [], TensorProto.BOOL), info("w", [SIZE]), info("rows", [STEPS, SIZE])],
+    )
+    return model(
+        [node("Loop", ["n", "", "v0"], ["y", "all"], body=body)],
+        [info("x", [STEPS, SIZE]), info("v0", [SIZE])],
+        [info("y", [SIZE]), info("all", [STEPS + 1, STEPS, SIZE])],
+        {"n": np.array(STEPS + 1), "c": np.float32(0.5)},
+    )
+
+
 def recurrent(kind: str, gates: int, direction: str, **attributes: Any) -> Any:
     """With sequences of different lengths."""
     directions = 2 if direction == "bidirectional" else 1
@@ -83,7 +107,7 @@ def recurrent(kind: str, gates: int, direction: str, **attributes: Any) -> Any:
 
 
 CASES = {
-    "scan": scan, "loop": loop,
+    "scan": scan, "loop": loop, "nested": nested,
     "rnn": lambda: recurrent("RNN", 1, "bidirectional"),
     "lstm": lambda: recurrent("LSTM", 4, "bidirectional", clip=0.5),
     "gru": lambda: recurrent("GRU", 3, "reverse"),

@@ -27,9 +27,9 @@ class Node:
         return len(self.sent) - self.done > (0 if self.shutting_down else 1)
 
 
-def run(count, pace):
+def run(count, pace, crash=None):
     """(what ran in which process, by start time), with all processes at once and the i-th
-    ``pace[i]`` times as slow."""
+    ``pace[i]`` times as slow. A process crashes in the test ``crash``; another takes its place."""
     collection = [f"{file}::test_{i}" for file, n in FILES.items() for i in range(n)]
     config = SimpleNamespace(
         option=SimpleNamespace(loadscopereorder=True),
@@ -48,10 +48,17 @@ def run(count, pace):
             if tick % pace[i] == 0 and node.can_run():
                 index = node.sent[node.done]
                 node.done += 1
-                others = [n for n in nodes if n is not node]
+                others = [n for n in scheduler.nodes if n is not node]
                 busy = any(scheduler._pending_of(scheduler.assigned_work[n]) for n in others)
                 order.append((collection[index], busy))
-                scheduler.mark_test_complete(node, index)
+                if collection[index] == crash:
+                    assert scheduler.remove_node(node) == crash
+                    nodes[i] = Node(f"{node.gateway.id}'")
+                    scheduler.add_node(nodes[i])
+                    scheduler.add_node_collection(nodes[i], collection)
+                    scheduler.schedule()
+                else:
+                    scheduler.mark_test_complete(node, index)
     assert not scheduler.has_pending and all(node.shutting_down for node in nodes)
     return collection, order
 
@@ -66,3 +73,13 @@ def test_alone_and_last():
         assert not any(busy for _, busy in alone)
         # Otherwise there was nothing to separate.
         assert count == 1 or any(busy for _, busy in order)
+
+
+def test_a_crash_costs_one_test():
+    """In whichever test a process crashes, the others run once, and the run ends."""
+    tests = [f"{file}::test_{i}" for file, count in FILES.items() for i in range(count)]
+    for pace in ([1], [1, 1], [1, 7], [7, 1], [1, 2, 5]):
+        for crash in tests:
+            collection, order = run(len(pace), pace, crash)
+            assert sorted(name for name, _ in order) == sorted(collection), (pace, crash)
+            assert not any(busy for name, busy in order if name.startswith("tests/system/"))

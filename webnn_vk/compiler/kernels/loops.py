@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir import Emitter, Graph, Node, Value
 from ..ops.repeat import MAX_UNROLLED, slice_of, through
-from ..passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes, without_loops
+from ..passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from .dispatch import Unsupported
 from .lowered_graph import Alias, HostWork, LoweredGraph, RepeatWork
 
@@ -47,7 +47,6 @@ def repeat_work(
     graph = Graph(
         inputs, {f"result{i}": value for i, value in enumerate(results)}, tuple(emit.nodes)
     )
-    graph = without_loops(graph)  # a recording has one level of loops
     compilation = replace(compilation, donated={}, after_pass=None, texts=None)
     graph = run_passes(DEVICE_PASSES, graph, compilation, clean=remove_dead_code)
     body = lower(graph, compilation)

@@ -118,18 +118,18 @@ def _row(
 
 
 def _tagged(kinds: dict[str, Any]) -> Form:
-    """A list that begins with the tag of one of these types."""
-    forms = {tag: form_of(kind) for tag, kind in kinds.items()}
+    """A list that begins with the tag of one of these types, whose forms are found when they are
+    needed: repeated steps may be among their own steps."""
 
     def write(writer: Any, value: Any) -> list[Any]:
         tag = _TAGS[type(value)]
-        return [tag, *forms[tag].write(writer, value)]
+        return [tag, *form_of(kinds[tag]).write(writer, value)]
 
     def read(reader: Any, data: Any) -> Any:
         match checked(data, list):
-            case [str(tag), *items] if tag in forms:
-                return forms[tag].read(reader, items)
-        raise ValueError(f"{data!r} is none of {', '.join(forms)}")
+            case [str(tag), *items] if tag in kinds:
+                return form_of(kinds[tag]).read(reader, items)
+        raise ValueError(f"{data!r} is none of {', '.join(kinds)}")
 
     return Form(write, read)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from webnn_vk.support.errors import sanitize
@@ -13,12 +13,14 @@ from .program import (
     BarrierStep,
     CopyStep,
     CpuStep,
+    DeviceStep,
     DispatchStep,
     HostSegment,
     Origin,
     Program,
     RepeatStep,
     Slot,
+    executed,
 )
 
 #: The kernel and variant of CPU steps, by their origins.
@@ -93,16 +95,16 @@ def _line(
     kernels: CpuKernels,
 ) -> ReportLine:
     match step:
-        case RepeatStep(count):
+        case RepeatStep(count, steps):
             origin = program.origins[step.origin]
-            inner = [*step.dispatches]
-            names = ", ".join(d.kernel for d in inner)
-            copied = sum(2 * s.target.size for s in step.steps if isinstance(s, CopyStep))
+            inner = [*executed((step,))]
+            dispatches = [(n, s) for n, s in inner if isinstance(s, DispatchStep)]
+            copied = sum(n * 2 * s.target.size for n, s in inner if isinstance(s, CopyStep))
             return ReportLine(
-                origin.operators, origin.device, "repeat", f"{count} × ({names})",
-                flops=count * sum(d.flops for d in inner),
-                bytes=count * (copied + sum(d.bytes for d in inner)), reason=origin.reason,
-                repeated=count * len(inner),
+                origin.operators, origin.device, "repeat", f"{count} × ({_names(steps)})",
+                flops=sum(n * d.flops for n, d in dispatches),
+                bytes=copied + sum(n * d.bytes for n, d in dispatches), reason=origin.reason,
+                repeated=sum(n for n, _ in dispatches),
             )
         case DispatchStep():
             origin = program.origins[step.origin]
@@ -124,6 +126,15 @@ def _line(
                 origin.operators, origin.device, *kernels.get(step.origin, ("numpy", "")),
                 bytes=sum(t.descriptor.byte_length for t in tensors), reason=origin.reason,
             )
+
+
+def _names(steps: Iterable[DeviceStep]) -> str:
+    """The kernels of a loop's body; of a loop inside with the number of its repetitions."""
+    named = (
+        f"{step.count} × ({_names(step.steps)})" if isinstance(step, RepeatStep) else step.kernel
+        for step in steps if isinstance(step, (DispatchStep, RepeatStep))
+    )
+    return ", ".join(named)
 
 
 def _side(slot: Slot) -> str:

@@ -129,32 +129,40 @@ class BarrierStep:
 @dataclass(frozen=True)
 class RepeatStep:
     """``steps``, ``count`` times, one after the other: one recording, whose commands differ from
-    one time to the next only in the places of copies."""
+    one time to the next only in the places of copies. Copies of a loop inside begin again at their
+    first place each time."""
 
     count: int
-    steps: tuple[DispatchStep | CopyStep | BarrierStep, ...]
+    steps: tuple[DispatchStep | CopyStep | BarrierStep | RepeatStep, ...]
     origin: int
 
     def accesses(self) -> Iterator[tuple[Range, bool, bool]]:
         """As of a ``DispatchStep``, of all repetitions together."""
         for step in self.steps:
-            if isinstance(step, DispatchStep):
-                yield from step.accesses()
-            elif isinstance(step, CopyStep):
+            if isinstance(step, CopyStep):
                 yield self._whole(step.source, step.strides[0]), True, False
                 yield self._whole(step.target, step.strides[1]), False, True
+            elif not isinstance(step, BarrierStep):
+                yield from step.accesses()
 
     def _whole(self, place: Range, stride: int) -> Range:
         way = stride * (self.count - 1)
         return Range(place.slot, place.offset + min(way, 0), place.size + abs(way))
 
-    @property
-    def dispatches(self) -> Iterator[DispatchStep]:
-        """The dispatches of one repetition."""
-        return (step for step in self.steps if isinstance(step, DispatchStep))
-
 
 DeviceStep = DispatchStep | CopyStep | BarrierStep | RepeatStep
+
+
+def executed(
+    steps: Iterable[DeviceStep], times: int = 1
+) -> Iterator[tuple[int, DispatchStep | CopyStep]]:
+    """The dispatches and copies among the steps and in their loops, with the number of times that
+    each runs."""
+    for step in steps:
+        if isinstance(step, RepeatStep):
+            yield from executed(step.steps, times * step.count)
+        elif not isinstance(step, BarrierStep):
+            yield times, step
 
 
 @dataclass(frozen=True)
@@ -271,10 +279,8 @@ class Program:
     @property
     def dispatches_of_a_run(self) -> Iterator[DispatchStep]:
         """The dispatches that are not of the set-up. Repeated steps count once."""
-        for step in self.device_steps:
-            if isinstance(step, RepeatStep):
-                yield from step.dispatches
-            elif isinstance(step, DispatchStep):
+        for _, step in executed(self.device_steps):
+            if isinstance(step, DispatchStep):
                 yield step
 
     @property
@@ -285,13 +291,10 @@ class Program:
     @property
     def flops(self) -> int:
         """Floating-point operations of one run on the device."""
-        total = 0
-        for step in self.device_steps:
-            if isinstance(step, RepeatStep):
-                total += step.count * sum(s.flops for s in step.dispatches)
-            elif isinstance(step, DispatchStep):
-                total += step.flops
-        return total
+        return sum(
+            times * step.flops for times, step in executed(self.device_steps)
+            if isinstance(step, DispatchStep)
+        )
 
     def resident_constants(self) -> frozenset[int]:
         """Numbers of the constants that the device reads at each dispatch."""

@@ -184,10 +184,10 @@ class StepLowering:
                 self._in_place.add(id(step))
             segment.steps.append(step)
 
-    def repeat_work(self, work: RepeatWork) -> None:
+    def repeat_work(self, work: RepeatWork, segment: OpenSegment | None = None) -> None:
         """The steps of a loop's body once, between copies of the slices and states of a repetition
         from and to their places: the same memory each time, and so the same descriptors."""
-        segment = self._segment(on_host=False)
+        segment = segment or self._segment(on_host=False)
         for value in work.reads:
             self._copy_to_device(value, segment)
         body = OpenSegment(on_host=False)
@@ -198,6 +198,8 @@ class StepLowering:
         for inner in work.body.works:
             if isinstance(inner, DeviceWork):
                 self.device_work(inner, body)
+            elif isinstance(inner, RepeatWork):
+                self.repeat_work(inner, body)
         for part, whole, backward in work.stacked:
             body.steps.append(self._slice(whole, part, work.count, backward, reads=False))
         # A state may become another one: all are read before the first is written.

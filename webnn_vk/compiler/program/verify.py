@@ -173,7 +173,6 @@ class _Verifier:
                 _check(count > 0, f"{what} is repeated {count} times")
                 self._origin(step.origin)
                 for inner in steps:
-                    _check(not isinstance(inner, RepeatStep), f"{what} repeats repeated steps")
                     self._device_step(inner, what)
                 for place, _, _ in step.accesses():
                     self._range(place, what)

@@ -85,6 +85,63 @@ def test_a_long_loop_is_several_submits(
     assert counts[0] + STEPS // 2 <= counts[1] <= counts[0] + STEPS
 
 
+def build_nested(context: MLContext) -> Any:
+    """For each row of x from the last one on: the sums of its elements' prefixes and the state."""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "float32", "shape": [STEPS, 9, 5]})
+    first = builder.input("first", {"data_type": "float32", "shape": [5]})
+
+    def inner(states: Any, slices: Any) -> Any:
+        total = builder.add(states[0], slices[0])
+        return [total], [builder.max(total, slices[0])]
+
+    def outer(states: Any, slices: Any) -> Any:
+        total, prefixes = loop_over(builder, inner, [states[0]], [slices[0]], [False, True])
+        return [builder.mul(total, builder.constant("float32", 0.125))], [prefixes]
+
+    last, whole = loop_over(builder, outer, [first], [x], [True, False])
+    return builder.build({"last": last, "whole": whole}).result()
+
+
+def expected_nested(x: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+    state, whole = first, []
+    for row in x[::-1]:
+        found = []
+        for now in row:
+            state = state + now
+            found.append(np.maximum(state, now))
+        whole.append(np.stack(found[::-1]))
+        state = state * np.float32(0.125)
+    return {"last": state, "whole": np.stack(whole)}
+
+
+@pytest.mark.parametrize("where", ["vulkan_context", "cpu_context"])
+def test_loops_in_loops(where: str, request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one submit, and cut between the turns of the loops inside; saved, too."""
+    context = request.getfixturevalue(where)
+    rng = np.random.default_rng(2)
+    given = {
+        "x": rng.integers(-9, 9, (STEPS, 9, 5)).astype(np.float32),
+        "first": rng.integers(-9, 9, 5).astype(np.float32),
+    }
+    wanted = expected_nested(**given)
+    submitted = context._state.device.driver.submitted if where == "vulkan_context" else lambda: 0
+    submits = []
+    for seconds in (throttle.BATCH_SECONDS, 4.5e-5):
+        monkeypatch.setattr(executable, "BATCH_SECONDS", seconds)
+        with build_nested(context) as graph:
+            context.save_graph("nested", graph).result()
+            for made in (graph, context.load_graph("nested").result()):
+                before = submitted()
+                found = context.compute(made, given)
+                submits.append(submitted() - before)
+                for name, array in wanted.items():
+                    np.testing.assert_array_equal(found[name], array, err_msg=name)
+    context.delete_graph("nested").result()
+    if where == "vulkan_context":
+        assert submits[0] <= 2 and submits[2] > STEPS * 9 // 2
+
+
 def test_a_saved_graph_has_its_loops(vulkan_context: MLContext) -> None:
     with build(vulkan_context) as graph:
         vulkan_context.save_graph("loops", graph).result()

@@ -135,7 +135,8 @@ def test_steps_of_a_repetition_keep_their_order() -> None:
 def test_constants_of_a_body_are_packed_like_others() -> None:
     program = compiled(network(size=64))
     (repeat,) = repeats(program)
-    kinds = {program.slots[b.slot].kind for d in repeat.dispatches for b in d.bindings}
+    dispatches = [step for step in repeat.steps if isinstance(step, DispatchStep)]
+    kinds = {program.slots[b.slot].kind for d in dispatches for b in d.bindings}
     assert "packed" in kinds
 
 
@@ -145,10 +146,29 @@ def test_where_a_part_runs_on_the_cpu_it_is_unrolled() -> None:
     assert sum(step.operator == "tanh" for step in program.cpu_steps) == STEPS
 
 
-def test_a_loop_in_a_loop_is_unrolled_inside() -> None:
-    program = compiled(network(nested=True))
-    (repeat,) = repeats(program)
-    assert not any(isinstance(step, RepeatStep) for step in repeat.steps)
+def test_a_loop_in_a_loop_is_one_of_its_steps() -> None:
+    """The report and the sums count each repetition of the loop inside."""
+    program, simple = compiled(network(nested=True)), compiled(network())
+    (outer,) = repeats(program)
+    (inner,) = (step for step in outer.steps if isinstance(step, RepeatStep))
+    assert (outer.count, inner.count) == (STEPS, ROWS)
+    (added,) = (step for step in inner.steps if isinstance(step, DispatchStep))
+    line = next(line for line in program.report.lines if line.kernel == "repeat")
+    assert f"{ROWS} × ({added.kernel})" in line.variant
+    direct = sum(isinstance(step, DispatchStep) for step in outer.steps)
+    assert line.repeated == STEPS * (direct + ROWS)
+    assert program.flops - simple.flops >= STEPS * ROWS * SIZE
+    assert added in program.dispatches
+    # The loop inside begins with the same slice and state in each repetition of the outer one.
+    copies = [s.strides for s in inner.steps if isinstance(s, CopyStep) and any(s.strides)]
+    assert copies == [(4 * SIZE, 0)]
+    assert isinstance(inner.steps[-1], BarrierStep)
+
+
+def test_a_loop_in_a_loop_that_needs_the_cpu_is_unrolled_with_it() -> None:
+    program = compiled(network(nested=True), force_cpu=["tanh"])
+    assert not any(step.count == STEPS for step in repeats(program))
+    assert sum(step.operator == "tanh" for step in program.cpu_steps) == STEPS
 
 
 def test_files_of_graphs_have_it_unrolled() -> None:
