@@ -23,6 +23,8 @@ from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, W
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
 MAX_BATCH_WORKS = 256
+#: Batches of fewer seconds count as short: waking another thread takes 20 to 50 µs.
+SHORT_SECONDS = 0.01
 
 
 @dataclass(eq=False)
@@ -65,7 +67,7 @@ class PlannedBatch:
     costs: dict[Cost, int] = field(default_factory=dict)
     #: Whether its duration measures its graphs: nothing in it waits for another side.
     timed: bool = True
-    #: Whether callers wait for all its results, and there is no other work.
+    #: Whether it is short, callers wait for all its results, and there is no other work.
     alone: bool = False
 
 
@@ -148,7 +150,8 @@ class Schedule:
                 break
         if not works:
             return None
-        batch.alone = not (self._running or queue or self._held) and _awaited(works)
+        alone = not (self._running or queue or self._held)
+        batch.alone = alone and seconds < SHORT_SECONDS and _awaited(works)
         self._running.append(batch)
         return batch
 

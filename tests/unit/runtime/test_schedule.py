@@ -2,7 +2,14 @@
 
 from types import SimpleNamespace
 
-from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, Schedule, StreamState
+from webnn_vk.runtime.schedule import (
+    MAX_BATCH_WORKS,
+    MAX_IN_FLIGHT,
+    SHORT_SECONDS,
+    Follow,
+    Schedule,
+    StreamState,
+)
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, throttle_of
 from webnn_vk.runtime.work import (
@@ -270,7 +277,8 @@ def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
 
 
 def test_runs_that_callers_wait_for_alone():
-    """Only where nothing else runs, is queued or was held back, and every result is read last."""
+    """Only where nothing else runs, is queued or was held back, every result is read last, and
+    the runs are short."""
     def result(last=True):
         return Read(Storage(4, None), print, print, last=last)
 
@@ -278,6 +286,9 @@ def test_runs_that_callers_wait_for_alone():
         ([graph(), result()], True),
         ([graph(), result(), graph(), result(), result()], True),
         ([graph(), result(last=False)], False),
+        ([graph(SHORT_SECONDS / 2), result()], True),
+        ([graph(SHORT_SECONDS), result()], False),
+        ([graph(None), result()], False),
         ([graph()], False),
         ([result(), graph()], False),
         ([Write(Storage(4, None), None), graph(), result()], False),
