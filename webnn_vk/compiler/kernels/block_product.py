@@ -20,7 +20,7 @@ from .loads import has_texels, texel_bytes, with_subgroup_sums
 from .node import KernelNode
 from .parts import bind
 from .product import PARAMS, Product, parameters
-from .product_dispatch import shuffling_rows, tile_shape, tiled_schedules, vectors
+from .product_dispatch import CONSTANTS, shuffling_rows, tile_shape, tiled_schedules, vectors
 from .rows import check_iterations
 from .schedule import Schedule
 
@@ -34,11 +34,7 @@ _PARAMS = (
     Param("zero_point", "float"),
 )
 _TILED_PARAMS = (*PARAMS, Param("zero_point", "float"), Param("block_bits"))
-_CONSTANTS = {
-    KERNEL: (Constant("TM"), Constant("TR")),
-    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
-    "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
-}
+_CONSTANTS = {**CONSTANTS, KERNEL: (Constant("TM"), Constant("TR"))}
 # Parts of the weights begin at such rows, so that bindings of all operands can begin there.
 _ROW_STEP = 128
 

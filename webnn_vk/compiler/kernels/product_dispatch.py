@@ -24,7 +24,8 @@ from .product import PARAMS, Piece, Product, parameters, spans
 from .schedule import Schedule
 
 _ZERO_POINT = (Param("zero_point", "float"),)
-_CONSTANTS = {
+#: The specialisation constants of each template.
+CONSTANTS = {
     "matmul": (
         Constant("TM"), Constant("TN"), Constant("STREAMS"), Constant("ADDENDS", default=4)
     ),
@@ -316,6 +317,6 @@ def _plain_spec(
     ]
     params = (*PARAMS, *_ZERO_POINT[: bool(p.quantized)])
     return extra.spec(
-        kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
+        kernel, buffers, params, features, CONSTANTS[kernel], options.items(), texels=texels,
         converts=True,
     )
