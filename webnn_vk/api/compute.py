@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
-from webnn_vk.compiler.types.data_types import elements, entries
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, elements, entries
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.cpu import CpuExecutable
-from webnn_vk.runtime.mapping import fill
+from webnn_vk.runtime.mapping import fill, is_host_visible
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.tensor_state import owned
@@ -95,33 +95,25 @@ def run_once(
     emptied."""
     check_alive(graph, "compute")
     state.check()
-    if held is None:
-        size = sum(view.nbytes for view in inputs.values())
-        held = state.timeline.staging.reserve(size, "compute")
+    workspace, donated = executable.workspace, executable.program.donated
+    sources, results = workspace and workspace.take() or ({}, {})
+    updated = {donated[name]: storage for name, storage in shared.items()}
+    outputs = {n: d for n, d in executable.program.outputs.items() if n not in updated}
+    own = {name: s for name, s in sources.items() if name not in shared}
+    made = {name: s for name, s in results.items() if name not in updated}
     # Only this call uses the memory that is not shared. No earlier work does, so the host may write
     # to it at once; no later work does, so it need not be zeroed or copied before it is read.
     works: list[Work] = []
-    workspace = executable.workspace
-    sources, results = workspace and workspace.take() or ({}, {})
-    donated = executable.program.donated
-    updated = {donated[name]: storage for name, storage in shared.items()}
-    own = {name: s for name, s in sources.items() if name not in shared}
-    made = {name: s for name, s in results.items() if name not in updated}
-    while inputs:
-        name, view = inputs.popitem()
-        if name not in own:
-            own[name], before = state.new_storage(view.nbytes, False)
-            works += before
+    provided = own.keys() == inputs.keys() and made.keys() == outputs.keys()
+    if provided and all(map(is_host_visible, own.values())):
+        # No thread switch: after an interrupt the next run allocates other memory.
         with state.timeline.building():
-            filled = fill(own[name], view)
-        if not filled:
-            works.append(_writing(state, own[name], view, held))
-        del view
-    outputs = {n: d for n, d in executable.program.outputs.items() if n not in updated}
-    for name, d in outputs.items():
-        if name not in made:
-            made[name], before = state.new_storage(d.byte_length, False)
-            works += before
+            while inputs:
+                name, view = inputs.popitem()
+                fill(own[name], view)
+                del view
+    else:
+        works = background.run_on_worker(_provide, state, inputs, own, outputs, made, held)
     works.append(RunGraph(executable, own | shared, made | updated))
     promises = {}
     for name, d in outputs.items():
@@ -139,6 +131,37 @@ def run_once(
         workspace.keep((own, made))
     del sources, results, own, made
     return {name: promise.result() for name, promise in promises.items()}
+
+
+def _provide(
+    state: ContextState,
+    inputs: dict[str, np.ndarray],
+    own: dict[str, Storage],
+    outputs: Mapping[str, MLOperandDescriptor],
+    made: dict[str, Storage],
+    held: Reservation | None,
+) -> list[Work]:
+    """Allocates what a run lacks in ``own`` and ``made``, and empties ``inputs``: the work that
+    comes before the run."""
+    if held is None:
+        size = sum(view.nbytes for view in inputs.values())
+        held = state.timeline.staging.reserve(size, "compute")
+    works: list[Work] = []
+    while inputs:
+        name, view = inputs.popitem()
+        if name not in own:
+            own[name], before = state.new_storage(view.nbytes, False)
+            works += before
+        with state.timeline.building():
+            filled = fill(own[name], view)
+        if not filled:
+            works.append(_writing(state, own[name], view, held))
+        del view
+    for name, d in outputs.items():
+        if name not in made:
+            made[name], before = state.new_storage(d.byte_length, False)
+            works += before
+    return works
 
 
 def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Reservation) -> Write:

@@ -314,9 +314,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
                 # No state changes here that an interrupt could leave half done.
                 self._state.check()
                 return at_once.compute(arrays)
-            return background.run_on_worker(
-                run_once, self._state, graph, executable, arrays, shared
-            )
+            return run_once(self._state, graph, executable, arrays, shared)
         except MemoryError as error:
             raise shortage_error(error, "compute") from None
 

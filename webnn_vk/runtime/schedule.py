@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from webnn_vk.support.dataclass import dataclass
@@ -23,6 +23,8 @@ from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, W
 #: Batches on the device at the same time.
 MAX_IN_FLIGHT = 4
 MAX_BATCH_WORKS = 256
+#: Batches of fewer seconds count as short: waking another thread takes 20 to 50 µs.
+SHORT_SECONDS = 0.01
 
 
 @dataclass(eq=False)
@@ -65,6 +67,8 @@ class PlannedBatch:
     costs: dict[Cost, int] = field(default_factory=dict)
     #: Whether its duration measures its graphs: nothing in it waits for another side.
     timed: bool = True
+    #: Whether it is short, callers wait for all its results, and there is no other work.
+    alone: bool = False
 
 
 @dataclass
@@ -146,6 +150,8 @@ class Schedule:
                 break
         if not works:
             return None
+        alone = not (self._running or queue or self._held)
+        batch.alone = alone and seconds < SHORT_SECONDS and _awaited(works)
         self._running.append(batch)
         return batch
 
@@ -245,6 +251,13 @@ def _needs_host(work: Work) -> bool:
 
 def _waits(work: Work) -> bool:
     return isinstance(work, Await) or (isinstance(work, Submit) and bool(work.wait))
+
+
+def _awaited(works: Sequence[Work]) -> bool:
+    """Whether these are only runs of graphs whose callers wait for the results."""
+    return type(works[-1]) is Read and all(
+        work.last if type(work) is Read else type(work) is RunGraph for work in works
+    )
 
 
 def _begins_a_batch(work: Work) -> bool:

@@ -74,7 +74,10 @@ class Timeline:
         # all work before it is over; None at the end.
         self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Event | None]
         self._in_flight = SimpleQueue()
-        # The span of the batch that ended last; used by the finishing thread.
+        # Whether the device computes on the host's cores. Then the thread that starts a batch alone
+        # also finishes it, as waking the other one would take time from the kernels.
+        self._shares_cores = device.profile is None or device.profile.device_type == "cpu"
+        # The span of the batch that ended last; used by the thread that finishes batches.
         self._last: Span | None = None
         # Threads on which streams have work on the host.
         self._hosts: set[threading.Thread] = set()
@@ -322,7 +325,10 @@ class Timeline:
             span.end()
         if planned.stream is not None:
             self._scheduler.inbox.put(partial(self._scheduler.schedule.host_done, planned))
-        self._in_flight.put((batch, planned, span))
+        if planned.alone and self._shares_cores:
+            self._finish(batch, planned, span)
+        else:
+            self._in_flight.put((batch, planned, span))
         del batch
         self._scheduler.process()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.faults import FaultyDriver
 from webnn_vk import MLGraph, UnknownError
 from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.driver import CopyCommand, Driver, FillCommand
+from webnn_vk.support import background
 
 SHAPE = [64, 300]
 
@@ -73,6 +75,26 @@ def test_one_submit_and_no_copy_that_is_not_needed(vulkan, hidden):
             # Hidden memory: two inputs are copied in, two outputs out.
             kinds = [type(transfer) for transfer in driver.transfers]
             assert kinds == ([CopyCommand] * 4 if hidden else [])
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_later_runs_need_no_worker_where_the_host_sees_the_memory(vulkan, monkeypatch, hidden):
+    context, _ = open_over(lambda driver: Watched(driver, hidden))
+    run_on_worker, calls = background.run_on_worker, []
+
+    def counted(function: Any, *arguments: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            calls.append(function.__name__)
+        return run_on_worker(function, *arguments)
+
+    with context:
+        graph, feeds = _graph(context), _feeds(1)
+        context.compute(graph, _feeds(0))
+        monkeypatch.setattr(background, "run_on_worker", counted)
+        total = context.compute(graph, feeds)["sum"]
+        np.testing.assert_array_equal(total, feeds["x"] + feeds["y"])
+        # Hidden memory: one thread switch, to stage both inputs.
+        assert calls == (["_provide"] if hidden else [])
 
 
 def test_the_memory_of_a_run_serves_the_next_and_goes_when_nothing_is_called(vulkan):

@@ -2,7 +2,14 @@
 
 from types import SimpleNamespace
 
-from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT, Follow, Schedule, StreamState
+from webnn_vk.runtime.schedule import (
+    MAX_BATCH_WORKS,
+    MAX_IN_FLIGHT,
+    SHORT_SECONDS,
+    Follow,
+    Schedule,
+    StreamState,
+)
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, throttle_of
 from webnn_vk.runtime.work import (
@@ -267,6 +274,34 @@ def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
     assert schedule.next().works == works[1:3]
     assert schedule.next().works == works[3:4]
     assert schedule.next().works == works[4:]
+
+
+def test_runs_that_callers_wait_for_alone():
+    """Only where nothing else runs, is queued or was held back, every result is read last, and
+    the runs are short."""
+    def result(last=True):
+        return Read(Storage(4, None), print, print, last=last)
+
+    for works, alone in (
+        ([graph(), result()], True),
+        ([graph(), result(), graph(), result(), result()], True),
+        ([graph(), result(last=False)], False),
+        ([graph(SHORT_SECONDS / 2), result()], True),
+        ([graph(SHORT_SECONDS), result()], False),
+        ([graph(None), result()], False),
+        ([graph()], False),
+        ([result(), graph()], False),
+        ([Write(Storage(4, None), None), graph(), result()], False),
+        ([run(), graph(), result()], False),
+    ):
+        schedule, (a,) = streams(1)
+        schedule.append(a, works)
+        assert schedule.next().alone == alone, works
+        schedule.append(a, [graph(), result()])
+        assert not schedule.next().alone, "there is a batch before it"
+    schedule, (a, b) = streams(2)
+    schedule.append(a, [graph(), result(), graph(on_host=True)])
+    assert not schedule.next().alone, "there is work behind it"
 
 
 def test_what_is_dropped_is_never_over():

@@ -359,6 +359,68 @@ def test_a_completion_that_fails_fails_its_work_alone(device, stream):
     assert seen == [1, 2] and [str(e) for e in errors] == ["ValueError: odd"]
 
 
+def _finishes_on(device, stream, *, alone):
+    """The name of the thread that finishes a run and its read."""
+    names, storage = SimpleQueue(), device.create_storage(4)
+    executable = SimpleNamespace(cost=Cost(seconds=0.0), on_host=False)
+    stream.enqueue(
+        RunGraph(executable, {}, {}),
+        Read(storage, lambda data: names.put(threading.current_thread().name), failed, last=alone),
+    )
+    return names.get(timeout=10)
+
+
+@pytest.mark.parametrize("device_type", [None, "cpu", "discrete"])
+def test_the_thread_that_starts_a_run_on_the_hosts_cores_waits_for_it(device, device_type):
+    if device_type is not None:
+        device.profile = SimpleNamespace(device_type=device_type)
+    stream = Timeline(device).stream()
+    same = "webnn_vk-finish" if device_type == "discrete" else "webnn_vk-submit"
+    for _ in range(3):
+        assert _finishes_on(device, stream, alone=False) == "webnn_vk-finish"
+        assert stream.fence().wait(10)
+        assert _finishes_on(device, stream, alone=True) == same
+        assert stream.fence().wait(10)
+    stream.timeline.close()
+    assert device.closed
+
+
+def test_calls_during_a_run_that_its_caller_waits_for(device, stream):
+    """They are ordered behind it, a fence that is reached says so, and the end drops them."""
+    device.gate.clear()
+    names = []
+    waiter = threading.Thread(
+        target=lambda: names.append(_finishes_on(device, stream, alone=True)), daemon=True
+    )
+    waiter.start()
+    while not device.started:
+        pass
+    behind, errors = threading.Event(), SimpleQueue()
+    fence = stream.fence()
+    stream.enqueue(Run(behind.set, errors.put))
+    assert fence.value == 2 and not fence.done and not behind.wait(0.05)
+    stream.timeline.end("enough")
+    assert "enough" in str(errors.get(timeout=10))
+    device.gate.set()
+    waiter.join(10)
+    assert names == ["webnn_vk-submit"] and fence.wait(10) and not behind.is_set()
+
+
+def test_a_run_that_its_caller_waits_for_fails_with_the_device(device, stream):
+    storage, errors = device.create_storage(4), SimpleQueue()
+    device.gate.clear()
+    executable = SimpleNamespace(cost=Cost(seconds=0.0), on_host=False)
+    stream.enqueue(
+        RunGraph(executable, {}, {}), Read(storage, failed, errors.put, last=True)
+    )
+    while not device.started:
+        pass
+    device.fail_with = DeviceLostError("unplugged")
+    device.gate.set()
+    assert "unplugged" in str(errors.get(timeout=10))
+    device.fail_with = None
+
+
 def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, stream):
     order = []
     storage = device.create_storage(4)

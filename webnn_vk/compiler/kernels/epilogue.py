@@ -171,6 +171,14 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
     )
 
 
+def by_vectors(extra: Epilogue) -> Epilogue:
+    """What ``merged`` made, for a kernel that stores vectors: it reads vectors of the addend. As it
+    is where it was not merged."""
+    if "adds" not in extra.values:
+        return extra
+    return replace(extra, buffers=tuple(replace(b, width=4) for b in extra.buffers))
+
+
 def index_of(
     name: str, side: Access, out: Access, shape: tuple[int, ...]
 ) -> tuple[str, dict[str, int]]:

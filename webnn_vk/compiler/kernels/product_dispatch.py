@@ -25,7 +25,9 @@ from .raw_copy import item_size
 from .schedule import Schedule
 
 _CONSTANTS = {
-    "matmul": (Constant("TM"), Constant("TN"), Constant("STREAMS")),
+    "matmul": (
+        Constant("TM"), Constant("TN"), Constant("STREAMS"), Constant("ADDENDS", default=4)
+    ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"),),
 }
@@ -131,13 +133,16 @@ def one_dispatch(
     spec, widths = _spec(
         p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
     )
+    constants = dict(schedule.numbers)
+    if schedule.kernel == "matmul" and t.c is not None and p.c_strides[1] == 0:
+        constants["ADDENDS"] = 1
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     step = Dispatch(
         spec,
         (*bindings, *extra.bindings),
         grid(groups, profile),
         params | extra.values,
-        dict(schedule.numbers),
+        constants,
         schedule.kernel,
         f"{transposed} {widths} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
@@ -283,6 +288,8 @@ def _plain_spec(
             "b_transposed": p.b_transposed, "a_vector": a_vector, "b_vector": b_vector,
             "out_vector": out_vector,
         }
+        if kernel == "matmul" and out_vector:
+            extra = fused.by_vectors(extra)
     vector = 8 if wide else 4
     a_type, b_type = (
         target.data_type if p.quantized == name else p.data_type

@@ -18,13 +18,15 @@ from webnn_vk.driver.vulkan.semaphores import NativeTimeline
 
 
 class _Primary:
-    """A command pool with its one primary command buffer, free once `last_value` is done."""
+    """A command pool with its one primary command buffer, which executes `natives`, free once
+    `last_value` is done."""
 
-    __slots__ = ("buffer", "last_value", "pool")
+    __slots__ = ("buffer", "last_value", "natives", "pool")
 
     def __init__(self, pool: Any, buffer: Any) -> None:
         self.pool, self.buffer = pool, buffer
         self.last_value = 0
+        self.natives: list[NativeRecording] = []
 
 
 class Submission:
@@ -36,9 +38,7 @@ class Submission:
         # In the order of their submits: the first ends first.
         self._primaries: deque[_Primary] = deque()
         self._done = 0
-        self._begin = vk.struct(
-            "VkCommandBufferBeginInfo", "COMMAND_BUFFER_BEGIN_INFO",
-            flags=vk.const("VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT"))
+        self._begin = vk.struct("VkCommandBufferBeginInfo", "COMMAND_BUFFER_BEGIN_INFO")
         self._first, self._last = first_barrier(), last_barrier()
         self._submit = vk.lib.vkQueueSubmit
         self._values = vk.struct("VkTimelineSemaphoreSubmitInfo",
@@ -80,10 +80,13 @@ class Submission:
 
     def _gather(self, natives: Sequence[NativeRecording]) -> _Primary:
         """The first primary, which executes the recordings."""
-        for index, native in enumerate(natives):
-            self._buffers[index] = native.command_buffer
         primary, lib = self._free(), vk.lib
         self._primary_out[0] = buffer = primary.buffer
+        if primary.natives == natives:
+            return primary
+        primary.natives = []
+        for index, native in enumerate(natives):
+            self._buffers[index] = native.command_buffer
         vk.check(lib.vkResetCommandPool(self._device, primary.pool, 0), "vkResetCommandPool")
         vk.check(lib.vkBeginCommandBuffer(buffer, self._begin), "vkBeginCommandBuffer")
         # Recordings begin with a barrier too, which the validation layer does not count here.
@@ -91,6 +94,7 @@ class Submission:
         lib.vkCmdExecuteCommands(buffer, len(natives), self._buffers)
         put_barrier(buffer, self._last)
         vk.check(lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
+        primary.natives = [*natives]
         return primary
 
     def _free(self) -> _Primary:

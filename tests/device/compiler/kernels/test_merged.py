@@ -22,31 +22,43 @@ CHAINS = {
     "add, clamp": lambda b, y, z: b.clamp(b.add(z, y), min_value=0, max_value=0.5),
     "other": lambda b, y, z: b.abs(y),
     "repeated": lambda b, y, z: b.relu(b.clamp(y, max_value=3)),
-    "a row": lambda b, y, z: b.add(y, b.slice(z, starts=[0, 0], sizes=[1, 24])),
+    "a row": lambda b, y, z: b.add(y, b.slice(z, starts=[0, 0], sizes=[1, z.shape[1]])),
 }
 
 
-def graph_of(context: Any, names: list[str]) -> Any:
+def graph_of(
+    context: Any, names: list[str], columns: int = 24, addend: tuple[int, ...] = (24,)
+) -> Any:
     builder = webnn_vk.MLGraphBuilder(context)
     x, z = (
         builder.input(n, {"data_type": "float32", "shape": s})
-        for n, s in (("x", (16, 8)), ("z", (16, 24)))
+        for n, s in (("x", (16, 8)), ("z", (16, columns)))
     )
-    weights = np.random.default_rng(0).standard_normal((8, 24), np.float32)
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((8, columns), np.float32)
+    added = random.standard_normal(addend, np.float32)
     outputs = {}
     for name in names:
-        y = builder.gemm(x, builder.constant(weights), c=builder.constant(weights[0]))
+        y = builder.gemm(x, builder.constant(weights), c=builder.constant(np.asarray(added)))
         outputs[name] = CHAINS[name](builder, y, z)
     return builder.build(outputs).result()
 
 
-def test_values(vulkan_context: Any, cpu_context: Any) -> None:
-    """Special values pass through as through the operators one by one."""
+@pytest.mark.parametrize(
+    ("columns", "addend"),
+    [(24, (24,)), (24, (16, 1)), (24, ()), (24, (16, 24)), (23, (23,)), (23, (16, 1))],
+)
+def test_values(
+    vulkan_context: Any, cpu_context: Any, columns: int, addend: tuple[int, ...]
+) -> None:
+    """Special values pass through as through the operators one by one, whether vectors are stored
+    or not, and whether columns share addends or not."""
     random = np.random.default_rng(1)
-    feeds = {n: random.standard_normal(s, np.float32) for n, s in (("x", (16, 8)), ("z", (16, 24)))}
+    shapes = {"x": (16, 8), "z": (16, columns)}
+    feeds = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     with (
-        graph_of(vulkan_context, list(CHAINS)) as graph,
-        graph_of(cpu_context, list(CHAINS)) as reference,
+        graph_of(vulkan_context, list(CHAINS), columns, addend) as graph,
+        graph_of(cpu_context, list(CHAINS), columns, addend) as reference,
     ):
         pairs = list(itertools.product(SPECIAL, SPECIAL))
         for start in range(0, len(pairs), 16):

@@ -19,8 +19,10 @@ from webnn_vk.driver import (
     Pipeline,
 )
 from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan import submission
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.memory import VulkanAllocation
+from webnn_vk.driver.vulkan.recording import put_barrier
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 
 MakePipeline = Callable[..., Pipeline]
@@ -204,14 +206,25 @@ def test_close_while_a_thread_waits_for_a_semaphore(physical: PhysicalDevice) ->
     assert len(raised) == 1
 
 
-def test_primaries_are_used_again(own_driver: VulkanDriver) -> None:
-    """As many as were in flight at once, whatever is submitted later."""
+def test_primaries_are_used_again(
+    own_driver: VulkanDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as were in flight at once, whatever is submitted later, recorded again only for
+    other recordings."""
     gate, data = own_driver.sharing.semaphore(), own_driver.allocate(256, host=True)
     fills = [own_driver.record([FillCommand(data, 0, 256, value)]) for value in range(3)]
     primaries = own_driver._submission._primaries
+    recorded = []  # both barriers of each
+    monkeypatch.setattr(
+        submission, "put_barrier", lambda *arguments: recorded.append(put_barrier(*arguments))
+    )
     for _ in range(20):
         own_driver.wait(own_driver.submit(fills))
-    assert len(primaries) == 1
+    assert len(primaries) == 1 and len(recorded) == 2
+    for order, value in ((fills[::-1], 0), (fills, 2), (fills[:2], 1), (fills, 2)):
+        own_driver.wait(own_driver.submit(order))
+        assert np.array_equal(words(data), [value] * 64)
+    assert len(primaries) == 1 and len(recorded) == 2 * 5
     own_driver.submit([fills[0]], wait=[(gate, 1)])
     held = [own_driver.submit([fills[i % 3]] * 40) for i in range(6)]
     own_driver.submit([], signal=[(own_driver.sharing.semaphore(), 1)])  # needs none

@@ -163,6 +163,28 @@ def test_streams_divide_the_inner_dimension(length: int, streams: int) -> None:
     assert dispatch.constants["STREAMS"] == streams
 
 
+@pytest.mark.parametrize("profile", ["llvmpipe", "arm_mali_g610"])
+@pytest.mark.parametrize(
+    ("shape", "addends"),
+    [((64, 1), 1), ((), 1), ((48,), None), ((1, 48), None), ((64, 48), None)],
+)
+def test_columns_that_share_an_addend(
+    profile: str, shape: tuple[int, ...], addends: int | None
+) -> None:
+    """It is read once for four of them, as the bias of a convolution with channels first."""
+    node, _ = node_of("gemm", _describe(64, 32), _describe(32, 48), c=_describe(*shape))
+    (dispatch,) = plan(node, stored_profile(profile))
+    assert dispatch.kernel == "matmul" and dispatch.constants.get("ADDENDS") == addends
+
+
+@pytest.mark.parametrize(("columns", "width"), [(48, 4), (47, 1)])
+def test_a_fused_addend_is_read_as_the_output_is_stored(columns: int, width: int) -> None:
+    node, _ = node_of("gemm", _describe(64, 32), _describe(32, columns), c=_describe(columns))
+    (dispatch,) = plan(node, stored_profile("llvmpipe"))
+    by_name = {buffer.name: buffer for buffer in dispatch.spec.buffers}
+    assert by_name["out"].width == by_name["e0"].width == width
+
+
 def test_few_workgroup_invocations_are_respected() -> None:
     minimum = stored_profile("adreno_minimum")
     node, _ = node_of("matmul", _describe(4096, 512), _describe(512, 4096))
