@@ -169,11 +169,15 @@ def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
     mask = np.zeros((5, 40), np.float32)
     mask[1, 35], mask[2], mask[3, 5] = -np.inf, -np.inf, np.nan
     mask[4, :35] = -3e38
-    node, arrays = node_of("attention", query, key, value, mask=mask)
-    plain = [(profile_for(way), None) for way in ("software", "discrete")]
-    tiled = tiles(node, profile_for("discrete"))[0]
-    for profile, schedule in (*plain, (profile_for("discrete"), tiled)):
-        (result,) = run(node, arrays, profile, schedule)
+    plain = node_of("attention", query, key, value, mask=mask)
+    all_valid = np.array([40], np.uint32)
+    bounded = node_of("attention", query, key, value, mask=mask, length=all_valid)
+    tiled = tiles(plain[0], profile_for("discrete"))[0]
+    for (node, arrays), way, schedule in (
+        (plain, "software", None), (plain, "discrete", None), (plain, "discrete", tiled),
+        (bounded, "software", None), (bounded, "discrete", None),
+    ):
+        (result,) = run(node, arrays, profile_for(way), schedule)
         np.testing.assert_array_equal(result[[0, 4]], 7)
         np.testing.assert_allclose(result[1], 1, rtol=1e-6)
         assert np.isnan(result[2:4]).all()
