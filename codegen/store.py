@@ -311,10 +311,14 @@ def build_pack(
     `glsl.TARGETS`. Raises ShaderUnavailable without a compiler, GlslError for GLSL that does not
     compile.
     """
-    ordered = sorted(set(specs), key=lambda spec: (spec.template, spec.key()))
+    ordered = sorted(set(specs), key=KernelSpec.key)
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
+    made = dict(zip(ordered, store.get(ordered), strict=True))
+    # Neighbours are compressed together. Modules with the same features and about as long are the
+    # most alike.
+    ordered.sort(key=lambda spec: (spec.template, sorted(spec.features), len(made[spec])))
     places = list(map(address, ordered))
-    modules = dict(zip(places, store.get(ordered), strict=True))
+    modules = {place: made[spec] for place, spec in zip(places, ordered, strict=True)}
     names = {quick_name(spec): place for spec, place in zip(ordered, places, strict=True)}
     names.pop(None, None)
     for module in modules.values():

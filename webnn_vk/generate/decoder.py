@@ -191,7 +191,7 @@ class _Graph:
         self._packed: dict[tuple[str, ...], tuple[MLOperand, ...]] = {}
         self.donated: dict[str, str] = {}
         self.read_step()
-        self._rotations: dict[Rotary, tuple[MLOperand, MLOperand, MLOperand]] = {}
+        self._rotations: dict[Rotary, tuple[MLOperand, MLOperand]] = {}
         self._seen: dict[tuple[int, int], MLOperand] = {}
 
     def read_step(self) -> None:
@@ -360,16 +360,25 @@ class _Graph:
         b, c = self.b, self.c
         rotary = c.local_rotary if c.window(n) and c.local_rotary else c.rotary
         assert rotary is not None
+        half = len(rotary.frequencies)
         if rotary not in self._rotations:
-            shape = (self.tokens, 1, c.head_size)
             cosines, sines = (
-                b.reshape(b.gather(self.constant(self.decoder.typed(t)), self.positions), shape)
-                for t in rotary.tables(self.decoder.capacity, c.head_size)
+                b.reshape(
+                    b.gather(self.constant(self.decoder.typed(table)), self.positions),
+                    (self.tokens, 1, 2, half),
+                )
+                for table in rotary.tables(self.decoder.capacity)
             )
-            partners = self.constant(rotary.partners(c.head_size))
-            self._rotations[rotary] = cosines, sines, partners
-        cosines, sines, partners = self._rotations[rotary]
-        return b.add(b.mul(x, cosines), b.mul(b.gather(x, partners, axis=2), sines))
+            self._rotations[rotary] = cosines, sines
+        cosines, sines = self._rotations[rotary]
+        heads, rest = x.shape[1], c.head_size - 2 * half
+        turned = b.slice(x, [0, 0, 0], [self.tokens, heads, 2 * half]) if rest else x
+        pairs = b.reshape(turned, (self.tokens, heads, 2, half))
+        y = b.add(b.mul(pairs, cosines), b.mul(b.reverse(pairs, axes=[2]), sines))
+        y = b.reshape(y, (self.tokens, heads, 2 * half))
+        if rest:
+            y = b.concat([y, b.slice(x, [0, 0, 2 * half], [self.tokens, heads, rest])], 2)
+        return y
 
     def rms(self, x: MLOperand) -> MLOperand:
         last = len(x.shape) - 1

@@ -24,24 +24,15 @@ class Rotary:
     frequencies: tuple[float, ...]
     factor: float = 1.0
 
-    def tables(self, positions: int, head_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines, float32 [positions, head_size]; the sines of the first half are
-        negated. Elements that are not rotated have 1 and 0."""
+    def tables(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines, float32 [positions, 2 · len(frequencies)]; the sines of the first half
+        are negated."""
         angles = np.outer(np.arange(positions), np.array(self.frequencies, np.float64))
-        rotated = 2 * len(self.frequencies)
-        cosines = np.ones((positions, head_size), np.float32)
-        sines = np.zeros((positions, head_size), np.float32)
-        cosines[:, :rotated] = np.tile(np.cos(angles) * self.factor, 2)
-        sin = np.sin(angles) * self.factor
-        sines[:, :rotated] = np.concatenate([-sin, sin], axis=1)
-        return cosines, sines
-
-    def partners(self, head_size: int) -> np.ndarray:
-        """The element with which each element of a head is rotated, uint32 [head_size]."""
-        half = len(self.frequencies)
-        order = np.arange(head_size, dtype=np.uint32)
-        order[:half], order[half : 2 * half] = np.arange(half, 2 * half), np.arange(half)
-        return order
+        sines = np.sin(angles) * self.factor
+        cosines = np.tile(np.cos(angles) * self.factor, 2)
+        return (
+            cosines.astype(np.float32), np.concatenate([-sines, sines], axis=1).astype(np.float32)
+        )
 
 
 def rotary_of(

@@ -106,6 +106,11 @@ def _turned(g: Made) -> Value:
     return g.emit.reduce_sum_square(x, axes=[0])
 
 
+def _upward(g: Made) -> Value:
+    x = g.emit.sub(g.operand(6, 16), g.emit.reverse(g.operand(6, 16), axes=[0]))
+    return g.emit.layer_normalization(x, axes=[1])
+
+
 def _cases(*builds: Callable[[Made], Value]) -> dict[str, Callable[[str], Made]]:
     return {
         build.__name__[1:]: lambda data_type, build=build: Made(data_type, build)
@@ -118,4 +123,4 @@ CASES = _cases(
     _pixels, _all_pixels,
 )
 #: The operand's computation, in another layout.
-FAR = _cases(_halves, _turned)
+FAR = _cases(_halves, _turned, _upward)

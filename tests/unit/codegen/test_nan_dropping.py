@@ -34,6 +34,8 @@ EXPLAINED = {
         "min(load_length(0u), P.keys)": _SIZES,
         "min(P.rows, keys)": _SIZES,
         "max(now, tops[(y0 + i) * LX + l])": "keys in order: integers",
+        "max(top[i], highest[i])": "keys in order: integers",
+        "subgroupMax(largest)": "keys in order: integers",
         "min(BN, end - t0)": _SIZES,
         "min(v_at[e] + c, last)": "positions",
     },

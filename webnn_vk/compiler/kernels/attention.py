@@ -12,7 +12,7 @@ from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
-from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
+from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded
 
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
@@ -20,6 +20,13 @@ from .dispatch import Dispatch, Unsupported
 from .epilogue import build
 from .family import Family
 from .heuristics import device_class
+from .loads import (
+    SHUFFLES,
+    SUBGROUP_SUMS,
+    lanes_of_processor,
+    texel_bytes,
+    with_subgroup_sums,
+)
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .product import BATCH_RANK
@@ -31,17 +38,22 @@ _SCALARS = (*_OPTIONAL, "length")
 _FLOATS = dict.fromkeys(("scale", "unseen", "softcap"), "float")
 #: Invocations along the keys and along the queries of a workgroup, queries of an invocation.
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
+#: More of them for processors, which compute rows past the last at full length.
+_FEW_QUERIES = ((8, 1, 2), (8, 1, 1))
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
 #: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
 _SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
 _SHARED_COLUMNS = 2
+#: The features with which the lanes of a subgroup exchange scores and weights.
+_EXCHANGES = SUBGROUP_SUMS | SHUFFLES
 
 
 @dataclass(frozen=True)
 class AttentionProblem:
     """``rows`` queries, ``keys`` keys of ``depth`` elements and values of ``width``, ``batches``
     times. ``vector``: whether the operands can be read 4 elements at a time. ``bounded``: an
-    operand says how many keys are valid. ``capped``: scores are bounded smoothly."""
+    operand says how many keys are valid. ``capped``: scores are bounded smoothly.
+    ``largest``: bytes of the largest operand."""
 
     rows: int
     keys: int
@@ -53,6 +65,14 @@ class AttentionProblem:
     data_type: str
     bounded: bool = False
     capped: bool = False
+    largest: int = 0
+
+    def texel_lanes(self, profile: DeviceProfile) -> int:
+        """How many invocations read texels and exchange what they have as a subgroup, 0: none do.
+        On processors, which compute attention over a cache alone (no pass makes others)."""
+        wanted = self.bounded and self.vector and self.data_type == "float32"
+        fits = wanted and self.largest <= texel_bytes(profile)
+        return lanes_of_processor(profile, _EXCHANGES) if fits else 0
 
 
 class AttentionFamily(Family):
@@ -90,13 +110,15 @@ class AttentionFamily(Family):
         return AttentionProblem(
             rows, keys, depth, width, batches, plain, node.arguments["causal"], query.data_type,
             "length" in node.operands, node.arguments["softcap"] > 0,
+            max(padded(a.value.descriptor.byte_length) for a in _main(node)[:3]),
         )
 
     def candidates(
         self, problem: AttentionProblem, profile: DeviceProfile
     ) -> Sequence[Schedule]:
         schedules = []
-        for lanes, high, tall in _TILES:
+        more = _FEW_QUERIES if profile.device_type == "cpu" else ()
+        for lanes, high, tall in (*_TILES, *more):
             wide = ceil_divide(problem.width, 4 * lanes)
             if (
                 lanes * high <= profile.max_workgroup_invocations
@@ -105,7 +127,11 @@ class AttentionFamily(Family):
                 and (tall * wide <= 16 or tall == 1)
             ):
                 numbers = (("LX", lanes), ("LY", high), ("TM", tall), ("TE", wide))
-                schedules.append(Schedule("attention", numbers))
+                by_texel = high == 1 and lanes == problem.texel_lanes(profile)
+                schedules += [
+                    Schedule("attention", numbers, load)
+                    for load in ("storage", *["texel"] * by_texel)
+                ]
         return schedules + _tiled(problem, profile)
 
     def lower(
@@ -120,9 +146,12 @@ class AttentionFamily(Family):
             steps += schedule["LX"] * schedule["TM"]
         check_iterations(ceil_divide(p.keys, tile) * steps, profile)
         present = [name for name in _OPTIONAL if name in node.operands]
+        texels = texel_bytes(profile, schedule.load)
         operands = [
+            *(bound(name, node.operands[name], profile, texels=texels)
+              for name in ("query", "key", "value")),
             *(bound(name, node.operands[name], profile)
-              for name in ("query", "key", "value", *present, *(["length"] * p.bounded))),
+              for name in (*present, *(["length"] * p.bounded))),
             bound("out", node.output, profile, "w"),
         ]
         out_vector = p.vector and DATA_TYPES[node.out_type].size <= 4
@@ -140,16 +169,17 @@ class AttentionFamily(Family):
         if schedule.kernel == "attention_tiled":
             # Whether tiles reach past the last element.
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
-        return [
-            dispatch(
-                node, schedule.kernel, operands, build(node),
-                p.batches * ceil_divide(p.rows, rows), _params(node, p, present), constants,
-                profile, options.items(), types=_FLOATS, converts=True,
-                variant=f"{'v' if p.vector else 's'} {rows}x{tile}{' causal' * p.causal}"
-                f"{' of a length' * p.bounded}{' capped' * p.capped}",
-                flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
-            )
-        ]
+        step = dispatch(
+            node, schedule.kernel, operands, build(node), p.batches * ceil_divide(p.rows, rows),
+            _params(node, p, present), constants, profile, options.items(), types=_FLOATS,
+            converts=True,
+            variant=f"{'sv'[p.vector]}{'x' * (texels > 0)} {rows}x{tile}{' causal' * p.causal}"
+            f"{' of a length' * p.bounded}{' capped' * p.capped}",
+            flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
+        )
+        if schedule.kernel == "attention_tiled":
+            return [step]
+        return [with_subgroup_sums(step, schedule["LX"], profile, _EXCHANGES)]
 
 
 def shared_bytes(lanes: int, rows: int) -> int:
@@ -247,4 +277,3 @@ def _params(
     if p.causal and not p.bounded:
         params["ahead"] = p.keys - p.rows
     return params
-

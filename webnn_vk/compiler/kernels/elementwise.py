@@ -165,7 +165,7 @@ class ElementwiseFamily(Family):
     fuses = True
 
     def takes(self, node: KernelNode, operand: str) -> bool:
-        """Operands may be broadcast; along the other dimensions they have to lie row by row."""
+        """Operands may be broadcast, and their rows may lie in any order."""
         return self._takes(lowering(node.operator), node.operands[operand])
 
     def takes_side(self, step: Step, access: Access) -> bool:
@@ -174,10 +174,10 @@ class ElementwiseFamily(Family):
     def _takes(self, kind: Elementwise, access: Access) -> bool:
         if access.is_dense:
             return True
-        if kind.blockwise or any(s < 0 for s in access.strides):
+        dims, (steps,) = collapse(access.shape, access.strides)
+        if kind.blockwise or steps[-1] < 0:
             return False
         # Parts that lie in place are then read without arithmetic.
-        dims, (steps,) = collapse(access.shape, access.strides)
         beside = (dims == (1,) or steps == (1,)) and not (
             access.offset * DATA_TYPES[access.data_type].size % _PLACED
         )
@@ -249,8 +249,8 @@ class ElementwiseFamily(Family):
                 params["reciprocals"] = tuple(map(reciprocal, dims)) + padding
                 for o in broadcasting:
                     params[f"o_{o.name}"] = (places[o][1] - o.access.offset) % 2**32
-                    if o.by_strides:
-                        params[f"s_{o.name}"] = o.strides + padding
+                    if o.by_strides:  # negative ones wrap around, as positions do
+                        params[f"s_{o.name}"] = tuple(s % 2**32 for s in o.strides) + padding
             bindings = [places[o][0] for o in operands]
             for value in node.writes:
                 bindings.append(_in_order(value, Items(begin, stop), out.size, profile))

@@ -210,5 +210,5 @@ def index_of(
             term = f"divide({term}, {number(block)}, {number(reciprocal(block))}).x"
         if axis > 0:
             term = f"divide({term}, {number(size)}, {number(reciprocal(size))}).y"
-        terms.append(term if stride == 1 else f"{term} * {number(stride)}")
+        terms.append(term if stride == 1 else f"{term} * {number(stride % 2**32)}")
     return " + ".join(terms) or "0u", numbers

@@ -81,14 +81,16 @@ def shuffling(step: Dispatch, lanes: int) -> Dispatch:
     return replace(step, spec=spec, constants={**step.constants, "SHUFFLE": lanes})
 
 
-def with_subgroup_sums(step: Dispatch, lanes: int, profile: DeviceProfile) -> Dispatch:
+def with_subgroup_sums(
+    step: Dispatch, lanes: int, profile: DeviceProfile, needed: frozenset[str] = SUBGROUP_SUMS
+) -> Dispatch:
     """The dispatch with its module's option ``subgroup_sums``: whether ``lanes`` invocations, which
-    share an inner dimension, add up their sums as a subgroup. On processors, which read shared
-    memory lane by lane, where they read texels."""
+    share an inner dimension, add up their sums as a subgroup, with the features ``needed``. On
+    processors, which read shared memory lane by lane, where they read texels."""
     spec = step.spec
     pays = any(b.load == "texel" for b in spec.buffers) and (
-        lanes_of_processor(profile, SUBGROUP_SUMS) == lanes > 0
+        lanes_of_processor(profile, needed) == lanes > 0
     )
-    features = spec.features | SUBGROUP_SUMS if pays else spec.features
+    features = spec.features | needed if pays else spec.features
     options = *spec.options, ("subgroup_sums", pays)
     return replace(step, spec=replace(spec, options=options, features=features))

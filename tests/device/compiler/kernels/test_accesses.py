@@ -172,6 +172,42 @@ def test_bindings_of_2_kib_cut_what_is_read() -> None:
     assert len(plan(made.kernel(_sliced(made), profile), profile)) > 4
 
 
+# -- rows in reverse order
+def _rotary(g: Making) -> Value:
+    """As queries and keys are rotated: the halves of a head's elements change places."""
+    x, shape = g.operand(3, 5, 2, 8), (3, 1, 2, 8)
+    turned = g.emit.mul(g.emit.reverse(x, axes=[2]), g.operand(*shape))
+    return g.emit.add(g.emit.mul(x, g.operand(*shape)), turned)
+
+
+def _odd_rows(g: Making) -> Value:
+    return g.emit.sub(g.operand(9, 7), g.emit.reverse(g.operand(9, 7), axes=[0]))
+
+
+def _some_rows(g: Making) -> Value:
+    rows = g.emit.slice(g.operand(40, 2, 60), [3, 0, 8], [30, 2, 48])
+    return g.emit.mul(g.operand(2, 48), g.emit.reverse(rows, axes=[0, 1]))
+
+
+UPWARD: dict[str, Callable[[Making], Value]] = {
+    f.__name__[1:]: f for f in (_rotary, _odd_rows, _some_rows)
+}
+
+
+@EACH_WAY
+@pytest.mark.parametrize("case", UPWARD)
+def test_element_wise_kernels_read_rows_in_reverse_order(
+    case: str, data_type: str, way: str
+) -> None:
+    require_vulkan()
+    profile = profile_for(way, 2048)
+    made = Making(data_type)
+    node = made.kernel(UPWARD[case](made), profile)
+    read = [*node.operands.values(), *node.side_inputs]
+    assert any(min(access.strides) < 0 for access in read)
+    assert_close(node, made.arrays, profile, 1e-6)
+
+
 # -- writing
 def _plain(g: Making) -> Value:
     return g.turned(g.product(g.operand(3, 10, 16), g.operand(16, 24)), 1, 0, 2)

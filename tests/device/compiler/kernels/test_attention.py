@@ -11,6 +11,8 @@ from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk import MLGraphBuilder
+from webnn_vk.compiler.kernels import solver_of
+from webnn_vk.compiler.kernels.node import KernelNode
 
 
 def drawn(rng, *shape, data_type="float32"):
@@ -81,6 +83,33 @@ def test_keys_beyond_the_valid_length_are_not_read(case, causal, way):
         assert np.isfinite(result).all()
 
 
+@pytest.mark.parametrize("queries", [1, 3, 9])
+def test_every_schedule_of_processors(queries):
+    """Of one SIMD group: with texels and subgroups, storage buffers and shared memory. The last
+    tile isn't full of keys, and NaN follow them."""
+    require_vulkan()
+    profile = profile_for("software")
+    rng = np.random.default_rng(queries)
+    query, key, value = drawn(rng, 2, queries, 8), drawn(rng, 2, 75, 8), drawn(rng, 2, 75, 36)
+    length = 70
+    key[:, length:] = value[:, length:] = np.nan
+    node, arrays = node_of(
+        "attention", query, key, value, length=np.array([length], np.uint32), scale=0.25
+    )
+    seen = set()
+    for schedule in schedules_of(node, profile):
+        if (schedule["LX"], schedule["LY"]) != (8, 1):
+            continue
+        assert_close(node, arrays, profile, 4e-6, schedule)
+        solver, problem = solver_of(KernelNode.of(node))
+        (step,) = solver.lowered(KernelNode.of(node), problem, schedule, profile)
+        seen.add((schedule["TM"], schedule.load, dict(step.spec.options)["subgroup_sums"]))
+    needed = {"texel_buffers", "subgroup_arithmetic", "subgroup_shuffle"}
+    exchanges = needed <= profile.features and profile.subgroup_size == 8
+    ways = {("storage", False), *[("texel", True)] * exchanges}
+    assert seen == {(tall, *way) for tall in (8, 4, 2, 1) for way in ways}
+
+
 def tiles(node, profile):
     return [s for s in schedules_of(node, profile) if s.kernel == "attention_tiled"]
 
@@ -140,11 +169,15 @@ def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
     mask = np.zeros((5, 40), np.float32)
     mask[1, 35], mask[2], mask[3, 5] = -np.inf, -np.inf, np.nan
     mask[4, :35] = -3e38
-    node, arrays = node_of("attention", query, key, value, mask=mask)
-    plain = [(profile_for(way), None) for way in ("software", "discrete")]
-    tiled = tiles(node, profile_for("discrete"))[0]
-    for profile, schedule in (*plain, (profile_for("discrete"), tiled)):
-        (result,) = run(node, arrays, profile, schedule)
+    plain = node_of("attention", query, key, value, mask=mask)
+    all_valid = np.array([40], np.uint32)
+    bounded = node_of("attention", query, key, value, mask=mask, length=all_valid)
+    tiled = tiles(plain[0], profile_for("discrete"))[0]
+    for (node, arrays), way, schedule in (
+        (plain, "software", None), (plain, "discrete", None), (plain, "discrete", tiled),
+        (bounded, "software", None), (bounded, "discrete", None),
+    ):
+        (result,) = run(node, arrays, profile_for(way), schedule)
         np.testing.assert_array_equal(result[[0, 4]], 7)
         np.testing.assert_allclose(result[1], 1, rtol=1e-6)
         assert np.isnan(result[2:4]).all()

@@ -171,10 +171,13 @@ def test_element_wise_operators_leave_in_place_what_can_lie_there():
     first, second = emit.split(a, 2, axis=0)
     done = absorbed(graph_of(emit, {"y": emit.add(first, second)}, a))
     assert copies(done) == ["split"]
-    # Reversed rows are not read this way.
+    # Reversed rows are not read this way, rows in reverse order are.
     back = emit.reverse(a)
     done = absorbed(graph_of(emit, {"y": emit.exp(back)}, a))
     assert copies(done) == ["reverse"]
+    upward = emit.reverse(a, axes=(0,))
+    done = absorbed(graph_of(emit, {"y": emit.exp(upward)}, a))
+    assert copies(done) == []
 
 
 def test_fused_steps_read_through_movements():

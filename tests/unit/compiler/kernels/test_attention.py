@@ -71,7 +71,37 @@ def test_choices():
     assert tile(GPU, 512, 12, 63) == ("attention", 16, 8, 4)  # not in vectors of 4
     assert tile(GPU, 32, 4) == ("attention", 8, 1, 4)  # more and smaller workgroups
     assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)  # the next token: nothing to share
-    assert tile(stored_profile("llvmpipe"), 512, 12) == ("attention", 8, 1, 8)
+    # Processors: one SIMD group, and no queries that aren't there.
+    software = stored_profile("llvmpipe")
+    for rows, tall in ((1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (512, 8)):
+        assert tile(software, rows, 12) == ("attention", 8, 1, tall)
+    # More sums would not stay in registers.
+    for rows, tall in ((1, 1), (2, 2), (512, 2)):
+        assert tile(software, rows, 12, 256) == ("attention", 8, 1, tall)
+
+
+def test_processors_read_texels_and_exchange_by_subgroups():
+    software = stored_profile("llvmpipe")
+
+    length = {"length": np.array([512], np.uint32)}
+
+    def uses(profile, data_type="float32", depth=64, more=length):
+        spec = planned(profile, (4, 1, depth), 512, depth, data_type, **more).spec
+        loads = {b.load for b in spec.buffers if b.name in ("query", "key", "value")}
+        needed = {"subgroup_arithmetic", "subgroup_shuffle"}
+        assert dict(spec.options)["subgroup_sums"] == (needed <= spec.features)
+        return loads, needed <= spec.features
+
+    assert uses(software) == ({"texel"}, True)
+    plain = {"storage"}, False
+    for feature in ("subgroup_arithmetic", "subgroup_shuffle", "texel_buffers"):
+        assert uses(software.masked([feature])) == plain
+    sizes = {"subgroup_size": 4, "min_subgroup_size": 4, "max_subgroup_size": 4}
+    assert uses(software.replace(**sizes)) == plain
+    assert uses(software.replace(max_texel_buffer_elements=1024)) == plain
+    assert uses(software, "float16") == uses(software, depth=63) == plain
+    # Only generation needs such modules on processors.
+    assert uses(software, more={}) == uses(GPU) == plain
 
 
 def heads(emit, x, order):

@@ -53,7 +53,9 @@ class Software(Rules):
         yield _tiles(problem.m, 8)
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        yield first_that(_ONE_SIMD_GROUP, candidates, lambda c: (c["LX"], c["LY"]) == (8, 1))
+        yield only(_ONE_SIMD_GROUP, lambda c: (c["LX"], c["LY"]) == (8, 1))
+        yield Constraint("the fewest queries that are all there are, else the most",
+                         lambda c: (c["TM"] < problem.rows, abs(c["TM"] - problem.rows)))
 
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield only(_ONE_SIMD_GROUP, lambda c: c["LY"] == 1)
