@@ -17,6 +17,8 @@ LLAMA = {
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu",
     "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
 }
+#: Only the first half of each head is rotated; transformers' Llama has no such models.
+PART = {**LLAMA, "partial_rotary_factor": 0.5, "head_dim": 16}
 CONFIGS = {
     "llama": LLAMA,
     "llama3": {
@@ -233,9 +235,10 @@ def _frequencies(config, size):
 
 def _rotate(x, config):
     tokens, _, size = x.shape
+    size = int(size * config.get("partial_rotary_factor", 1))
     theta, factor = _frequencies(config, size)
     half = size // 2
-    out = np.empty_like(x)
+    out = x.copy()
     for position in range(tokens):
         for i, t in enumerate(theta):
             cos, sin = math.cos(position * t) * factor, math.sin(position * t) * factor

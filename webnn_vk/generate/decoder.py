@@ -362,12 +362,10 @@ class _Graph:
         assert rotary is not None
         half = len(rotary.frequencies)
         if rotary not in self._rotations:
+            shape = (self.tokens, 1, 2, half)
             cosines, sines = (
-                b.reshape(
-                    b.gather(self.constant(self.decoder.typed(table)), self.positions),
-                    (self.tokens, 1, 2, half),
-                )
-                for table in rotary.tables(self.decoder.capacity)
+                b.reshape(b.gather(self.constant(self.decoder.typed(t)), self.positions), shape)
+                for t in rotary.tables(self.decoder.capacity)
             )
             self._rotations[rotary] = cosines, sines
         cosines, sines = self._rotations[rotary]
@@ -376,9 +374,8 @@ class _Graph:
         pairs = b.reshape(turned, (self.tokens, heads, 2, half))
         y = b.add(b.mul(pairs, cosines), b.mul(b.reverse(pairs, axes=[2]), sines))
         y = b.reshape(y, (self.tokens, heads, 2 * half))
-        if rest:
-            y = b.concat([y, b.slice(x, [0, 0, 2 * half], [self.tokens, heads, rest])], 2)
-        return y
+        kept = [b.slice(x, [0, 0, 2 * half], [self.tokens, heads, rest])] if rest else []
+        return b.concat([y, *kept], 2) if kept else y
 
     def rms(self, x: MLOperand) -> MLOperand:
         last = len(x.shape) - 1

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
+from tests.support.reference_decoder import CONFIGS, PART, logits, random_weights, write_folder
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
@@ -50,6 +50,20 @@ def test_greedy_tokens(context: MLContext, tmp_path, name):
         else:
             assert token == int(np.argmax(row))
     assert ties <= 1
+
+
+def test_a_part_of_each_head_is_rotated(context: MLContext, tmp_path):
+    """In graphs for many tokens and for one."""
+    weights = random_weights(PART, 7)
+    write_folder(tmp_path, PART, weights)
+    model = Model.load(tmp_path, context)
+    ids = np.random.default_rng(9).integers(0, PART["vocab_size"], 20).tolist()
+    tokens = model.generate_tokens(ids, 8)
+    expected = logits(PART, weights, [*ids, *tokens])
+    np.testing.assert_allclose(
+        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
+    )
+    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "gpt2"])
