@@ -54,7 +54,7 @@ class Software(Rules):
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield only(_ONE_SIMD_GROUP, lambda c: (c["LX"], c["LY"]) == (8, 1))
-        yield Constraint("the fewest queries that are all there are, else the most",
+        yield Constraint("the fewest queries that cover all rows, else the most",
                          lambda c: (c["TM"] < problem.rows, abs(c["TM"] - problem.rows)))
 
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
