@@ -17,6 +17,7 @@ from webnn_vk import MLContext, Settings, ml
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.runtime.timeline import QUIET_SECONDS
 
 #: Maximum time to open a context, in seconds.
 PATIENCE = 120
@@ -97,8 +98,9 @@ def settled_bytes(context: MLContext) -> int:
 
 def returns_to(context: MLContext, before: int) -> bool:
     """Whether the bytes of device memory in use fall to ``before`` or below within ten seconds. On
-    a busy machine the threads that free memory may not run for a while."""
+    a busy machine the threads that free memory may not run for a while. What only the next run of a
+    graph would use goes when nothing is called, which may have happened before ``before``."""
     end = time.monotonic() + 10
     while settled_bytes(context) > before and time.monotonic() < end:
-        time.sleep(0.01)
+        time.sleep(2 * QUIET_SECONDS)
     return settled_bytes(context) <= before
