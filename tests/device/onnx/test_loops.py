@@ -66,7 +66,7 @@ def loop() -> Any:
 
 
 def nested() -> Any:
-    """A Scan in a Loop, with a state of its own that begins anew, and one in a Scan."""
+    """A Scan in a Loop: in each iteration its state begins with the state of the Loop."""
     inner = helper.make_graph(
         [node("Mul", ["s", "c"], ["t"]), node("Add", ["t", "row"], ["r"]),
          node("Sub", ["r", "v"], ["out"])],

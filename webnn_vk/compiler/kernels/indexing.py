@@ -52,8 +52,8 @@ def of_positions(
     node: KernelNode, template: str, operands: Sequence[Bound], p: Positions, schedule: Schedule,
     profile: DeviceProfile, params: Mapping[str, Any], **more: Any,
 ) -> Dispatch:
-    """The dispatch of a schedule: an invocation's elements lie along the outer or the inner
-    dimension, whichever is longer. ``params`` are the template's own, beside those of
+    """The dispatch of a schedule: an invocation's elements lie along the longer of the
+    outer and the inner dimension. ``params``: of the template, without the parameters of
     `lib/positions.glsl.j2`; ``more`` as for ``dispatch``."""
     items = schedule["items"]
     along_outer = p.outer >= p.inner

@@ -11,6 +11,9 @@ from ..passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
 from .dispatch import Unsupported
 from .lowered_graph import Alias, HostWork, LoweredGraph, RepeatWork
 
+#: Repetitions of a loop with loops inside, at most: each is recorded, in some 2 KB.
+MAX_RECORDED = 1 << 18
+
 
 class NotALoop(Exception):
     """A body that a device can't repeat by itself: the node has to be unrolled."""
@@ -20,7 +23,7 @@ def repeat_work(
     node: Node, compilation: Compilation, lower: Callable[[Graph, Compilation], LoweredGraph]
 ) -> RepeatWork:
     """The work of a ``repeat`` node. NotALoop if a part of its body runs on the CPU; Unsupported if
-    it would then be too long for unrolling."""
+    it would then be too long for unrolling, or has too many repetitions for a recording."""
     states, scanned = node.sequence("states"), node.sequence("scanned")
     backward = node.arguments["backward"]
     following, ends = node.outputs[: len(states)], node.outputs[len(states) :]
@@ -59,7 +62,7 @@ def repeat_work(
             )
         raise NotALoop
     made = [*body.outputs.values()]
-    return RepeatWork(
+    work = RepeatWork(
         (node.title,), node.arguments["count"],
         replace(body, works=(*aliases, *body.works)),
         tuple(zip(read, states, made, following, strict=False)),
@@ -67,3 +70,9 @@ def repeat_work(
         tuple(zip(made[len(states) :], ends, backward[len(scanned) :], strict=True)),
         "its body has kernels",
     )
+    if work.repetitions > max(MAX_RECORDED, work.count):
+        raise Unsupported(
+            f"{work.repetitions} repetitions, with those of the loops inside; {MAX_RECORDED} at "
+            "most are recorded"
+        )
+    return work

@@ -60,6 +60,12 @@ class RepeatWork:
     reason: str = ""
 
     @property
+    def repetitions(self) -> int:
+        """All of them, with the repetitions of loops in the body."""
+        inside = (work for work in self.body.works if isinstance(work, RepeatWork))
+        return self.count * (1 + sum(work.repetitions for work in inside))
+
+    @property
     def reads(self) -> tuple[Value, ...]:
         """The values that have to be there before the first repetition."""
         captured = (work.source for work in self.body.works if isinstance(work, Alias))

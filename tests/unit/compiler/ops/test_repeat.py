@@ -11,6 +11,7 @@ from tests.support.graph_text import parse
 from tests.support.graphs import data_of, evaluate, graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import loops
 from webnn_vk.compiler.passes import decompose_nodes
 from webnn_vk.compiler.program import CopyStep, DispatchStep, RepeatStep, Target, compile_program
 from webnn_vk.compiler.program.hazards import location
@@ -163,6 +164,21 @@ def test_a_loop_in_a_loop_is_one_of_its_steps() -> None:
     copies = [s.strides for s in inner.steps if isinstance(s, CopyStep) and any(s.strides)]
     assert copies == [(4 * SIZE, 0)]
     assert isinstance(inner.steps[-1], BarrierStep)
+
+
+def test_loops_in_loops_with_too_many_repetitions_run_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason: each repetition would be recorded."""
+    most = STEPS * (1 + ROWS)
+    monkeypatch.setattr(loops, "MAX_RECORDED", most)
+    assert len(repeats(compiled(network(nested=True)))) == 1
+    monkeypatch.setattr(loops, "MAX_RECORDED", most - 1)
+    program = compiled(network(nested=True))
+    assert not repeats(program)
+    (step,) = (step for step in program.cpu_steps if step.operator == "repeat")
+    assert f"{most} repetitions" in program.origins[step.origin].reason
+    assert len(repeats(compiled(network()))) == 1
 
 
 def test_a_loop_in_a_loop_that_needs_the_cpu_is_unrolled_with_it() -> None:
