@@ -3,8 +3,10 @@ implementations; all others use the interface of ``driver``."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -23,6 +25,9 @@ from .driver_device import DriverDevice
 from .engine_selection import find_engine
 
 _NONE: Mapping[int, str] = MappingProxyType({})
+#: The compiler's modules, in the order of their imports. A context's first graph needs them, and
+#: they take as long as the probe of unknown drivers, during which this process is idle.
+_COMPILER = ("ops", "ir.emit", "passes", "kernels", "program.shaped_program")
 #: Devices whose last opening failed, by number, with the reason.
 _not_opened: dict[int, str] = {}
 
@@ -41,10 +46,22 @@ class FoundDevice(Protocol):
     def unusable(self) -> str | None: ...
 
 
-def find_devices(*, validate: bool = False, driver: str = "vulkan") -> Sequence[FoundDevice]:
+def _import(name: str) -> None:
+    with forks.undisturbed():
+        importlib.import_module(f"webnn_vk.compiler.{name}")
+
+
+_IMPORTS = [partial(_import, name) for name in _COMPILER]
+
+
+def find_devices(
+    *, validate: bool = False, driver: str = "vulkan",
+    meanwhile: Iterable[Callable[[], object]] = (),
+) -> Sequence[FoundDevice]:
     """The Vulkan devices, in Vulkan's order, and entries for drivers that can't be queried.
     ``validate``: with the validation layer. ``driver``: for "null" the devices that it pretends to
-    have (``WEBNN_VK_NULL_DEVICES``), instead of the machine's.
+    have (``WEBNN_VK_NULL_DEVICES``), instead of the machine's. ``meanwhile``: functions that are
+    called, one after the other, while a process probes the drivers.
 
     Raises DriverUnavailable without a loader, driver or binding, another DriverError if the
     validation layer is missing or this is a forked child.
@@ -61,10 +78,10 @@ def find_devices(*, validate: bool = False, driver: str = "vulkan") -> Sequence[
 
     if validate:
         try:
-            instance(validate=True)
+            instance(validate=True, meanwhile=meanwhile)
         except DriversBroken:
             pass  # the list says so
-    return list_devices()
+    return list_devices(meanwhile)
 
 
 def probe_drivers() -> None:
@@ -122,7 +139,7 @@ def select_device(
     if settings.driver == "null":
         return Choice(_null_device(settings), "the null driver was asked for")
     try:
-        found = find_devices(validate=settings.validate)
+        found = find_devices(validate=settings.validate, meanwhile=_IMPORTS)
         reasons = [d.unusable or failed.get(d.index) for d in found]
         index = choose_device(
             found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from webnn_vk.driver.device_profile import DeviceProfile, devices_named
@@ -18,16 +18,17 @@ _RANKS = {
 }
 
 
-def list_devices() -> list[PhysicalDevice]:
+def list_devices(meanwhile: Iterable[Callable[[], object]] = ()) -> list[PhysicalDevice]:
     """The Vulkan devices of this machine, unusable ones with the reason. A driver that can't be
-    queried has one entry for its devices.
+    queried has one entry for its devices. ``meanwhile`` as for `instance.instance`.
 
     Raises VulkanUnavailable when there is no loader, no driver, or no binding.
     """
+    from webnn_vk.driver.vulkan.instance import instance
     from webnn_vk.driver.vulkan.snapshot import broken_drivers, enumerate_devices
 
     try:
-        return enumerate_devices()
+        return enumerate_devices(instance(meanwhile=meanwhile))
     except DriversBroken as error:
         if not error.broken:
             raise

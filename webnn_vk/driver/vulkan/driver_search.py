@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, field
 from pathlib import Path
@@ -73,9 +73,12 @@ class Verdict:
 
 class Drivers:
     """The machine's drivers and their known state. Unknown drivers are probed; with ``probe_again``
-    all of them are."""
+    all of them are. ``meanwhile``: functions that are called one after the other while a probe
+    runs. The ones that remain when it ends are left out."""
 
-    def __init__(self, *, probe_again: bool = False) -> None:
+    def __init__(
+        self, *, probe_again: bool = False, meanwhile: Iterable[Callable[[], object]] = ()
+    ) -> None:
         self._memory: _Memory | None = None
         self.verdict = Verdict()
         if sys.platform != "linux" or (command := _python()) is None:
@@ -89,7 +92,7 @@ class Drivers:
             self._memory = _Memory(folder / "drivers", _key(manifests))
         known = None if probe_again or self._memory is None else self._memory.recall()
         if known is None:
-            known = _ask_all(command, manifests)
+            known = _ask_all(command, manifests, meanwhile)
             if self._memory is not None:
                 self._memory.keep(known)
         self.verdict = known
@@ -115,8 +118,10 @@ class Drivers:
 
 
 # -- asking ----------------------------------------------------------------------------------------
-def _ask_all(command: list[str], manifests: list[str]) -> Verdict:
-    together = _answers(command, [None])[0]
+def _ask_all(
+    command: list[str], manifests: list[str], meanwhile: Iterable[Callable[[], object]]
+) -> Verdict:
+    together = _answers(command, [None], meanwhile)[0]
     fine = ("well", "unknown")
     if together.kind in fine or (together.kind, together.result) == ("failed", _INCOMPATIBLE):
         return Verdict(tuple(manifests))
@@ -136,7 +141,9 @@ def _ask_all(command: list[str], manifests: list[str]) -> Verdict:
     return verdict
 
 
-def _answers(command: list[str], only: list[str | None]) -> list[Answer]:
+def _answers(
+    command: list[str], only: list[str | None], meanwhile: Iterable[Callable[[], object]] = ()
+) -> list[Answer]:
     """The results of probes in parallel child processes."""
     started = []
     for paths in only:
@@ -148,6 +155,10 @@ def _answers(command: list[str], only: list[str | None]) -> list[Answer]:
         except OSError:
             started.append(None)  # no process can start: then the drivers are asked directly
     end = time.monotonic() + PATIENCE
+    for work in meanwhile:
+        if all(process is None or process.poll() is not None for process in started):
+            break
+        work()
     return [Answer("unknown") if process is None else _answer(process, end) for process in started]
 
 

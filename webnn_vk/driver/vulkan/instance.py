@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -157,10 +157,13 @@ class Instance:
         return 0
 
 
-def instance(validate: bool | None = None) -> Instance:
+def instance(
+    validate: bool | None = None, meanwhile: Iterable[Callable[[], object]] = ()
+) -> Instance:
     """The process's instance, created by the first call.
 
-    validate: whether to load the validation layer; None: as ``WEBNN_VK_VALIDATE`` says. Raises
+    validate: whether to load the validation layer; None: as ``WEBNN_VK_VALIDATE`` says.
+    meanwhile: functions for the time in which drivers are probed, as for `Drivers`. Raises
     VulkanUnavailable when there is no loader or no suitable driver; LayerMissing when the layer
     is wanted and not installed or an instance without it exists already; ForkedProcess in a forked
     child.
@@ -170,18 +173,18 @@ def instance(validate: bool | None = None) -> Instance:
     with _lock:
         if _instance is None:
             wanted = environment.flag("WEBNN_VK_VALIDATE")
-            _instance = _create(wanted if validate is None else validate)
+            _instance = _create(wanted if validate is None else validate, meanwhile)
         elif validate and not _instance.validating:
             raise LayerMissing("validation was asked for after Vulkan had been initialised "
                                "without it; set WEBNN_VK_VALIDATE=1 before the first use")
         return _instance
 
 
-def _create(validate: bool) -> Instance:
+def _create(validate: bool, meanwhile: Iterable[Callable[[], object]]) -> Instance:
     global _asking
     from webnn_vk.driver.vulkan import binding  # noqa: F401 - raises where there is no loader to ask
 
-    drivers = Drivers()
+    drivers = Drivers(meanwhile=meanwhile)
     verdict = drivers.verdict
     if verdict.all_broken:
         raise DriversBroken(verdict.all_broken, {})
