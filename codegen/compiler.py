@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,17 +20,21 @@ from .files import identity_of, no_file_can_be_opened
 from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
 
 MODES = ("auto", "process", "none")
+_EMPTY = "#version 450\nvoid main() {}\n"
 _T = TypeVar("_T")
 
 
 class Compiler(Protocol):
     """identity: a cheap fingerprint for names of cache files. version: a text for users; reading it
-    may load or run the compiler."""
+    may load or run the compiler. prepare: begin, on another thread, what precedes the first
+    compilation for a target."""
 
     identity: str
 
     @property
     def version(self) -> str: ...
+
+    def prepare(self, target: str) -> None: ...
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]: ...
 
@@ -50,6 +55,7 @@ class LibraryCompiler:
         self.identity = identity_of(path)
         self._lock = threading.Lock()
         self._library: Any = None
+        self._prepared = False
 
     @property
     def version(self) -> str:
@@ -69,12 +75,24 @@ class LibraryCompiler:
                 raise CompilerUnavailable(f"{self.path}: {error}", temporary=temporary) from None
         return self._library
 
+    def prepare(self, target: str) -> None:
+        """Load the library and its tables of built-in functions on another thread: 0.1 s."""
+        if not self._prepared:
+            from webnn_vk.support import background
+
+            self._prepared = True
+            background.start(self._warm_up, "glslang", target)
+
+    def _warm_up(self, target: str) -> None:
+        with suppress(CompilerUnavailable):  # the compilation raises it
+            self.compile([Source(_EMPTY, "empty", target)])
+
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
         results: list[bytes | GlslError] = []
         for source in sources:
             # A child forked during a compilation could neither continue it nor start another.
-            with self._lock, forks.undisturbed():
+            with self._lock, forks.undisturbed("glslang"):
                 made = self._load().compile(source)
             results.append(
                 GlslError(source.name, made, source.text) if isinstance(made, str) else made
@@ -124,6 +142,10 @@ class FallbackCompiler:
     def version(self) -> str:
         """The version of the compiler in use. Raises CompilerUnavailable where none works."""
         return self._first(lambda compiler: compiler.version)
+
+    def prepare(self, target: str) -> None:
+        """Begin what precedes the first compilation of the compiler in use."""
+        self._current.prepare(target)
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable when none works."""

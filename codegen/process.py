@@ -48,6 +48,9 @@ class ProcessCompiler:
         first = next(iter(log.splitlines()), "")
         return f"{Path(self.path).name}: {first.strip()}"
 
+    def prepare(self, target: str) -> None:
+        """Nothing precedes a process."""
+
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""
         if not sources:

@@ -208,6 +208,9 @@ class ShaderStore:
             compiler = self._compiler_for(spec)
             identity = None if compiler is None else compiler.identity
             module, origin = self._cache.get(cache_key(spec), identity), "cache"
+        if module is None and compiler is not None:
+            # While Jinja renders its first template, which takes 0.1 s too.
+            compiler.prepare(spec.target)
         if module is None and self._pack is not None:
             module, origin = self._checked(self._pack.get(address(spec))), "pack"
         if module is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,7 +26,8 @@ PATIENCE = 5.0
 #: Advice for messages.
 SPAWN = "start the child by multiprocessing's 'spawn' method"
 
-_fork_lock = threading.RLock()
+#: One for each kind of `undisturbed` blocks; a fork holds them all.
+_locks = {kind: threading.RLock() for kind in ("modules", "glslang")}
 _held = threading.local()
 _count = 0
 _renewed: list[tuple[dict[str, Any], dict[str, Callable[[], Any]]]] = []
@@ -49,9 +51,10 @@ def count() -> int:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """A block during which forks of other threads wait, at most `PATIENCE`."""
-    with _fork_lock:
+def undisturbed(kind: str = "modules") -> Iterator[None]:
+    """A block during which forks of other threads wait, at most `PATIENCE`, and other blocks of its
+    kind: "modules" for imports and queries of drivers, "glslang" for its compilations."""
+    with _locks[kind]:
         yield
 
 
@@ -79,20 +82,23 @@ def leave_out_exit_handlers() -> None:
 
 
 def _before() -> None:
-    _held.lock = _fork_lock if _fork_lock.acquire(timeout=PATIENCE) else None
+    end = time.monotonic() + PATIENCE
+    _held.locks = [
+        lock for lock in _locks.values() if lock.acquire(timeout=max(end - time.monotonic(), 0))
+    ]
 
 
 def _after_in_parent() -> None:
-    if _held.lock is not None:
-        _held.lock.release()
+    for lock in _held.locks:
+        lock.release()
 
 
 def _after_in_child() -> None:
-    global _count, _fork_lock
-    clean = _held.lock is not None
-    if clean:
-        _held.lock.release()
-    _fork_lock = threading.RLock()
+    global _count, _locks
+    clean = len(_held.locks) == len(_locks)
+    for lock in _held.locks:
+        lock.release()
+    _locks = {kind: threading.RLock() for kind in _locks}
     _count += 1
     for module, made in _renewed:
         module.update({name: make() for name, make in made.items()})
