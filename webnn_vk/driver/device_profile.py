@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from webnn_vk.support import environment
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import nearest
 
 #: Feature name -> where Vulkan has it (features and properties of a version, operations of
@@ -81,7 +82,7 @@ DEVICE_TYPES = ("discrete", "integrated", "virtual", "cpu", "other")
 _MAX_ADDRESSABLE = 2**32 - 256
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CooperativeMatrix:
     """One matrix shape of VK_KHR_cooperative_matrix at subgroup scope: an MxK by KxN product."""
 
@@ -95,7 +96,7 @@ class CooperativeMatrix:
     saturating: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FlexibleMatrix:
     """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, for workgroups of ``invocations``:
     their rows are multiples of ``m``, columns of ``n``, and the inner dimension of ``k``."""
@@ -111,7 +112,7 @@ class FlexibleMatrix:
     saturating: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceProfile:
     """Frozen snapshot of a Vulkan device: identity, features, limits. All sizes in bytes."""
 

@@ -8,17 +8,22 @@ values (mostly shape arithmetic) are computed at import. Imports `api/` and the 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from webnn_vk.support import packages
+from webnn_vk.support.lazy_names import lazy_names
 
 if _missing := packages.problem("webnn_vk.onnx needs", "onnx"):
     raise packages.MissingPackages(_missing)
 
-from .binding import IOBinding
 from .errors import InvalidModelError, Problem, UnsupportedModelError
-from .exporting import export
 from .importing import Requirement, build_operands, load, requirements
 from .node_args import ModelMetadata, NodeArg
-from .session import Session
+
+if TYPE_CHECKING:
+    from .binding import IOBinding as IOBinding
+    from .exporting import export as export
+    from .session import Session as Session
 
 __all__ = [
     "IOBinding",
@@ -34,3 +39,8 @@ __all__ = [
     "load",
     "requirements",
 ]
+
+# Loaded on first use: `load` needs none of them.
+_MODULE_OF = {"IOBinding": "binding", "Session": "session", "export": "exporting"}
+
+__getattr__ = lazy_names(globals(), _MODULE_OF)

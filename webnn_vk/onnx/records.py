@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -22,23 +22,64 @@ MICROSOFT = "com.microsoft"
 @dataclass(frozen=True)
 class Record:
     """``function(c, *inputs, **attributes)`` maps a node of opset ``first`` … ``last`` to calls of
-    the builder. ``inputs`` bounds the positional inputs (None: any number)."""
+    the builder."""
 
     domain: str
     name: str
     first: int
     last: int
     function: Callable[..., Any]
-    inputs: int | None
-    #: The required ones.
-    required: tuple[bool, ...]
-    attributes: frozenset[str]
     #: Whether storage-only types (int16, int4 …) may pass: movement and quantisation.
     storage: bool
     #: Whether the function takes sequences or missing knowledge itself (control flow).
     raw: bool
-    #: Parameters that take several attributes at once: dataclasses, by the parameter's name.
-    groups: Mapping[str, type]
+
+    # Of the few operators that a process meets, so that an import doesn't inspect 241 functions.
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function).parameters.values())[1:]
+
+    @cached_property
+    def _positional(self) -> list[inspect.Parameter]:
+        return [p for p in self._parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    @cached_property
+    def inputs(self) -> int | None:
+        """The bound of the positional inputs; None: any number."""
+        if any(p.kind is p.VAR_POSITIONAL for p in self._parameters):
+            return None
+        return len(self._positional)
+
+    @cached_property
+    def required(self) -> tuple[bool, ...]:
+        """Which of the positional inputs are required."""
+        return tuple(
+            p.default is p.empty and "None" not in str(p.annotation) for p in self._positional
+        )
+
+    @cached_property
+    def _named(self) -> dict[str, Any]:
+        # Annotations are text: a dataclass is found by its name in the function's module.
+        scope = vars(sys.modules[self.function.__module__])
+        return {
+            p.name: scope.get(p.annotation)
+            for p in self._parameters if p.kind is p.KEYWORD_ONLY
+        }
+
+    @cached_property
+    def groups(self) -> Mapping[str, type]:
+        """Parameters that take several attributes at once: dataclasses, by the parameter's name."""
+        return {
+            name: kind for name, kind in self._named.items()
+            if is_dataclass(kind) and kind is not Tensor
+        }
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """The names of the attributes."""
+        return frozenset(self._named.keys() - self.groups.keys()).union(
+            f.name for kind in self.groups.values() for f in fields(kind)
+        )
 
     def arguments(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """A node's attributes as the function takes them."""
@@ -70,26 +111,8 @@ def onnx_operator(
             options: dict[str, Any] = {"domain": domain, "storage": storage, "raw": raw}
             onnx_operator(*names, first=first, last=since - 1, **options)(_older(function, moved))
             return onnx_operator(*names, first=since, last=last, **options)(function)
-        parameters = list(inspect.signature(function).parameters.values())[1:]
-        any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        # Annotations are text: a dataclass is found by its name in the function's module.
-        scope = vars(sys.modules[function.__module__])
-        named = {
-            p.name: scope.get(p.annotation)
-            for p in parameters if p.kind is p.KEYWORD_ONLY
-        }
-        groups = {n: kind for n, kind in named.items() if is_dataclass(kind) and kind is not Tensor}
-        attributes = frozenset(named.keys() - groups.keys()).union(
-            f.name for kind in groups.values() for f in fields(kind)
-        )
         for name in names:
-            entry = Record(
-                domain, name, first, last, function,
-                None if any_number else len(positional),
-                tuple(p.default is p.empty and "None" not in str(p.annotation) for p in positional),
-                attributes, storage, raw, groups,
-            )
+            entry = Record(domain, name, first, last, function, storage, raw)
             entries = _RECORDS.setdefault((domain, name), [])
             clash = [e for e in entries if e.first <= last and first <= e.last]
             assert not clash, f"two records for {domain} {name} {first}…{last}"

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -77,6 +76,8 @@ def reason(error: BaseException) -> str:
 def nearest(word: str, words: Iterable[str]) -> str:
     """The addition to a message about an unknown name: the known names that it may stand for. The
     IDL's spelling (convTranspose2d) counts as near."""
+    import difflib  # only for messages
+
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
     near = difflib.get_close_matches(snake, list(words))
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
 
@@ -52,6 +51,8 @@ class OneOfAKind:
 
 def html_table(rows: Iterable[Sequence[Any]], head: Sequence[str] = (), caption: str = "") -> str:
     """A table for notebooks; everything in it is text, whatever names users chose."""
+    from html import escape  # notebooks only
+
     lines = ["<table>"]
     if caption:
         lines.append(f"<caption>{escape(caption)}</caption>")
