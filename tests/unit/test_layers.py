@@ -229,3 +229,22 @@ print(loaded())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["['vulkan'] []", "['pictures', 'profiler.report']"]
+
+
+def test_reading_an_onnx_file_loads_what_it_needs():
+    """Sessions, exports, messages and references are loaded by the call that needs them."""
+    needless = (
+        "difflib", "html.entities", "numpy.polynomial", "webnn_vk.compiler.ir.to_onnx",
+        "webnn_vk.onnx.exporting", "webnn_vk.onnx.session",
+    )
+    code = f"""
+import sys, webnn_vk
+context = webnn_vk.ml.create_context(driver="null").result()
+from webnn_vk.onnx import load
+loaded = lambda: [name for name in {needless!r} if name in sys.modules]
+print(loaded())
+from webnn_vk.onnx import Session, export
+print(loaded())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", str(list(needless[3:]))]

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from webnn_vk.codegen.compiler import (
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.glslang import SlangLibrary, binding_of
 from webnn_vk.codegen.process import ProcessCompiler
+from webnn_vk.support import background
 
 GOOD = """#version 450
 layout(local_size_x = 64) in;
@@ -144,6 +146,43 @@ def test_the_longest_statement_is_far_from_a_crash(compiler) -> None:
     assert isinstance(result, bytes)
     with pytest.raises(ValueError, match="x: a GLSL statement of 39\\d+ characters; at most 20000"):
         Source(text.replace("+i", "+i+i"), "x")
+
+
+def test_a_library_is_warmed_up_once_and_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = find_compiler()
+    if compiler is None or isinstance(compiler._current, ProcessCompiler):
+        pytest.skip("no GLSL compiler in a library")
+    library = LibraryCompiler(compiler._current.path)
+    compiled: list[tuple[str, bool]] = []
+    compile_ = LibraryCompiler.compile
+
+    def noted(self: LibraryCompiler, sources):
+        on_main = threading.current_thread() is threading.main_thread()
+        compiled.append((sources[0].name, on_main))
+        return compile_(self, sources)
+
+    monkeypatch.setattr(LibraryCompiler, "compile", noted)
+    for _ in range(3):
+        FallbackCompiler([library]).prepare("vulkan1.2")
+    end = time.monotonic() + 60
+    while not library._library and time.monotonic() < end:
+        time.sleep(0.001)
+    assert compiled == [("empty", False)]
+    (module,) = library.compile([Source(GOOD % "2.0", "good")])
+    assert spirv.info(module).version == (1, 5)
+
+
+def test_a_library_that_is_missing_is_reported_by_the_compilation_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = LibraryCompiler(str(tmp_path / "none.so"))
+    library.prepare("vulkan1.2")
+    with pytest.raises(CompilerUnavailable, match="none.so"):
+        library.compile([Source(GOOD % "2.0", "good")])
+    end = time.monotonic() + 60
+    while background._running and time.monotonic() < end:
+        time.sleep(0.001)
+    assert capfd.readouterr().err == ""
 
 
 def test_many_threads() -> None:

@@ -110,6 +110,9 @@ class Old:
     identity = "old"
     version = "old 1.0"
 
+    def prepare(self, target: str) -> None:
+        pass
+
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         compiler = find_compiler()
         if compiler is None:

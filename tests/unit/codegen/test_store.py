@@ -35,16 +35,21 @@ from webnn_vk.support.environment import cache_folder
 
 
 class Counting:
-    """A compiler that counts batches and shaders."""
+    """A compiler that counts batches and shaders. ``prepared``: the targets that it was prepared
+    for."""
 
     def __init__(self, identity: str = "counting 1") -> None:
         self._own = find_compiler()
         self.identity = identity
         self.batches: list[int] = []
+        self.prepared: list[str] = []
 
     @property
     def version(self) -> str:
         return self.identity
+
+    def prepare(self, target: str) -> None:
+        self.prepared.append(target)
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         self.batches.append(len(sources))
@@ -88,6 +93,19 @@ def test_one_batch_then_memory_then_cache(tmp_path: Path) -> None:
     other = ShaderStore(tmp_path, pack=None, compiler=compiler)
     assert other.get(SPECS) == first[:4] and compiler.batches == [4]
     assert other.origins == {"pack": 0, "cache": 4, "compiler": 0}
+
+
+def test_a_compiler_is_prepared_for_missing_modules_alone(tmp_path: Path) -> None:
+    compiler, path = Counting(), tmp_path / "archive"
+    build_pack(SPECS[:2], path)
+    store = ShaderStore(tmp_path, pack=path, compiler=compiler)
+    store.get(SPECS[:2])
+    assert (compiler.prepared, compiler.batches) == ([], [])
+    store.get(SPECS)
+    assert (compiler.prepared, compiler.batches) == (["vulkan1.2"] * 2, [2])
+    cached = Counting()
+    ShaderStore(tmp_path, pack=path, compiler=cached).get(SPECS)
+    assert (cached.prepared, cached.batches) == ([], [])
 
 
 def test_only_so_many_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

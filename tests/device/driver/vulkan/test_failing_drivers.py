@@ -203,6 +203,30 @@ print(sum(started))
     assert process(count, drivers.real, WEBNN_VK_CACHE="off") == ["1"]
 
 
+def test_the_compiler_is_imported_while_unknown_drivers_are_probed(
+    process: Process, drivers: FakeDrivers
+) -> None:
+    code = "context('vulkan'); print('webnn_vk.compiler.ops' in sys.modules)"
+    assert process(code, drivers.real) == ["True"]
+    assert process(code, drivers.real) == ["False"]
+
+
+def test_work_is_done_until_the_probe_ends(process: Process, drivers: FakeDrivers) -> None:
+    code = """
+import itertools, time
+from webnn_vk.driver.vulkan.driver_search import Drivers
+done = []
+def work():
+    done.append(None)
+    time.sleep(0.001)
+verdict = Drivers(meanwhile=itertools.repeat(work)).verdict
+count = len(done)
+again = Drivers(meanwhile=[work]).verdict
+print(verdict.broken, count > 1, again == verdict, len(done) - count)
+"""
+    assert process(code, drivers.real) == ["{} True True 0"]
+
+
 def test_a_process_that_died_among_the_drivers_has_them_asked_again(
     process: Process, drivers: FakeDrivers
 ) -> None:
