@@ -105,9 +105,17 @@ def output_type(
 ) -> str:
     """The ONNX type of a computed output: what its schema ties it to, as far as the WebNN data type
     carries that."""
-    name = _tied_type(node, index, inputs) or operand.data_type
-    carriers = CARRIERS.get(name, name), NATIVE.get(name)
-    return name if operand.data_type in carriers else operand.data_type
+    own = operand.data_type
+
+    def carries(name: str) -> bool:
+        return own in (CARRIERS.get(name, name), NATIVE.get(name))
+
+    possible = {"bool", *(x.type for x in inputs if isinstance(x, Tensor))} - {own}
+    # ONNX makes the schemas of all its operators when the first is requested: 12 ms.
+    if not any(map(carries, possible)):
+        return own
+    name = _tied_type(node, index, inputs) or own
+    return name if carries(name) else own
 
 
 def _tied_type(node: NodeCall, index: int, inputs: Sequence[Value | None]) -> str | None:

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.api.builder import ShapeBuilder, constant_of
-from webnn_vk.onnx import UnsupportedModelError, requirements
+from webnn_vk.onnx import UnsupportedModelError, functions, requirements
 from webnn_vk.onnx.convert import Conversion
 from webnn_vk.onnx.importing import convert
 from webnn_vk.onnx.reading import read_model
@@ -258,3 +258,22 @@ def test_empty_shapes_in_shape_arithmetic(opset):
     assert operators == ["reshape"]
 
 
+
+
+def test_only_types_that_several_could_be_need_a_schema(monkeypatch):
+    """ONNX makes the schemas of all its operators for the first one."""
+    asked = []
+    schema_of = functions.schema_of
+    monkeypatch.setattr(
+        functions, "schema_of", lambda *key: asked.append(key[1]) or schema_of(*key)
+    )
+    nodes = [node("Softmax", ["x"], ["p"]), node("Add", ["p", "x"], ["y"])]
+    outputs, _ = take(model(nodes, [info("x", [2, 3])], [info("y", None)]))
+    assert (outputs["y"].type, asked) == ("float32", [])
+    nodes = [node("Greater", ["x", "x"], ["y"])]
+    outputs, _ = take(model(nodes, [info("x", [2, 3])], [info("y", None, TensorProto.BOOL)]))
+    assert (outputs["y"].type, asked) == ("bool", ["Greater"])
+    nodes = [node("Relu", ["x"], ["y"])]
+    ends = [info(name, [2], TensorProto.DOUBLE) for name in "xy"]
+    outputs, _ = take(model(nodes, ends[:1], ends[1:]), narrow_double=True)
+    assert (outputs["y"].type, asked) == ("float64", ["Greater", "Relu"])
