@@ -115,7 +115,7 @@ class Engine:
         """New tensors for keys and values. OperationError, with the length of the context that the
         memory found would be enough for, when the device lacks memory."""
         shape = self.decoder.cache_shape()
-        descriptor = {"data_type": self.decoder.data_type, "shape": shape}
+        descriptor = {"data_type": self.decoder.weights.data_type, "shape": shape}
         names, made = self.decoder.names(), {}
         for number, name in enumerate(names):
             try:
