@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import field
 
@@ -23,6 +24,8 @@ ROUNDED = {"int4": 4, "int8": 8}
 DATA_TYPES = ("float32", "float16", *ROUNDED)
 # Tables of embeddings: rows are gathered from them, so they stay rows.
 _TABLES = ("embed_tokens.weight", "wte.weight")
+# So that all cores have as much to read.
+_PANELS_PER_CORE = 2
 
 
 @dataclass(frozen=True)
@@ -140,21 +143,21 @@ class DeviceWeights:
     def _panels(
         self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int
     ) -> MLTensor | None:
-        """Matrices as panels, which a processor's core reads from end to end for one token: from
-        rows that lie apart it reads half as fast. None where products read rows."""
-        info = self.context.device_info
+        """Matrices as panels, which a processor's core reads from end to end for one token: it
+        reads rows that lie apart half as fast. None where products read rows."""
         outputs = sum(shape[1 - inner] for shape in shapes)
-        if (
-            not (info.is_vulkan and info.type == "cpu")
-            or self.data_type != "float32"
-            or outputs % PANEL_COLUMNS
-            or not set(names).isdisjoint(_TABLES)
-        ):
+        info, least = self.context.device_info, _PANELS_PER_CORE * (os.cpu_count() or 1)
+        columns = next(
+            (c for c in PANEL_COLUMNS if not outputs % c and outputs // c >= least), None
+        )
+        software = info.is_vulkan and info.type == "cpu"
+        if not software or self.data_type != "float32" or columns is None:
+            return None
+        if not set(names).isdisjoint(_TABLES):
             return None
         array = self._joined(names, shapes)
         matrix = array.T if inner else array
-        panels = matrix.reshape(len(matrix), -1, PANEL_COLUMNS).transpose(1, 0, 2)
-        return self._on_device(panels)
+        return self._on_device(matrix.reshape(len(matrix), -1, columns).transpose(1, 0, 2))
 
     def _on_device(self, array: np.ndarray) -> MLTensor:
         descriptor = {"data_type": array.dtype.name, "shape": array.shape}
