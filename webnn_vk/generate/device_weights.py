@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import field
 
@@ -24,8 +23,6 @@ ROUNDED = {"int4": 4, "int8": 8}
 DATA_TYPES = ("float32", "float16", *ROUNDED)
 # Tables of embeddings: rows are gathered from them, so they stay rows.
 _TABLES = ("embed_tokens.weight", "wte.weight")
-# So that all cores have as much to read.
-_PANELS_PER_CORE = 2
 
 
 @dataclass(frozen=True)
@@ -145,19 +142,17 @@ class DeviceWeights:
     ) -> MLTensor | None:
         """Matrices as panels, which a processor's core reads from end to end for one token: it
         reads rows that lie apart half as fast. None where products read rows."""
-        outputs = sum(shape[1 - inner] for shape in shapes)
-        info, least = self.context.device_info, _PANELS_PER_CORE * (os.cpu_count() or 1)
-        columns = next(
-            (c for c in PANEL_COLUMNS if not outputs % c and outputs // c >= least), None
-        )
-        software = info.is_vulkan and info.type == "cpu"
-        if not software or self.data_type != "float32" or columns is None:
-            return None
-        if not set(names).isdisjoint(_TABLES):
+        info, outputs = self.context.device_info, sum(shape[1 - inner] for shape in shapes)
+        if (
+            not (info.is_vulkan and info.type == "cpu")
+            or self.data_type != "float32"
+            or outputs % PANEL_COLUMNS
+            or not set(names).isdisjoint(_TABLES)
+        ):
             return None
         array = self._joined(names, shapes)
         matrix = array.T if inner else array
-        return self._on_device(matrix.reshape(len(matrix), -1, columns).transpose(1, 0, 2))
+        return self._on_device(matrix.reshape(len(matrix), -1, PANEL_COLUMNS).transpose(1, 0, 2))
 
     def _on_device(self, array: np.ndarray) -> MLTensor:
         descriptor = {"data_type": array.dtype.name, "shape": array.shape}

@@ -157,8 +157,6 @@ def _dispatch(
         params = parameters(part, (0, first * p.stored, 0, rows.start), wide * p.stored) | {
             "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
         }
-        if kernel == "matmul":
-            constants |= {"STREAMS": 1, "ADDENDS": 4}
     options |= {
         "bits": p.bits, "has_offset": p.offset, "half_scale": p.scale_type == "float16"
     }
