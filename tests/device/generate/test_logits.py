@@ -11,6 +11,12 @@ from tests.support.reference_decoder import CONFIGS, PART, logits, random_weight
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
+#: Models whose matrices have 64 outputs and more.
+WIDE = {
+    "llama": {**CONFIGS["llama"], "hidden_size": 128, "intermediate_size": 96, "vocab_size": 192},
+    "llama3": {**CONFIGS["llama3"], "hidden_size": 128, "intermediate_size": 160, "vocab_size": 128},
+    "gpt2": {**CONFIGS["gpt2"], "n_embd": 128, "vocab_size": 128},
+}
 #: Largest difference of float32 logits, beside the largest logit.
 BOUND = 4e-6
 #: The same of float16: three digits, through four layers.
@@ -50,6 +56,28 @@ def test_greedy_tokens(context: MLContext, tmp_path, name):
         else:
             assert token == int(np.argmax(row))
     assert ties <= 1
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_matrices_in_panels(context: MLContext, tmp_path, name):
+    """Software Vulkan reads float32 matrices whose outputs divide by 64 in panels, with biases and
+    without; tables of embeddings stay rows. In graphs for many tokens and for one."""
+    config, weights = WIDE[name], random_weights(WIDE[name], 11)
+    write_folder(tmp_path, config, weights)
+    model = Model.load(tmp_path, context)
+    ids = np.random.default_rng(12).integers(0, config["vocab_size"], 20).tolist()
+    tokens = model.generate_tokens(ids, 8)
+    expected = logits(config, weights, [*ids, *tokens])
+    np.testing.assert_allclose(
+        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
+    )
+    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
+    info = context.device_info
+    if info.is_vulkan and info.type == "cpu":
+        products = [line for line in model.report().lines if "mat" in line.kernel]
+        panels = [line for line in products if line.variant == "nn vvx 1x64"]
+        # The tied logits of GPT-2 are computed from the table.
+        assert len(products) == 4 * 4 + 1 == len(panels) + (name == "gpt2")
 
 
 def test_a_part_of_each_head_is_rotated(context: MLContext, tmp_path):
