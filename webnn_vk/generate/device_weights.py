@@ -79,14 +79,10 @@ class DeviceWeights:
     ) -> MLTensor:
         """Tensors of the files, one below the other, in the model's data type."""
         if names not in self._tensors:
-            self._tensors[names] = self._on_device(self._joined(names, shapes))
+            arrays = [self.array(*n) for n in zip(names, shapes, strict=True)]
+            array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            self._tensors[names] = self._on_device(array)
         return self._tensors[names]
-
-    def _joined(
-        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
-    ) -> np.ndarray:
-        arrays = [self.array(*n) for n in zip(names, shapes, strict=True)]
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A tensor of the files in the model's data type; of a norm, what rows are multiplied by.
@@ -142,17 +138,25 @@ class DeviceWeights:
     ) -> MLTensor | None:
         """Matrices as panels, which a processor's core reads from end to end for one token: it
         reads rows that lie apart half as fast. None where products read rows."""
-        info, outputs = self.context.device_info, sum(shape[1 - inner] for shape in shapes)
+        info, outputs = self.context.device_info, [shape[1 - inner] for shape in shapes]
         if (
             not (info.is_vulkan and info.type == "cpu")
             or self.data_type != "float32"
-            or outputs % PANEL_COLUMNS
+            or any(count % PANEL_COLUMNS for count in outputs)
             or not set(names).isdisjoint(_TABLES)
         ):
             return None
-        array = self._joined(names, shapes)
-        matrix = array.T if inner else array
-        return self._on_device(matrix.reshape(len(matrix), -1, PANEL_COLUMNS).transpose(1, 0, 2))
+        panels = np.empty(
+            (sum(outputs) // PANEL_COLUMNS, shapes[0][inner], PANEL_COLUMNS), np.float32
+        )
+        at = 0
+        for name, shape, count in zip(names, shapes, outputs, strict=True):
+            array = self.array(name, shape)
+            rows = array if inner else array.T
+            end = at + count // PANEL_COLUMNS
+            panels[at:end] = rows.reshape(end - at, PANEL_COLUMNS, -1).transpose(0, 2, 1)
+            at = end
+        return self._on_device(panels)
 
     def _on_device(self, array: np.ndarray) -> MLTensor:
         descriptor = {"data_type": array.dtype.name, "shape": array.shape}

@@ -157,6 +157,8 @@ def _dispatch(
         params = parameters(part, (0, first * p.stored, 0, rows.start), wide * p.stored) | {
             "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
         }
+        if kernel == "matmul":
+            constants |= {"STEPS": 1, "STREAMS": 1, "ADDENDS": 4}
     options |= {
         "bits": p.bits, "has_offset": p.offset, "half_scale": p.scale_type == "float16"
     }
