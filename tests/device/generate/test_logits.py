@@ -13,8 +13,8 @@ from webnn_vk.generate import Model
 
 #: Models whose matrices have 64 outputs and more.
 WIDE = {
-    "llama": {**CONFIGS["llama"], "hidden_size": 128, "intermediate_size": 96, "vocab_size": 192},
-    "llama3": {**CONFIGS["llama3"], "hidden_size": 128, "intermediate_size": 160, "vocab_size": 128},
+    "llama": {**CONFIGS["llama"], "hidden_size": 128, "intermediate_size": 192, "vocab_size": 192},
+    "llama3": {**CONFIGS["llama3"], "hidden_size": 128, "intermediate_size": 256, "vocab_size": 128},
     "gpt2": {**CONFIGS["gpt2"], "n_embd": 128, "vocab_size": 128},
 }
 #: Largest difference of float32 logits, beside the largest logit.
