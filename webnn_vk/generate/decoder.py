@@ -12,6 +12,7 @@ donated: a run writes the rows of its tokens and reads the rows up to the last o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -328,13 +329,18 @@ class _Graph:
                 x, self.weight(*stack.names, shapes=stack.shapes), b_transpose=inner == 1
             )
         # A product for each panel; their columns lie side by side in the result.
-        if stack.names not in self._panels:
-            self._panels[stack.names] = b.constant(stack.panels)
-        y = b.matmul(b.reshape(x, (1, *x.shape)), self._panels[stack.names])
+        y = b.matmul(b.reshape(x, (1, *x.shape)), self.panels(stack))
         count, columns = y.shape[0], y.shape[2]
         if x.shape[0] != 1:
             y = b.transpose(y, permutation=(1, 0, 2))
         return b.reshape(y, (x.shape[0], count * columns))
+
+    def panels(self, stack: Stack) -> MLOperand:
+        """Panels of floats, [count, inputs, columns]."""
+        assert stack.panels is not None
+        if stack.names not in self._panels:
+            self._panels[stack.names] = self.b.constant(stack.panels)
+        return self._panels[stack.names]
 
     def packed(self, stack: Stack) -> tuple[MLOperand, ...]:
         """Words, scales and offsets of packed weights."""
@@ -348,9 +354,11 @@ class _Graph:
         become floats."""
         c, b = self.c, self.b
         shape = c.vocabulary, c.width
-        (stack,) = self.weights.stacks((name,), (shape,))
-        if stack.packed is None:
+        (stack,) = self.weights.stacks((name,), (shape,), multiplied=c.tied)
+        if stack.is_plain:
             return b.gather(self.weight(name, shapes=(shape,)), self.ids)
+        if stack.panels is not None:
+            return self.of_panels(self.panels(stack))
         words, scale, *offset = (b.gather(table, self.ids) for table in self.packed(stack))
         rows: MLOperand = dequantized(
             b, words, scale, offset[0] if offset else None, stack.packed.bits,
@@ -359,6 +367,17 @@ class _Graph:
         if rows.shape[1] != c.width:
             rows = b.slice(rows, [0, 0], [self.tokens, c.width])
         return rows
+
+    def of_panels(self, panels: MLOperand) -> MLOperand:
+        """The tokens' columns of panels, [S, inputs]."""
+        b, (_, width, columns) = self.b, panels.shape
+        # Element k of column c of panel p is p · width · columns + k · columns + c.
+        panel = b.div(self.ids, self.constant(np.array([columns], np.uint32)))
+        skipped = self.constant(np.array([columns * (width - 1)], np.uint32))
+        first = b.reshape(b.add(self.ids, b.mul(panel, skipped)), (self.tokens, 1))
+        steps = np.arange(width, dtype=np.uint32) * np.uint32(columns)
+        elements = b.reshape(panels, (math.prod(panels.shape),))
+        return b.gather(elements, b.add(first, self.constant(steps)))
 
     def convolution(self, x: MLOperand, name: str, shape: tuple[int, int]) -> MLOperand:
         """x · w + bias, for weights [inputs, outputs]: GPT-2's Conv1D."""

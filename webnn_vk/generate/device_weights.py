@@ -21,8 +21,6 @@ ROUNDED = {"int4": 4, "int8": 8}
 #: What weights may be stored as: activations and cache have the same type, or float32 where the
 #: weights are integers.
 DATA_TYPES = ("float32", "float16", *ROUNDED)
-# Tables of embeddings: rows are gathered from them, so they stay rows.
-_TABLES = ("embed_tokens.weight", "wte.weight")
 
 
 @dataclass(frozen=True)
@@ -93,17 +91,20 @@ class DeviceWeights:
         return self.typed(array)
 
     def stacks(
-        self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1,
+        multiplied: bool = True,
     ) -> tuple[Stack, ...]:
         """Matrices of the files, one below the other, as stacks that are stored alike. ``inner``:
-        the dimension that products sum over; 0 for one matrix at most."""
+        the dimension that products sum over; 0 for one matrix at most. Not ``multiplied``: only
+        rows are gathered."""
         if names not in self._stacks:
             given = ((n, s, self._blocks(n, s, inner)) for n, s in zip(names, shapes, strict=True))
             made = []
             for _, group in itertools.groupby(given, lambda g: g[2] and g[2].form):
                 own, sizes, found = zip(*group, strict=True)
                 if found[0] is None:
-                    made.append(Stack(own, sizes, panels=self._panels(own, sizes, inner)))
+                    panels = self._panels(own, sizes, inner) if multiplied else None
+                    made.append(Stack(own, sizes, panels=panels))
                 elif self._computes_packed():
                     made.append(Stack(own, sizes, self._packed(joined(found))))
                 else:
@@ -143,7 +144,6 @@ class DeviceWeights:
             not (info.is_vulkan and info.type == "cpu")
             or self.data_type != "float32"
             or any(count % PANEL_COLUMNS for count in outputs)
-            or not set(names).isdisjoint(_TABLES)
         ):
             return None
         panels = np.empty(
