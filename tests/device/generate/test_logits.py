@@ -77,7 +77,8 @@ def test_matrices_in_panels(context: MLContext, tmp_path, name):
     if info.is_vulkan and info.type == "cpu":
         products = [line for line in model.report().lines if "mat" in line.kernel]
         assert len(products) == 4 * 4 + 1
-        assert {line.variant for line in products} == {"nn vvx 1x64"}
+        # "x": as texels, which not every such device has.
+        assert {line.variant.replace("x ", " ") for line in products} == {"nn vv 1x64"}
         assert model.report().copies == 0
 
 
