@@ -81,7 +81,8 @@ class LibraryCompiler:
             from webnn_vk.support import background
 
             self._prepared = True
-            background.start(self._warm_up, "glslang", target)
+            with suppress(MemoryError):  # no room for a thread: the compilation loads it
+                background.start(self._warm_up, "glslang", target)
 
     def _warm_up(self, target: str) -> None:
         with suppress(CompilerUnavailable):  # the compilation raises it
