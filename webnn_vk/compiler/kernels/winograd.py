@@ -52,7 +52,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         Schedule("winograd", (("TILE", tile), ("LX", 8), ("TM", rows), ("TN", columns)), load)
         for load in ("storage", *["texel"] * has_texels(profile))
         for tile in tiles_for(g)
-        for rows, columns in ((4, 4), (4, 8), (8, 4), (8, 8))
+        for rows, columns in ((8, 4), (16, 4), (25, 4), (32, 4), (49, 4))
         if 4 * max(sizes(g, tile, g.N * math.prod(tile_counts(g, tile)))) <= limit
     ]
     return direct + [
