@@ -38,7 +38,12 @@ class Software(Rules):
         )
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        if candidates[0].load == "texel" and _exchanges_filter(problem):
+        exchanges = candidates[0].load == "texel" and _exchanges_filter(problem)
+        if exchanges and any(c.kernel == "matmul_rows" for c in candidates):
+            yield only("rows below each other: the fewest loads where lanes exchange the inputs",
+                       lambda c: c.kernel == "matmul_rows")
+            yield _fewest(problem.n)
+        elif exchanges:
             yield only("tall tiles: the fewest loads where lanes exchange a filter's rows",
                        lambda c: c.kernel == "matmul" and (c["TM"], c["TN"]) == (32, 4))
         elif not any(c.kernel == "matvec" for c in candidates):
@@ -91,6 +96,8 @@ class Software(Rules):
         elif self._columns_pay(candidates, problem):
             yield only("columns of inputs, and lanes that exchange the filter's rows",
                        lambda c: c.kernel == "conv_columns")
+            yield Constraint("rows below each other, as in a product", lambda c: c["TM"])
+            yield _fewest(problem.OH * problem.OW)
         elif any(c.kernel == "conv_wide" and c["LX"] == 8 for c in candidates):
             yield only("a filter's vectors for all pixels of a tile",
                        lambda c: c.kernel == "conv_wide" and c["LX"] == 8)
@@ -127,6 +134,13 @@ class Software(Rules):
                    lambda c: c.kernel == "winograd" and c["TILE"] == tile)
         yield Constraint("the fewest rows that are computed in vain",
                          lambda c: ceil_divide(tiles, c["TM"]) * (c["TM"] + 3))
+
+
+def _fewest(columns: int) -> Constraint:
+    """The constraint to tiles that compute few columns in vain. What else a tile takes is as long as
+    two columns."""
+    return Constraint("the fewest columns that are computed in vain",
+                      lambda c: ceil_divide(columns, c["TN"]) * (c["TN"] + 2))
 
 
 def _exchanges_filter(problem: Any) -> bool:
