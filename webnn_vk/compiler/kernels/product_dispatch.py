@@ -246,22 +246,24 @@ def _spec(
 
 
 def row_schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
-    """Schedules whose lanes compute rows below each other, of columns side by side: each reads rows
-    of a of its own, and all exchange what they read of b. So few columns of a product of few are
-    computed in vain, none where a tile has them all."""
-    rows = lanes_of_processor(profile, SHUFFLES) > 0 and not (
-        p.a_transposed or p.b_transposed or p.panel or isinstance(p.n, Size) or p.n <= 8
+    """Schedules of a filter's products: lanes compute rows below each other, of columns side by
+    side. Each reads rows of a of its own, and all exchange what they read of b. So few columns of
+    a product of few are computed in vain, none where a tile has them all."""
+    lies_so = p.operands[0] == "filter" and not (
+        p.a_transposed or p.b_transposed or isinstance(p.n, Size) or p.n <= 8
     )
     if not (
-        rows and has_texels(profile) and fits_bindings(p, profile)
+        lies_so and has_texels(profile) and (lanes := lanes_of_processor(profile, SHUFFLES))
         and _divides(p.k, p.lda, *p.starts[:2], *p.a_batch, *p.b_batch)
+        and p.data_type == "float32" and not p.quantized and fits_bindings(p, profile)
     ):
         return []
     columns = (32, 56) if _divides(p.n, p.ldb) else ()
     # The code is repeated for each column. Four whole rows of b are whole vectors.
     columns += (p.n,) * (p.n == p.ldb and p.n < 64 and p.n not in columns)
     return [
-        Schedule(BY_ROWS, (("LX", 8), ("LY", 1), ("TM", 4), ("TN", tn)), "texel") for tn in columns
+        Schedule(BY_ROWS, (("LX", lanes), ("LY", 1), ("TM", 4), ("TN", tn)), "texel")
+        for tn in columns
     ]
 
 
