@@ -137,8 +137,8 @@ class Software(Rules):
 
 
 def _fewest(columns: int) -> Constraint:
-    """The constraint to tiles that compute few columns in vain. What else a tile takes is as long as
-    two columns."""
+    """The constraint to tiles that compute few columns in vain. What else a tile takes is as long
+    as two columns."""
     return Constraint("the fewest columns that are computed in vain",
                       lambda c: ceil_divide(columns, c["TN"]) * (c["TN"] + 2))
 
