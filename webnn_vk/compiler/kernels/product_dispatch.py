@@ -29,7 +29,7 @@ from .node import KernelNode
 from .parts import bind, byte_length, memory
 from .product import TYPES, Product, fits_bindings, parameters, spans
 from .raw_copy import item_size
-from .schedule import Schedule
+from .schedule import BY_ROWS, Schedule
 
 _CONSTANTS = {
     "matmul": (
@@ -38,8 +38,6 @@ _CONSTANTS = {
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"),),
 }
-#: Invocations that compute whole rows (``row_schedules``).
-BY_ROWS = "matmul_rows"
 
 
 def _bind(
@@ -90,8 +88,6 @@ def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
         return schedule["TM"] * schedule["LX" if p.a_transposed else "LY"], 1
-    if schedule.kernel == BY_ROWS:
-        return schedule["TM"] * schedule["LX"], schedule["TN"]
     return schedule.tile
 
 
@@ -249,18 +245,16 @@ def row_schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
     """Schedules of a filter's products: lanes compute rows below each other, of columns side by
     side. Each reads rows of a of its own, and all exchange what they read of b. So few columns of
     a product of few are computed in vain, none where a tile has them all."""
-    lies_so = p.operands[0] == "filter" and not (
-        p.a_transposed or p.b_transposed or isinstance(p.n, Size) or p.n <= 8
-    )
-    if not (
-        lies_so and has_texels(profile) and (lanes := lanes_of_processor(profile, SHUFFLES))
-        and _divides(p.k, p.lda, *p.starts[:2], *p.a_batch, *p.b_batch)
-        and p.data_type == "float32" and not p.quantized and fits_bindings(p, profile)
-    ):
+    a_vector, b_vector = vectors(p, p.starts)
+    lanes = lanes_of_processor(profile, SHUFFLES)
+    if p.operands[0] != "filter" or p.data_type != "float32" or p.quantized or not (
+        a_vector and lanes and has_texels(profile) and fits_bindings(p, profile)
+    ) or p.a_transposed or p.b_transposed or isinstance(p.n, Size) or p.n <= 8:
         return []
-    columns = (32, 56) if _divides(p.n, p.ldb) else ()
-    # The code is repeated for each column. Four whole rows of b are whole vectors.
-    columns += (p.n,) * (p.n == p.ldb and p.n < 64 and p.n not in columns)
+    columns = (32, 56) if b_vector else ()
+    # The code is repeated for each column. Four rows, one behind the other, are whole vectors.
+    whole = p.n == p.ldb and p.n < 64 and _divides(p.starts[1], *p.b_batch)
+    columns += (p.n,) * (whole and p.n not in columns)
     return [
         Schedule(BY_ROWS, (("LX", lanes), ("LY", 1), ("TM", 4), ("TN", tn)), "texel")
         for tn in columns
