@@ -94,7 +94,7 @@ class Software(Rules):
         ):
             yield from self._winograd(winograd, problem)
         elif self._columns_pay(candidates, problem):
-            yield only("columns of inputs, and lanes that exchange the filter's rows",
+            yield only("columns of inputs, and lanes that exchange what they load",
                        lambda c: c.kernel == "conv_columns")
             yield Constraint("rows below each other, as in a product", lambda c: c["TM"])
             yield _fewest(problem.OH * problem.OW)
