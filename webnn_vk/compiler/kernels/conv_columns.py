@@ -1,10 +1,10 @@
 """Convolutions as a copy and a product: for each pixel of the output a column of the inputs that
 reach it, and the filter times these columns.
 
-Software devices multiply so where lanes exchange what they load of a filter or of the columns
-(``loads.lanes_that_shuffle``, ``product_dispatch.row_schedules``): that saves more than the columns take, if there are few enough to
-stay in the processor's caches. Channels come first; padding is written out, in a dispatch of its
-own.
+Software devices multiply so where lanes exchange what they load of the columns or of a filter
+(``product_dispatch.row_schedules``, ``loads.lanes_that_shuffle``): that saves more than the columns
+take, if there are few enough to stay in the processor's caches. Channels come first; padding is
+written out, in a dispatch of its own.
 """
 
 from __future__ import annotations
