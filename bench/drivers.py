@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk import MLGraphBuilder, Settings, ml
-from webnn_vk.runtime.tuning.store import processor
+from webnn_vk.support.processor import processor
 from webnn_vk.support.settings import DRIVERS
 
 from .memory import resident

@@ -118,7 +118,7 @@ def machine() -> dict[str, Any]:
     from webnn_vk.api.ml_graph import executable_of
     from webnn_vk.codegen.archive import find_archive
     from webnn_vk.runtime.tuning.probe import probe
-    from webnn_vk.runtime.tuning.store import processor
+    from webnn_vk.support.processor import processor
     from webnn_vk.tools.devices import open_context
 
     # The device on which the harness runs this library.

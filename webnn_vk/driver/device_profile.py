@@ -165,6 +165,9 @@ class DeviceProfile:
     #: for devices that run on the CPU: whether its gathers are slow, so that loads from storage
     #: buffers take several times as long as texels (`tuning.probe` finds out)
     slow_gathers: bool = False
+    #: for devices that run on the CPU: whether a core reads memory fastest from end to end, instead
+    #: of in several places in turn
+    reads_linearly: bool = False
     #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
     #: peculiarity: `vulkan.quirks`), so that memory is allocated in other sizes
     compiles_by_size: bool = False

@@ -6,127 +6,34 @@ of each of B sequences has ``step`` [2·B]: the ids, then the positions. S may b
 dispatch (experimental "dynamic-shapes").
 
 The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
-[C, heads, head size]; sequence R among several has ``key.N.R`` and ``value.N.R``. They are
+[heads, C, head size]; sequence R among several has ``key.N.R`` and ``value.N.R``. They are
 donated: a run writes the rows of its tokens and reads the rows up to the last of them.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable
-from dataclasses import field
 
 import numpy as np
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, apply_operator
-from webnn_vk.api.context import MLContext
-from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.ops.block_product import dequantized
 from webnn_vk.compiler.types.dimensions import MLDynamicDimension
 from webnn_vk.support.dataclass import dataclass
 
-from .blocks import Blocks, joined, rounded
 from .config import DecoderConfig
+from .device_weights import DeviceWeights, Stack
 from .rotary import Rotary
-from .source import WeightSource
-
-#: What matrices are rounded to: data type → bits.
-ROUNDED = {"int4": 4, "int8": 8}
-#: What weights may be stored as: activations and cache have the same type, or float32 where the
-#: weights are integers.
-DATA_TYPES = ("float32", "float16", *ROUNDED)
 
 
 @dataclass
 class Decoder:
-    """Builds the graphs of a model on a context. Weights are on the device once: they are constant
-    tensors, which all graphs share."""
+    """Builds the graphs of a model on a context. ``capacity``: rows of the cache."""
 
-    context: MLContext
     config: DecoderConfig
-    weights: WeightSource
-    data_type: str
+    weights: DeviceWeights
     capacity: int
-    #: Matrices that the files quantise stay so, unless they have more than ``bits``.
-    keeps: bool = False
-    #: Other matrices are rounded to this many bits, with a scale for each block.
-    bits: int | None = None
-    #: Called after each tensor that was uploaded.
-    at_upload: Callable[[], None] = lambda: None
-    _tensors: dict[tuple[str, ...], MLTensor] = field(default_factory=dict)
-    _stacks: dict[tuple[str, ...], tuple[_Stack, ...]] = field(default_factory=dict)
-
-    def weight(
-        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
-    ) -> MLTensor:
-        """Tensors of the files, one below the other, in the model's data type."""
-        if names not in self._tensors:
-            arrays = [self.array(*n) for n in zip(names, shapes, strict=True)]
-            array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            self._tensors[names] = self._on_device(array)
-        return self._tensors[names]
-
-    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """A tensor of the files in the model's data type; of a norm, what rows are multiplied by.
-        """
-        array = self.weights.array(name, shape)
-        if self.config.norm_offset and name.endswith("norm.weight"):
-            array = array.astype(np.float32) + np.float32(self.config.norm_offset)
-        return self.typed(array)
-
-    def stacks(
-        self, names: tuple[str, ...], shapes: tuple[tuple[int, int], ...], inner: int = 1
-    ) -> tuple[_Stack, ...]:
-        """Matrices of the files, one below the other, as stacks that are stored alike. ``inner``:
-        the dimension that products sum over; 0 for one matrix at most."""
-        if names not in self._stacks:
-            given = ((n, s, self._blocks(n, s, inner)) for n, s in zip(names, shapes, strict=True))
-            made = []
-            for _, group in itertools.groupby(given, lambda g: g[2] and g[2].form):
-                own, sizes, found = zip(*group, strict=True)
-                packed = None
-                if found[0] is not None and self._computes_packed():
-                    packed = self._packed(joined(found))
-                elif found[0] is not None:
-                    floats = np.concatenate([blocks.floats() for blocks in found])
-                    self._tensors[own] = self._on_device(floats if inner else floats.T)
-                made.append(_Stack(own, sizes, packed))
-            self._stacks[names] = tuple(made)
-        return self._stacks[names]
-
-    def _blocks(self, name: str, shape: tuple[int, int], inner: int) -> Blocks | None:
-        """A matrix that is or becomes quantised; None for one of floats."""
-        if self.keeps:
-            found = self.weights.blocks(name, shape)
-            if found is not None and (self.bits is None or found.bits <= self.bits):
-                return found
-        if self.bits is None:
-            return None
-        array = self.weights.array(name, shape)
-        return rounded(array if inner else array.T, self.bits)
-
-    def _computes_packed(self) -> bool:
-        """Whether products read packed weights; the CPU device has kernels for floats only."""
-        return self.context.device_info.is_vulkan
-
-    def _packed(self, blocks: Blocks) -> _Packed:
-        offset = None if blocks.offset is None else self._on_device(blocks.offset)
-        words, scale = map(self._on_device, (blocks.words, blocks.scale))
-        return _Packed(words, scale, offset, blocks.bits, blocks.zero_point)
-
-    def _on_device(self, array: np.ndarray) -> MLTensor:
-        """A constant tensor, which all graphs share."""
-        descriptor = {"data_type": array.dtype.name, "shape": array.shape}
-        made = self.context.create_constant_tensor(
-            descriptor, np.ascontiguousarray(array)
-        ).result()
-        self.weights.release()
-        self.at_upload()
-        return made
-
-    def typed(self, array: np.ndarray) -> np.ndarray:
-        """Numbers in the model's data type."""
-        return array.astype(self.data_type, copy=False)
 
     def outputs(
         self, builder: MLGraphBuilder, tokens: int | MLDynamicDimension, every: bool = False
@@ -151,30 +58,7 @@ class Decoder:
 
     def cache_shape(self) -> tuple[int, int, int]:
         """The shape of each tensor of the cache."""
-        return self.capacity, self.config.kv_heads, self.config.head_size
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Operands and arguments of `block_matmul`."""
-
-    words: MLTensor
-    scale: MLTensor
-    offset: MLTensor | None
-    bits: int
-    zero_point: int
-
-    def tensors(self) -> tuple[MLTensor, ...]:
-        return self.words, self.scale, *(() if self.offset is None else (self.offset,))
-
-
-@dataclass(frozen=True)
-class _Stack:
-    """Matrices one below the other. ``packed`` None: their floats are ``Decoder.weight``."""
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, int], ...]
-    packed: _Packed | None
+        return self.config.kv_heads, self.capacity, self.config.head_size
 
 
 class _Graph:
@@ -185,10 +69,12 @@ class _Graph:
     ) -> None:
         self.b, self.c = builder, decoder.config
         self.tokens: int = tokens  # type: ignore[assignment]
-        self.decoder, self.data_type = decoder, decoder.data_type
+        self.decoder, self.weights = decoder, decoder.weights
+        self.data_type = self.weights.data_type
         self.present: dict[str, MLOperand] = {}
         self._weights: dict[tuple[str, ...], MLOperand] = {}
         self._packed: dict[tuple[str, ...], tuple[MLOperand, ...]] = {}
+        self._panels: dict[tuple[str, ...], MLOperand] = {}
         self.donated: dict[str, str] = {}
         self.read_step()
         self._rotations: dict[Rotary, tuple[MLOperand, MLOperand]] = {}
@@ -211,6 +97,13 @@ class _Graph:
             table = self.constant(np.arange(named.max_size, dtype=np.uint32))
             numbers, count = b.slice(table, [0], [tokens]), b.slice(table, [tokens], [1])
         self.positions, self.length = b.add(first, numbers), b.add(first, count)
+        self.places = self.places_at(self.positions)
+
+    def places_at(self, positions: MLOperand) -> MLOperand:
+        """For each token and head, the row of a cache of [heads · C, head size], [S, heads, 1]."""
+        firsts = np.arange(self.c.kv_heads, dtype=np.uint32) * np.uint32(self.decoder.capacity)
+        tokens = self.b.reshape(positions, (positions.shape[0], 1, 1))
+        return self.b.add(tokens, self.constant(firsts.reshape(1, -1, 1)))
 
     # -- constants -----------------------------------------------------------------------------
     def constant(self, array: np.ndarray) -> MLOperand:
@@ -219,7 +112,7 @@ class _Graph:
     def weight(self, *names: str, shapes: tuple[tuple[int, ...], ...]) -> MLOperand:
         """Tensors of the files, one below the other."""
         if names not in self._weights:
-            self._weights[names] = self.b.constant(self.decoder.weight(names, shapes))
+            self._weights[names] = self.b.constant(self.weights.weight(names, shapes))
         return self._weights[names]
 
     # -- layers --------------------------------------------------------------------------------
@@ -229,7 +122,7 @@ class _Graph:
         x = self.embedded(names.embedding)
         if c.embedding_scale != 1:
             scale = np.array([c.embedding_scale], np.float32)
-            x = b.mul(x, self.constant(self.decoder.typed(scale)))
+            x = b.mul(x, self.constant(self.weights.typed(scale)))
         if c.rotary is None:
             table = self.weight("wpe.weight", shapes=((c.context_length, c.width),))
             x = b.add(x, b.gather(table, self.positions))
@@ -303,21 +196,23 @@ class _Graph:
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
     ) -> MLOperand:
         """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
-        return self.cached_attention(query, key, value, n, "", self.positions, self.length)
+        return self.cached_attention(
+            query, key, value, n, "", self.positions, self.length, self.places
+        )
 
     def cached_attention(
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int, sequence: str,
-        positions: MLOperand, length: MLOperand,
+        positions: MLOperand, length: MLOperand, places: MLOperand,
     ) -> MLOperand:
         """`attention` with the cache of a sequence: "" for the only one, else ".R"."""
         c, b, tokens = self.c, self.b, query.shape[0]
         shape = self.decoder.cache_shape()
-        rows = b.reshape(positions, (tokens, 1))
         cached = []
         for kind, update in (("key", key), ("value", value)):
             name = f"{kind}.{n}{sequence}"
             past = b.input(name, {"data_type": self.data_type, "shape": shape})
-            present = b.scatter_nd(past, rows, update)
+            rows = b.scatter_nd(b.reshape(past, (shape[0] * shape[1], shape[2])), places, update)
+            present = b.reshape(rows, shape)
             self.present[f"new {name}"] = present
             self.donated[name] = f"new {name}"
             cached.append(present)
@@ -325,16 +220,13 @@ class _Graph:
         if tokens == 1:
             # Queries of heads that share keys are the rows of one matrix.
             query = b.reshape(query, (c.kv_heads, group, c.head_size))
-            keys, values = (b.transpose(t, permutation=(1, 0, 2)) for t in cached)
+            keys, values = cached
         else:
             query = b.transpose(
                 b.reshape(query, (tokens, c.kv_heads, group, c.head_size)),
                 permutation=(1, 2, 0, 3),
             )
-            wide = (shape[0], c.kv_heads, 1, c.head_size)
-            keys, values = (
-                b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
-            )
+            keys, values = (b.reshape(t, (c.kv_heads, 1, *shape[1:])) for t in cached)
         result = apply_operator(
             b, "attention", query, keys, values, seen=self.seen(positions, c.window(n)),
             length=length, scale=scale, causal=tokens > 1, softcap=c.attention_softcap,
@@ -364,7 +256,7 @@ class _Graph:
         if rotary not in self._rotations:
             shape = (self.tokens, 1, 2, half)
             cosines, sines = (
-                b.reshape(b.gather(self.constant(self.decoder.typed(t)), self.positions), shape)
+                b.reshape(b.gather(self.constant(self.weights.typed(t)), self.positions), shape)
                 for t in rotary.tables(self.decoder.capacity)
             )
             self._rotations[rotary] = cosines, sines
@@ -394,7 +286,7 @@ class _Graph:
         """The scales of the normalised heads of queries and keys, [heads, D]."""
         c = self.c
         scales = [
-            np.tile(self.decoder.array(f"{at}{part}_norm.weight", (c.head_size,)), (count, 1))
+            np.tile(self.weights.array(f"{at}{part}_norm.weight", (c.head_size,)), (count, 1))
             for part, count in (("q", c.heads), ("k", c.kv_heads))
         ]
         return self.constant(np.concatenate(scales))
@@ -416,24 +308,41 @@ class _Graph:
         c: MLOperand | None = None, inner: int = 1,
     ) -> MLOperand:
         """x times weights, which are summed over their dimension ``inner``, + c."""
-        b, stacks = self.b, self.decoder.stacks(names, shapes, inner)
-        if len(stacks) == 1 and stacks[0].packed is None:
+        b, stacks = self.b, self.weights.stacks(names, shapes, inner)
+        if len(stacks) == 1 and stacks[0].is_plain:
             return b.gemm(x, self.weight(*names, shapes=shapes), c=c, b_transpose=inner == 1)
-        made = []
-        for stack in stacks:
-            if stack.packed is None:
-                weight = self.weight(*stack.names, shapes=stack.shapes)
-                made.append(b.gemm(x, weight, b_transpose=inner == 1))
-                continue
-            words, scale, *offset = self.packed(stack)
-            made.append(apply_operator(
-                b, "block_matmul", x, words, scale, offset=offset[0] if offset else None,
-                bits=stack.packed.bits, zero_point=stack.packed.zero_point,
-            ))
+        made = [self.stack_product(x, stack, inner) for stack in stacks]
         result = made[0] if len(made) == 1 else b.concat(made, 1)
         return result if c is None else b.add(result, c)
 
-    def packed(self, stack: _Stack) -> tuple[MLOperand, ...]:
+    def stack_product(self, x: MLOperand, stack: Stack, inner: int) -> MLOperand:
+        b = self.b
+        if stack.packed is not None:
+            words, scale, *offset = self.packed(stack)
+            made: MLOperand = apply_operator(
+                b, "block_matmul", x, words, scale, offset=offset[0] if offset else None,
+                bits=stack.packed.bits, zero_point=stack.packed.zero_point,
+            )
+            return made
+        if stack.panels is None:
+            return b.gemm(
+                x, self.weight(*stack.names, shapes=stack.shapes), b_transpose=inner == 1
+            )
+        # A product for each panel; their columns lie side by side in the result.
+        y = b.matmul(b.reshape(x, (1, *x.shape)), self.panels(stack))
+        count, columns = y.shape[0], y.shape[2]
+        if x.shape[0] != 1:
+            y = b.transpose(y, permutation=(1, 0, 2))
+        return b.reshape(y, (x.shape[0], count * columns))
+
+    def panels(self, stack: Stack) -> MLOperand:
+        """Panels of floats, [count, inputs, columns]."""
+        assert stack.panels is not None
+        if stack.names not in self._panels:
+            self._panels[stack.names] = self.b.constant(stack.panels)
+        return self._panels[stack.names]
+
+    def packed(self, stack: Stack) -> tuple[MLOperand, ...]:
         """Words, scales and offsets of packed weights."""
         assert stack.packed is not None
         if stack.names not in self._packed:
@@ -445,9 +354,11 @@ class _Graph:
         become floats."""
         c, b = self.c, self.b
         shape = c.vocabulary, c.width
-        (stack,) = self.decoder.stacks((name,), (shape,))
-        if stack.packed is None:
+        (stack,) = self.weights.stacks((name,), (shape,), multiplied=c.tied)
+        if stack.is_plain:
             return b.gather(self.weight(name, shapes=(shape,)), self.ids)
+        if stack.panels is not None:
+            return self.of_panels(self.panels(stack))
         words, scale, *offset = (b.gather(table, self.ids) for table in self.packed(stack))
         rows: MLOperand = dequantized(
             b, words, scale, offset[0] if offset else None, stack.packed.bits,
@@ -456,6 +367,17 @@ class _Graph:
         if rows.shape[1] != c.width:
             rows = b.slice(rows, [0, 0], [self.tokens, c.width])
         return rows
+
+    def of_panels(self, panels: MLOperand) -> MLOperand:
+        """The tokens' columns of panels, [S, inputs]."""
+        b, (_, width, columns) = self.b, panels.shape
+        # Element k of column c of panel p is p · width · columns + k · columns + c.
+        panel = b.div(self.ids, self.constant(np.array([columns], np.uint32)))
+        skipped = self.constant(np.array([columns * (width - 1)], np.uint32))
+        first = b.reshape(b.add(self.ids, b.mul(panel, skipped)), (self.tokens, 1))
+        steps = np.arange(width, dtype=np.uint32) * np.uint32(columns)
+        elements = b.reshape(panels, (math.prod(panels.shape),))
+        return b.gather(elements, b.add(first, self.constant(steps)))
 
     def convolution(self, x: MLOperand, name: str, shape: tuple[int, int]) -> MLOperand:
         """x · w + bias, for weights [inputs, outputs]: GPT-2's Conv1D."""
@@ -476,7 +398,8 @@ class _BatchGraph(_Graph):
         step = b.input("step", {"data_type": "uint32", "shape": (2 * sequences,)})
         self.ids, self.positions = b.split(step, 2)
         self.length = b.add(self.positions, self.constant(np.array([1], np.uint32)))
-        self.steps = [b.split(operand, sequences) for operand in (self.positions, self.length)]
+        steps = self.positions, self.length, self.places_at(self.positions)
+        self.steps = [b.split(operand, sequences) for operand in steps]
 
     def attention(
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
@@ -485,8 +408,8 @@ class _BatchGraph(_Graph):
         given = (b.split(operand, self.tokens) for operand in (query, key, value))
         rows = zip(*given, *self.steps, strict=True)
         return b.concat([
-            self.cached_attention(q, k, v, n, f".{row}", position, length)
-            for row, (q, k, v, position, length) in enumerate(rows)
+            self.cached_attention(q, k, v, n, f".{row}", *step)
+            for row, (q, k, v, *step) in enumerate(rows)
         ], 0)
 
 

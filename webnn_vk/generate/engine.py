@@ -115,13 +115,13 @@ class Engine:
         """New tensors for keys and values. OperationError, with the length of the context that the
         memory found would be enough for, when the device lacks memory."""
         shape = self.decoder.cache_shape()
-        descriptor = {"data_type": self.decoder.data_type, "shape": shape}
+        descriptor = {"data_type": self.decoder.weights.data_type, "shape": shape}
         names, made = self.decoder.names(), {}
         for number, name in enumerate(names):
             try:
                 made[name] = self.context.create_tensor(descriptor).result()
             except UnknownError as error:
-                fits = max(0, shape[0] * number // len(names) - max(CHUNKS) + 1)
+                fits = max(0, self.decoder.capacity * number // len(names) - max(CHUNKS) + 1)
                 for tensor in made.values():
                     tensor.destroy()
                 raise OperationError(

@@ -17,7 +17,8 @@ from webnn_vk.compiler.program import GraphReport
 from webnn_vk.support.errors import sanitize
 
 from .config import DecoderConfig
-from .decoder import DATA_TYPES, ROUNDED, Decoder
+from .decoder import Decoder
+from .device_weights import DATA_TYPES, ROUNDED, DeviceWeights
 from .engine import CHUNKS, Engine, Messages
 from .errors import InvalidModelError
 from .folder import open_folder
@@ -76,16 +77,18 @@ class Model:
         capacity = length + max(CHUNKS) - 1
         bits = ROUNDED.get(dtype or "")
         kind = "float32" if dtype is None or bits else dtype
-        decoder = Decoder(
-            context, config, source.weights, kind, capacity, dtype is None or bits is not None, bits
+        weights = DeviceWeights(
+            context, source.weights, kind, float(config.norm_offset),
+            keeps=dtype is None or bits is not None, bits=bits,
         )
         if progress is not None:
             total = sum(1 for _ in source.weights.unused())
-            decoder.at_upload = lambda: progress(
+            weights.at_upload = lambda: progress(
                 total - sum(1 for _ in source.weights.unused()), total
             )
         engine = Engine(
-            context, decoder, length, source.tokenizer, source.defaults, source.stop_tokens
+            context, Decoder(config, weights, capacity), length, source.tokenizer, source.defaults,
+            source.stop_tokens,
         )
         engine.graph(1)
         unused = next(source.weights.unused(), None)
@@ -108,8 +111,8 @@ class Model:
     @property
     def dtype(self) -> str:
         """What weights that the files don't quantise are stored as on the device."""
-        decoder = self._engine.decoder
-        return f"int{decoder.bits}" if decoder.bits else decoder.data_type
+        weights = self._engine.decoder.weights
+        return f"int{weights.bits}" if weights.bits else weights.data_type
 
     @property
     def context_length(self) -> int:

@@ -60,6 +60,16 @@ def test_windows_of_sequences_that_share_a_run(context: MLContext, tmp_path):
     compare_rows(Model.load(tmp_path, context), given)
 
 
+@pytest.mark.parametrize("sequences", [2, 16])
+def test_matrices_in_panels(context: MLContext, tmp_path, sequences):
+    """Of which software Vulkan reads matrices with so many outputs."""
+    config = {**CONFIGS["qwen3"], "hidden_size": 128, "intermediate_size": 192}
+    write_folder(tmp_path, config, random_weights(config, 6))
+    rng = np.random.default_rng(sequences)
+    given = [rng.integers(0, config["vocab_size"], 1 + n).tolist() for n in range(sequences)]
+    compare_rows(Model.load(tmp_path, context), given)
+
+
 def test_sequences_in_threads_share_runs(model):
     given = prompts(8, 5)
     alone = [model.generate_tokens(ids, 24) for ids in given]

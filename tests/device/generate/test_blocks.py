@@ -205,15 +205,16 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
         assert kernels == [kernel] * (4 * WIDE["num_hidden_layers"] + 1)
 
 
-def test_without_a_compiler(context: MLContext, tmp_path):
-    """The shader archive has the kernels of packed weights."""
+@pytest.mark.parametrize("dtype", [None, "int4"])
+def test_without_a_compiler(context: MLContext, tmp_path, dtype):
+    """The shader archive has the kernels of weights in panels and of packed ones."""
     from bench.isa.catalogue import catalogue
     from tests.support.profiles import stored_profile
 
     if not context.device_info.is_vulkan:
         pytest.skip("the CPU device computes with floats")
     write_folder(tmp_path, WIDE, random_weights(WIDE, 1))
-    decoder = Model.load(tmp_path, context, dtype="int4", context_length=64)._engine.decoder
+    decoder = Model.load(tmp_path, context, dtype=dtype, context_length=64)._engine.decoder
     for name in ("nvidia_ampere", "llvmpipe"):
         profile = stored_profile(name)
         available = set(catalogue(profile.features))
@@ -223,4 +224,7 @@ def test_without_a_compiler(context: MLContext, tmp_path):
             target = Target(profile, available=available.__contains__, has_compiler=False)
             program, _ = compile_program(graph_of(outputs), target)
             operators = [o for step in program.report.steps for o in step.operators]
-            assert operators.count("block_matmul") == 4 * WIDE["num_hidden_layers"] + 1
+            products = [o for o in operators if o in ("block_matmul", "matmul", "gemm")]
+            assert len(products) == 4 * WIDE["num_hidden_layers"] + 1
+            assert (dtype == "int4") == ("block_matmul" in products)
+            assert program.report.count("cpu") == 0

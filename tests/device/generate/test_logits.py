@@ -11,6 +11,12 @@ from tests.support.reference_decoder import CONFIGS, PART, logits, random_weight
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
+#: Models whose matrices have 64 outputs and more.
+_SIZES = {"hidden_size": 128, "intermediate_size": 192, "vocab_size": 192}
+WIDE = {
+    **{name: {**CONFIGS[name], **_SIZES} for name in ("llama", "llama3", "qwen2")},
+    "gpt2": {**CONFIGS["gpt2"], "n_embd": 128, "vocab_size": 128},
+}
 #: Largest difference of float32 logits, beside the largest logit.
 BOUND = 4e-6
 #: The same of float16: three digits, through four layers.
@@ -50,6 +56,30 @@ def test_greedy_tokens(context: MLContext, tmp_path, name):
         else:
             assert token == int(np.argmax(row))
     assert ties <= 1
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_matrices_in_panels(context: MLContext, tmp_path, name):
+    """Software Vulkan reads float32 matrices whose outputs divide by 64 in panels, with biases and
+    without; tables of embeddings that give the logits too. In graphs for many tokens and for one.
+    """
+    config, weights = WIDE[name], random_weights(WIDE[name], 11)
+    write_folder(tmp_path, config, weights)
+    model = Model.load(tmp_path, context)
+    ids = np.random.default_rng(12).integers(0, config["vocab_size"], 20).tolist()
+    tokens = model.generate_tokens(ids, 8)
+    expected = logits(config, weights, [*ids, *tokens])
+    np.testing.assert_allclose(
+        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
+    )
+    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
+    info = context.device_info
+    if info.is_vulkan and info.type == "cpu":
+        products = [line for line in model.report().lines if "mat" in line.kernel]
+        assert len(products) == 4 * 4 + 1
+        # "x": as texels, which not every such device has.
+        assert {line.variant.replace("x ", " ") for line in products} == {"nn vv 1x64"}
+        assert model.report().copies == 0
 
 
 def test_a_part_of_each_head_is_rotated(context: MLContext, tmp_path):

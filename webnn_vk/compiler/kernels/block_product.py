@@ -158,7 +158,7 @@ def _dispatch(
             "zero_point": p.zero_point, "block_bits": p.block.bit_length() - 1,
         }
         if kernel == "matmul":
-            constants |= {"STREAMS": 1, "ADDENDS": 4}
+            constants |= {"STEPS": 1, "STREAMS": 1, "ADDENDS": 4}
     options |= {
         "bits": p.bits, "has_offset": p.offset, "half_scale": p.scale_type == "float16"
     }

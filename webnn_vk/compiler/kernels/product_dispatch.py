@@ -33,7 +33,8 @@ from .schedule import BY_ROWS, Schedule
 
 _CONSTANTS = {
     "matmul": (
-        Constant("TM"), Constant("TN"), Constant("STREAMS"), Constant("ADDENDS", default=4)
+        Constant("TM"), Constant("TN"), Constant("STEPS", default=1),
+        Constant("STREAMS", default=1), Constant("ADDENDS", default=4),
     ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"),),

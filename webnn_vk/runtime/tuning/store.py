@@ -12,9 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +23,7 @@ from webnn_vk.codegen.template_files import source_hash
 from webnn_vk.compiler.kernels import FAMILIES, Schedule
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
+from webnn_vk.support.processor import processor
 from webnn_vk.support.warnings import say_once
 
 #: The name of the folder among the user's caches.
@@ -151,20 +150,6 @@ def templates_hash(family: str) -> str:
     """The hash of the templates of a family's kernels, with all their includes."""
     templates = FAMILIES[family].templates or (family,)
     return source_hash(f"{name}.comp.j2" for name in templates)
-
-
-@cache
-def processor() -> str:
-    """The processor's name."""
-    if sys.platform == "linux":
-        try:
-            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    if line.startswith("model name"):
-                        return line.partition(":")[2].strip()
-        except OSError:
-            pass
-    return platform.processor() or platform.machine()
 
 
 # -- all of a folder, whichever device -------------------------------------------------------------

@@ -83,13 +83,14 @@ def test_sums_of_subgroups_are_those_of_shared_memory(columns: int, inner: int) 
     assert (True in added) == (inner >= 32 and profile.subgroup_size == 8)
 
 
+@pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("load", ["texel", "storage"])
-def test_one_row(load: str, monkeypatch) -> None:
-    """Of every number of streams, with every combination of vector loads, with weights in panels
+def test_one_row(load: str, linear: bool, monkeypatch) -> None:
+    """One step at once and several, with every combination of vector loads, with weights in panels
     with and without padding and with others, and in parts of the inner dimension, which other
-    numbers of streams divide."""
+    numbers of steps divide."""
     require_vulkan()
-    software = profile_for("software")
+    software = profile_for("software").replace(reads_linearly=linear)
     profile = software if load == "texel" else software.masked(["texel_buffers"])
     monkeypatch.setattr(choose, "narrowed", lambda _, candidates, *more: [
         c for c in candidates if c.kernel == "matmul" and c["TM"] == 1 and c.load == load
@@ -101,17 +102,20 @@ def test_one_row(load: str, monkeypatch) -> None:
         node, arrays = node_of("gemm", a, b, c=random_array(rng, "float32", (n,)), beta=0.5)
         (dispatch,) = plan(node, profile)
         assert dispatch.kernel == "matmul" and dispatch.constants["TM"] == 1
-        seen.add(dispatch.constants["STREAMS"])
+        steps, streams = dispatch.constants["STEPS"], dispatch.constants["STREAMS"]
+        assert streams == (1 if linear else steps)
+        seen.add(steps)
         packed.add(any(isinstance(binding.value, Packed) for binding in dispatch.bindings))
         assert_close(node, arrays, profile, _ERROR)
         cut = profile.replace(max_storage_buffer_range=4096, max_texel_buffer_elements=1024)
         assert_close(node, arrays, cut, _ERROR)
-    assert seen == {1, 2, 4, 8} and packed == {False, True}
+    assert seen == {1, software.subgroup_size} and packed == {False, True}
     node, arrays = node_of(
         "matmul", random_array(rng, "float32", (1, 200)), random_array(rng, "float32", (200, 64))
     )
     short = profile.replace(max_loop_iterations=15_096)  # 15,000 are kept back
-    assert [dispatch.constants["STREAMS"] for dispatch in plan(node, short)] == [8, 8, 2]
+    steps = [dispatch.constants["STEPS"] for dispatch in plan(node, short)]
+    assert steps == [software.subgroup_size] * 2 + [1]
     assert_close(node, arrays, short, _ERROR)
 
 

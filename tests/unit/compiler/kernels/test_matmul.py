@@ -161,10 +161,17 @@ def test_one_row_and_many_read_the_same_packed_weights() -> None:
     assert dispatch.kernel == "matvec" and not isinstance(dispatch.bindings[0].value, Packed)
 
 
-@pytest.mark.parametrize(("length", "streams"), [(96, 8), (48, 4), (40, 2), (36, 1), (33, 1)])
-def test_streams_divide_the_inner_dimension(length: int, streams: int) -> None:
-    (dispatch,) = _planned("llvmpipe", (1, length), (length, 128))
-    assert dispatch.constants["STREAMS"] == streams
+@pytest.mark.parametrize(("length", "steps"), [(96, 8), (32, 8), (48, 1), (40, 1), (33, 1)])
+@pytest.mark.parametrize("linear", [False, True])
+def test_steps_of_one_row_divide_the_inner_dimension(
+    length: int, steps: int, linear: bool
+) -> None:
+    """They follow each other, or lie in parts of the inner dimension, as the processor likes it."""
+    profile = stored_profile("llvmpipe").replace(reads_linearly=linear)
+    node, _ = node_of("matmul", _describe(1, length), _describe(length, 128))
+    (dispatch,) = plan(node, profile)
+    assert dispatch.constants["STEPS"] == steps
+    assert dispatch.constants["STREAMS"] == (1 if linear else steps)
 
 
 @pytest.mark.parametrize("profile", ["llvmpipe", "arm_mali_g610"])

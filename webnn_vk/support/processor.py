@@ -1,0 +1,22 @@
+"""The processor that the program runs on."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+
+@cache
+def processor() -> str:
+    """The processor's name."""
+    if sys.platform == "linux":
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if line.startswith("model name"):
+                        return line.partition(":")[2].strip()
+        except OSError:
+            pass
+    import platform
+
+    return platform.processor() or platform.machine()
