@@ -1,14 +1,15 @@
 """Convolutions as a copy and a product: for each pixel of the output a column of the inputs that
 reach it, and the filter times these columns.
 
-Software devices multiply so where lanes exchange the rows of a filter that they load
-(``loads.lanes_that_shuffle``): that saves more than the columns take, if there are few enough to
-stay in the processor's caches. Channels come first; padding is written out, in a dispatch of its
-own.
+Software devices multiply so where lanes exchange what they load of the columns or of a filter
+(``product_dispatch.row_schedules``, ``loads.lanes_that_shuffle``): that saves more than the columns
+take, if there are few enough to stay in the processor's caches. Channels come first; padding is
+written out, in a dispatch of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -19,7 +20,7 @@ from .dispatch import Dispatch, Scratch
 from .loads import has_texels
 from .node import KernelNode
 from .product import Product, fits_bindings
-from .product_dispatch import Tensors, one_dispatch
+from .product_dispatch import Tensors, one_dispatch, row_schedules
 from .raw_copy import Box, move
 from .rows import check_iterations
 from .schedule import Schedule
@@ -28,7 +29,7 @@ KERNEL = "conv_columns"
 
 
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
-    """The schedule by which the device could compute a convolution (``conv.Geometry``) so: the
+    """The schedules by which the device could compute a convolution (``conv.Geometry``) so: the
     product's. None where a dimension is named: columns would grow with it beyond the caches."""
     possible = (
         not any(isinstance(n, Size) for _, n in g.numbers) and has_texels(profile)
@@ -38,8 +39,13 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         and 4 * g.N * _padded_size(g) <= profile.max_storage_buffer_range
         and fits_bindings(_product(g), profile)
     )
-    numbers = ("LX", 8), ("LY", 1), ("TM", 32), ("TN", 4)
-    return [Schedule(KERNEL, numbers, "texel")] * possible
+    return [replace(s, kernel=KERNEL) for s in (_tilings(g, profile) if possible else ())]
+
+
+def _tilings(g: Any, profile: DeviceProfile) -> list[Schedule]:
+    """The schedules of the product."""
+    tall = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 32), ("TN", 4)), "texel")
+    return [tall, *row_schedules(_product(g), profile)]
 
 
 def _depth(g: Any) -> int:
@@ -69,7 +75,7 @@ def lower(
     steps = rows * width, g.DH * width, g.DW, g.SH * width, g.SW
     dispatches += move(source, columns, Box(shape, steps, strides(shape)), profile)
     operands = Tensors(node.operands["filter"], columns, node.operand("bias"), node.output)
-    tiling = Schedule("matmul", schedule.numbers, schedule.load)
+    tiling = next(s for s in _tilings(g, profile) if s.numbers == schedule.numbers)
     return [*dispatches, one_dispatch(_product(g), node, operands, tiling, profile)]
 
 

@@ -133,6 +133,15 @@ def _matmul(p: Any, s: Schedule) -> list[Workload]:
     return [_tile(s, p.batches * s.tiles(p.m, p.n), p.k)]
 
 
+def _matmul_rows(p: Any, s: Schedule) -> list[Workload]:
+    """Lanes below each other share what they load of b."""
+    tm, tn = s["TM"], s["TN"]
+    return [Workload(
+        p.batches * s.tiles(p.m, p.n), s["LX"], p.k * tm * tn, p.k * (tm + tn / s["LX"]), tm * tn,
+        registers=tm * tn + tm + tn, unrolled=tm * tn,
+    )]
+
+
 def _matmul_tiled(p: Any, s: Schedule) -> list[Workload]:
     groups = s.parts * p.batches * s.tiles(p.m, p.n)
     return [_shared_tile(s, groups, ceil_divide(p.k, s.parts)), *_sum(p, s.parts)]
@@ -360,6 +369,7 @@ def _elementwise(p: Any, s: Schedule) -> list[Workload]:
 
 _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Workload]]] = {
     "matmul": _matmul,
+    "matmul_rows": _matmul_rows,
     "matmul_tiled": _matmul_tiled,
     "matmul_coopmat": _coopmat,
     "matmul_coopmat2": _coopmat,

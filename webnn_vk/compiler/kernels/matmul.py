@@ -30,6 +30,7 @@ from .product_dispatch import (
     Tensors,
     in_parts,
     one_dispatch,
+    row_schedules,
     tile_shape,
     tiled_schedules,
     vectors,
@@ -125,7 +126,7 @@ class Matmul(Family):
         return direct + by_tiles + in_parts + [
             Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", tm), ("TN", tn)), load)
             for load in _loads(p, profile)[1:] for tm, tn in ((4, 8), (8, 8), (16, 8), (32, 4))
-        ]
+        ] + row_schedules(p, profile)
 
     def pack(
         self, node: KernelNode, problem: Product, schedule: Schedule, profile: DeviceProfile

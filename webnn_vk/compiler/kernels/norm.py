@@ -16,7 +16,7 @@ from . import rows
 from .dispatch import Dispatch
 from .epilogue import build
 from .family import Family
-from .loads import SUBGROUP_SUMS, texel_bytes
+from .loads import SHUFFLES, SUBGROUP_SUMS, lanes_of_processor, shuffling, texel_bytes
 from .multi_binding import bound, dispatch, unread
 from .node import KernelNode
 from .rows import Rows, Split, Vectors
@@ -141,6 +141,11 @@ class Norm(Family):
             constants | {"LX": size}, profile, options.items(), kernel="norm",
             variant=vectors.named(schedule), flops=8 * x.size, types=_FLOATS,
         )
+        if template == "norm":
+            exchange = by_element and lanes == 1 and all(
+                step.spec.buffers[i].load == "texel" for i in (1, 2)
+            )
+            return [shuffling(step, lanes_of_processor(profile, SHUFFLES) if exchange else 0)]
         used = step.spec.features | (SUBGROUP_SUMS if subgroups else frozenset())
         return [replace(step, spec=replace(step.spec, features=used))]
 

@@ -12,17 +12,24 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
-from ..types.sizes import preferring
+from ..types.sizes import Size, preferring
 from . import coopmat, coopmat2, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .heuristics import device_class
-from .loads import lanes_that_shuffle, shuffling, with_subgroup_sums
+from .loads import (
+    SHUFFLES,
+    has_texels,
+    lanes_of_processor,
+    lanes_that_shuffle,
+    shuffling,
+    with_subgroup_sums,
+)
 from .node import KernelNode
 from .parts import bind, byte_length, memory
-from .product import TYPES, Product, parameters, spans
+from .product import TYPES, Product, fits_bindings, parameters, spans
 from .raw_copy import item_size
-from .schedule import Schedule
+from .schedule import BY_ROWS, Schedule
 
 _CONSTANTS = {
     "matmul": (
@@ -74,6 +81,10 @@ def tiled_schedules(
     ]
 
 
+def _template(schedule: Schedule) -> str:
+    return "matmul" if schedule.kernel == BY_ROWS else schedule.kernel
+
+
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
@@ -122,7 +133,8 @@ def one_dispatch(
     """``aligned``: operands of mixed types may be loaded in vectors too."""
     texels = schedule.load == "texel" and _are_texels(t, profile)
     bindings, bases = _bindings(p, t, texels, profile)
-    extra = _epilogue(p, node, t, schedule.kernel, bindings[0], profile)
+    kernel = _template(schedule)
+    extra = _epilogue(p, node, t, kernel, bindings[0], profile)
     # For mixed types the shader archive has only the scalar variant.
     mixed = any(other.data_type != p.data_type for other in (t.c, t.out) if other is not None)
     aligned = aligned or not mixed or bool(p.quantized or node.epilogue)
@@ -135,7 +147,7 @@ def one_dispatch(
         p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
     )
     constants = dict(schedule.numbers)
-    if schedule.kernel == "matmul" and t.c is not None and p.c_strides[1] == 0:
+    if kernel == "matmul" and t.c is not None and p.c_strides[1] == 0:
         constants["ADDENDS"] = 1
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     step = Dispatch(
@@ -144,17 +156,17 @@ def one_dispatch(
         grid(groups, profile),
         params | extra.values,
         constants,
-        schedule.kernel,
+        kernel,
         f"{transposed} {widths} {rows}x{columns}",
         2 * p.batches * p.m * p.n * p.k + extra.flops,
         p.batches * (
             item_size(t.a) * p.m * p.k + item_size(t.b) * p.k * p.n + item_size(t.out) * p.m * p.n
         ) + extra.bytes,
     )
-    if schedule.kernel == "matvec":
+    if kernel == "matvec":
         across = schedule["LX"] if not p.a_transposed else 0
         return with_subgroup_sums(step, across, profile)
-    return shuffling_rows(step, schedule, profile) if schedule.kernel == "matmul" else step
+    return shuffling_rows(step, schedule, profile) if kernel == "matmul" else step
 
 
 def _are_texels(t: Tensors, profile: DeviceProfile) -> bool:
@@ -202,7 +214,7 @@ def _spec(
 ) -> tuple[KernelSpec, str]:
     """The module, and how a and b are loaded as reports name it. ``aligned``: the module may load
     vectors."""
-    kernel, features = schedule.kernel, profile.features
+    kernel, features = _template(schedule), profile.features
     c_type = None if t.c is None else t.c.data_type
     out_type = t.out.data_type
     transposed = p.a_transposed, p.b_transposed
@@ -225,14 +237,36 @@ def _spec(
             b_vector = a_vector
         wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
         spec = _plain_spec(
-            p, t, kernel, a_vector, b_vector, params, features, extra, texels, wide
+            p, t, schedule, a_vector, b_vector, params, features, extra, texels, wide
         )
     return spec, f"{'sv'[a_vector]}{'sv'[b_vector]}" + "x" * texels
 
 
+def row_schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
+    """Schedules of a filter's products: lanes compute rows below each other, of columns side by
+    side. Each reads rows of a of its own, and all exchange what they read of b. So few columns of
+    a product of few are computed in vain, none where a tile has them all."""
+    a_vector, b_vector = vectors(p, p.starts)
+    lanes = lanes_of_processor(profile, SHUFFLES)
+    if p.operands[0] != "filter" or p.data_type != "float32" or p.quantized or not (
+        a_vector and lanes and has_texels(profile) and fits_bindings(p, profile)
+    ) or p.a_transposed or p.b_transposed or isinstance(p.n, Size) or p.n <= 8:
+        return []
+    columns = (32, 56) if b_vector else ()
+    # The code is repeated for each column. Four rows, one behind the other, are whole vectors.
+    whole = p.n == p.ldb and p.n < 64 and _divides(p.starts[1], *p.b_batch)
+    columns += (p.n,) * (whole and p.n not in columns)
+    return [
+        Schedule(BY_ROWS, (("LX", lanes), ("LY", 1), ("TM", 4), ("TN", tn)), "texel")
+        for tn in columns
+    ]
+
+
 def shuffling_rows(step: Dispatch, schedule: Schedule, profile: DeviceProfile) -> Dispatch:
     """A dispatch of ``matmul.comp.j2``, whose lanes exchange the vectors of a's rows where they
-    read texels."""
+    read texels, or those of b where they compute rows."""
+    if schedule.kernel == BY_ROWS:
+        return shuffling(step, schedule["LX"])
     a, options = step.spec.buffers[0], dict(step.spec.options)
     along_rows = a.load == "texel" and options["a_vector"] and not options["a_transposed"]
     return shuffling(step, lanes_that_shuffle(schedule, profile) if along_rows else 0)
@@ -271,14 +305,15 @@ def _wide(p: Product, bases: Sequence[int], schedule: Schedule) -> bool:
 
 
 def _plain_spec(
-    p: Product, t: Tensors, kernel: str, a_vector: bool, b_vector: bool, params: Sequence[Param],
-    features: frozenset[str], extra: fused.Epilogue, texels: bool, wide: bool,
+    p: Product, t: Tensors, schedule: Schedule, a_vector: bool, b_vector: bool,
+    params: Sequence[Param], features: frozenset[str], extra: fused.Epilogue, texels: bool,
+    wide: bool,
 ) -> KernelSpec:
     """The module of a kernel without cooperative matrices. ``wide``: a and b are loaded in vectors
     of 8."""
-    out_type = t.out.data_type
+    out_type, kernel = t.out.data_type, _template(schedule)
     options = {"a_transposed": p.a_transposed, "addend": t.c is not None}
-    out_vector = False
+    by_rows, out_vector = schedule.kernel == BY_ROWS, False
     if kernel == "matvec":
         options |= {"vector": a_vector}
         b_vector = a_vector and not p.a_transposed
@@ -289,6 +324,8 @@ def _plain_spec(
             "b_transposed": p.b_transposed, "a_vector": a_vector, "b_vector": b_vector,
             "out_vector": out_vector,
         }
+        if by_rows:
+            options["by_rows"] = True
         if kernel == "matmul" and out_vector:
             extra = fused.by_vectors(extra)
     vector = 8 if wide else 4
@@ -298,7 +335,7 @@ def _plain_spec(
     )
     buffers = [
         Buffer("a", a_type, "r", vector * a_vector or 1),
-        Buffer("b", b_type, "r", vector * b_vector or 1),
+        Buffer("b", b_type, "r", vector * (b_vector or by_rows) or 1),
         *([] if t.c is None else [Buffer("c", t.c.data_type)]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     ]

@@ -14,6 +14,8 @@ from ..types.sizes import sizes_in, symbolic
 
 #: The name of the number of parts.
 SPLIT = "SPLIT"
+#: Products whose lanes lie below each other (``product_dispatch.row_schedules``).
+BY_ROWS = "matmul_rows"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Schedule:
         numbers = dict(self.numbers)
         if "BM" in numbers:
             return numbers["BM"], numbers["BN"]
+        if self.kernel == BY_ROWS:
+            return numbers["LX"] * numbers["TM"], numbers["TN"]
         return numbers["LY"] * numbers["TM"], numbers["LX"] * numbers["TN"]
 
     def tiles(self, rows: int, columns: int) -> int:

@@ -177,7 +177,7 @@ def test_products_of_columns() -> None:
     fill and that they don't; filters whose taps lie otherwise; filters that are no constants; an
     infinite weight, which the zeros beside the input turn into NaN."""
     require_vulkan()
-    profile, rng = profile_for("software"), np.random.default_rng(3)
+    profile, rng, heights = profile_for("software"), np.random.default_rng(3), set()
     for case in range(8):
         inputs, outputs, side = 4 * (1 + case % 3), (33, 20, 64)[case % 3], (8, 9)[case % 2]
         taps = {"o": outputs, "i": inputs, "h": 1 + case % 3, "w": 3 if case > 3 else 1}
@@ -190,11 +190,43 @@ def test_products_of_columns() -> None:
             strides=[2 - case % 2, 1 + case // 2 % 2], dilations=[1 + case // 4, 1],
             padding=[case % 3, 1, 0, case % 2] if case > 1 else [0] * 4, filter_layout=order,
         )
-        (schedule,) = (s for s in schedules_of(node, profile) if s.kernel == "conv_columns")
         with np.errstate(invalid="ignore"):
             (expected,) = node.evaluate(arrays.get)
-        (computed,) = run(node, arrays, profile, schedule)
-        np.testing.assert_allclose(computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{case}")
+        schedules = [s for s in schedules_of(node, profile) if s.kernel == "conv_columns"]
+        heights |= {s["TM"] for s in schedules}
+        for schedule in schedules:
+            (computed,) = run(node, arrays, profile, schedule)
+            np.testing.assert_allclose(
+                computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{case} {schedule}"
+            )
+    assert heights == {4, 32}  # rows below each other, and tall tiles
+
+
+@pytest.mark.parametrize(("side", "columns"), [
+    ((5, 5), [25]), ((6, 6), [32, 36, 56]), ((7, 7), [49]), ((3, 4), [12, 32, 56]),
+    ((10, 10), [32, 56]), ((8, 7), [32, 56]), ((9, 9), []), ((2, 4), []),
+])
+def test_rows_of_a_filter(side: tuple[int, int], columns: list[int]) -> None:
+    """A tile with all pixels, tiles that they fill and that they don't; channels that fill no tile;
+    several images; a bias; an infinite weight, and an infinite input, which reach no neighbours."""
+    require_vulkan()
+    profile, rng = profile_for("software"), np.random.default_rng(4)
+    for images, outputs, inputs in ((1, 33, 8), (3, 50, 20)):
+        w = random_array(rng, "float32", (outputs, inputs, 1, 1))
+        x = random_array(rng, "float32", (images, inputs, *side))
+        w[outputs - 1, 2], x[0, 1, -1, -1] = np.inf, np.inf
+        node, arrays = node_of(
+            "conv2d", x, w, bias=random_array(rng, "float32", (outputs,)) if images > 1 else None
+        )
+        with np.errstate(invalid="ignore"):
+            (expected,) = node.evaluate(arrays.get)
+        schedules = [s for s in schedules_of(node, profile) if s.kernel == "matmul_rows"]
+        assert sorted(s["TN"] for s in schedules) == columns
+        for schedule in schedules:
+            (computed,) = run(node, arrays, profile, schedule)
+            np.testing.assert_allclose(
+                computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{images} {schedule}"
+            )
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -75,10 +75,10 @@ def test_a_filter_in_scalar_registers_fits_them() -> None:
 
 
 @pytest.mark.parametrize("side, variant, tile", [
-    (56, "4x4 8x64", 4),
-    (28, "4x4 8x64", 4),
-    (14, "2x2 8x64", 2),  # large tiles would save only a quarter of the multiplications
-    (9, "2x2 8x64", 2),  # here too, and there are 9 of them
+    (56, "4x4 25x32", 4),
+    (28, "4x4 25x32", 4),
+    (14, "2x2 25x32", 2),  # large tiles would save only a quarter of the multiplications
+    (9, "2x2 25x32", 2),  # here too, and there are 9 of them
 ])
 def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
     """A filter transformed for large tiles takes twice the memory of one for small tiles: large

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
+from webnn_vk.compiler.kernels.product import Product
+from webnn_vk.compiler.kernels.product_dispatch import row_schedules
 from webnn_vk.compiler.ops.block_product import packed
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
@@ -213,6 +217,23 @@ def test_parts_of_large_operands_are_read_as_texels() -> None:
         starts.append((dispatch.params["a_base"], dispatch.params["b_base"], out.offset))
     size = 64 * 32
     assert starts == [(n * size, n * size, n * 16384) for n in range(4)]
+
+
+@pytest.mark.parametrize(("change", "columns"), [
+    ({}, [32, 56]), ({"n": 36, "ldb": 36, "ldo": 36}, [32, 36, 56]),
+    ({"n": 49, "ldb": 49, "ldo": 49}, [49]), ({"n": 8, "ldb": 8, "ldo": 8}, []),
+    ({"n": 81, "ldb": 81, "ldo": 81}, []),  # its columns fill no vectors, and are too many
+    ({"starts": (0, 0, 0, 2)}, []), ({"n": 36, "ldb": 36, "ldo": 38}, [36]),
+    ({"starts": (0, 2, 0, 0)}, []), ({"k": 62, "lda": 62}, []), ({"a_transposed": True}, []),
+    ({"operands": ("a", "b", "c")}, []), ({"data_type": "float16"}, []),
+])
+def test_lanes_have_rows_of_a_filter(change: dict[str, Any], columns: list[int]) -> None:
+    """Where they load whole vectors; on processors only."""
+    p = Product(64, 196, 64, 64, 196, 196, operands=("filter", "input", "bias"))
+    p = replace(p, **change)
+    found = row_schedules(p, stored_profile("llvmpipe"))
+    assert sorted(s["TN"] for s in found) == columns
+    assert not row_schedules(p, stored_profile("amd_navi31"))
 
 
 @pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])

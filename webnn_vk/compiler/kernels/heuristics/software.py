@@ -38,7 +38,12 @@ class Software(Rules):
         )
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        if candidates[0].load == "texel" and _exchanges_filter(problem):
+        exchanges = candidates[0].load == "texel" and _exchanges_filter(problem)
+        if exchanges and any(c.kernel == "matmul_rows" for c in candidates):
+            yield only("rows below each other: the fewest loads where lanes exchange the inputs",
+                       lambda c: c.kernel == "matmul_rows")
+            yield _fewest(problem.n)
+        elif exchanges:
             yield only("tall tiles: the fewest loads where lanes exchange a filter's rows",
                        lambda c: c.kernel == "matmul" and (c["TM"], c["TN"]) == (32, 4))
         elif not any(c.kernel == "matvec" for c in candidates):
@@ -87,10 +92,12 @@ class Software(Rules):
         if winograd and not small and (
             channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
-            yield self._winograd(winograd, problem)
+            yield from self._winograd(winograd, problem)
         elif self._columns_pay(candidates, problem):
-            yield only("columns of inputs, and lanes that exchange the filter's rows",
+            yield only("columns of inputs, and lanes that exchange what they load",
                        lambda c: c.kernel == "conv_columns")
+            yield Constraint("rows below each other, as in a product", lambda c: c["TM"])
+            yield _fewest(problem.OH * problem.OW)
         elif any(c.kernel == "conv_wide" and c["LX"] == 8 for c in candidates):
             yield only("a filter's vectors for all pixels of a tile",
                        lambda c: c.kernel == "conv_wide" and c["LX"] == 8)
@@ -111,11 +118,11 @@ class Software(Rules):
             and elements <= self.device.most_in_columns
         )
 
-    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
+    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         """Large tiles where they save a third of the multiplications of small ones, since their
         filter takes twice the memory (ResNet-50's 14x14 layers: 31 MB for 2 % of its time), and
-        where there are enough of them to fill the products' rows. Two sizes of product, 8 or 4
-        tiles by 64 channels."""
+        where there are enough of them to fill the products' rows. Then the rows of the product
+        that waste least: loading the filter takes as long as three of them."""
         small, large = (
             problem.N * ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
             for tile in (2, 4)
@@ -123,11 +130,17 @@ class Software(Rules):
         pays = 3 * 36 * large <= 2 * 16 * small  # multiplications for each tile
         exact = any(c["TILE"] == 4 for c in candidates)
         tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
-        sizes = tile, 8 if tiles > 4 else 4, 8 if problem.OC > 32 else 4
-        return only(
-            "Winograd's transforms where they save time",
-            lambda c: c.kernel == "winograd" and (c["TILE"], c["TM"], c["TN"]) == sizes,
-        )
+        yield only("Winograd's transforms where they save time",
+                   lambda c: c.kernel == "winograd" and c["TILE"] == tile)
+        yield Constraint("the fewest rows that are computed in vain",
+                         lambda c: ceil_divide(tiles, c["TM"]) * (c["TM"] + 3))
+
+
+def _fewest(columns: int) -> Constraint:
+    """The constraint to tiles that compute few columns in vain. What else a tile takes is as long
+    as two columns."""
+    return Constraint("the fewest columns that are computed in vain",
+                      lambda c: ceil_divide(columns, c["TN"]) * (c["TN"] + 2))
 
 
 def _exchanges_filter(problem: Any) -> bool:
