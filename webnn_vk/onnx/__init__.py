@@ -44,3 +44,7 @@ __all__ = [
 _MODULE_OF = {"IOBinding": "binding", "Session": "session", "export": "exporting"}
 
 __getattr__ = lazy_names(globals(), _MODULE_OF)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
