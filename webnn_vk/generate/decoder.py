@@ -6,7 +6,7 @@ of each of B sequences has ``step`` [2·B]: the ids, then the positions. S may b
 dispatch (experimental "dynamic-shapes").
 
 The cache of a sequence, with a capacity C, has two tensors a layer, ``key.N`` and ``value.N``
-[heads, C, head size]; sequence R among several has ``key.N.R`` and ``value.N.R``. They are
+[C, heads, head size]; sequence R among several has ``key.N.R`` and ``value.N.R``. They are
 donated: a run writes the rows of its tokens and reads the rows up to the last of them.
 """
 
@@ -58,7 +58,7 @@ class Decoder:
 
     def cache_shape(self) -> tuple[int, int, int]:
         """The shape of each tensor of the cache."""
-        return self.config.kv_heads, self.capacity, self.config.head_size
+        return self.capacity, self.config.kv_heads, self.config.head_size
 
 
 class _Graph:
@@ -97,13 +97,6 @@ class _Graph:
             table = self.constant(np.arange(named.max_size, dtype=np.uint32))
             numbers, count = b.slice(table, [0], [tokens]), b.slice(table, [tokens], [1])
         self.positions, self.length = b.add(first, numbers), b.add(first, count)
-        self.places = self.places_at(self.positions)
-
-    def places_at(self, positions: MLOperand) -> MLOperand:
-        """For each token and head, the row of a cache of [heads · C, head size], [S, heads, 1]."""
-        firsts = np.arange(self.c.kv_heads, dtype=np.uint32) * np.uint32(self.decoder.capacity)
-        tokens = self.b.reshape(positions, (positions.shape[0], 1, 1))
-        return self.b.add(tokens, self.constant(firsts.reshape(1, -1, 1)))
 
     # -- constants -----------------------------------------------------------------------------
     def constant(self, array: np.ndarray) -> MLOperand:
@@ -196,23 +189,21 @@ class _Graph:
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
     ) -> MLOperand:
         """Writes keys and values [S, heads, D] to the cache; attention of queries [S, heads, D]."""
-        return self.cached_attention(
-            query, key, value, n, "", self.positions, self.length, self.places
-        )
+        return self.cached_attention(query, key, value, n, "", self.positions, self.length)
 
     def cached_attention(
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int, sequence: str,
-        positions: MLOperand, length: MLOperand, places: MLOperand,
+        positions: MLOperand, length: MLOperand,
     ) -> MLOperand:
         """`attention` with the cache of a sequence: "" for the only one, else ".R"."""
         c, b, tokens = self.c, self.b, query.shape[0]
         shape = self.decoder.cache_shape()
+        rows = b.reshape(positions, (tokens, 1))
         cached = []
         for kind, update in (("key", key), ("value", value)):
             name = f"{kind}.{n}{sequence}"
             past = b.input(name, {"data_type": self.data_type, "shape": shape})
-            rows = b.scatter_nd(b.reshape(past, (shape[0] * shape[1], shape[2])), places, update)
-            present = b.reshape(rows, shape)
+            present = b.scatter_nd(past, rows, update)
             self.present[f"new {name}"] = present
             self.donated[name] = f"new {name}"
             cached.append(present)
@@ -220,13 +211,16 @@ class _Graph:
         if tokens == 1:
             # Queries of heads that share keys are the rows of one matrix.
             query = b.reshape(query, (c.kv_heads, group, c.head_size))
-            keys, values = cached
+            keys, values = (b.transpose(t, permutation=(1, 0, 2)) for t in cached)
         else:
             query = b.transpose(
                 b.reshape(query, (tokens, c.kv_heads, group, c.head_size)),
                 permutation=(1, 2, 0, 3),
             )
-            keys, values = (b.reshape(t, (c.kv_heads, 1, *shape[1:])) for t in cached)
+            wide = (shape[0], c.kv_heads, 1, c.head_size)
+            keys, values = (
+                b.transpose(b.reshape(t, wide), permutation=(1, 2, 0, 3)) for t in cached
+            )
         result = apply_operator(
             b, "attention", query, keys, values, seen=self.seen(positions, c.window(n)),
             length=length, scale=scale, causal=tokens > 1, softcap=c.attention_softcap,
@@ -398,8 +392,7 @@ class _BatchGraph(_Graph):
         step = b.input("step", {"data_type": "uint32", "shape": (2 * sequences,)})
         self.ids, self.positions = b.split(step, 2)
         self.length = b.add(self.positions, self.constant(np.array([1], np.uint32)))
-        steps = self.positions, self.length, self.places_at(self.positions)
-        self.steps = [b.split(operand, sequences) for operand in steps]
+        self.steps = [b.split(operand, sequences) for operand in (self.positions, self.length)]
 
     def attention(
         self, query: MLOperand, key: MLOperand, value: MLOperand, n: int
@@ -408,8 +401,8 @@ class _BatchGraph(_Graph):
         given = (b.split(operand, self.tokens) for operand in (query, key, value))
         rows = zip(*given, *self.steps, strict=True)
         return b.concat([
-            self.cached_attention(q, k, v, n, f".{row}", *step)
-            for row, (q, k, v, *step) in enumerate(rows)
+            self.cached_attention(q, k, v, n, f".{row}", position, length)
+            for row, (q, k, v, position, length) in enumerate(rows)
         ], 0)
 
 

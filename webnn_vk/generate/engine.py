@@ -121,7 +121,7 @@ class Engine:
             try:
                 made[name] = self.context.create_tensor(descriptor).result()
             except UnknownError as error:
-                fits = max(0, self.decoder.capacity * number // len(names) - max(CHUNKS) + 1)
+                fits = max(0, shape[0] * number // len(names) - max(CHUNKS) + 1)
                 for tensor in made.values():
                     tensor.destroy()
                 raise OperationError(
