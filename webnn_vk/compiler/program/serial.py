@@ -28,7 +28,7 @@ from .program import Originals, Program
 from .shaped_files import LoadedGraph
 from .verify import verify
 
-FORMAT, VERSION = "webnn_vk program", 6
+FORMAT, VERSION = "webnn_vk program", 7
 TEXT = "program.json"
 
 #: The bytes of a constant tensor's storage.

@@ -167,7 +167,7 @@ def test_refusals_say_why(tmp_path):
     def output(data):
         return next(slot for slot in data["slots"] if slot[0] == "output")
 
-    refuse(lambda d: d.update(version=1), "version 1; 6 is what this reads")
+    refuse(lambda d: d.update(version=1), "version 1; 7 is what this reads")
     refuse(lambda d: d.update(format="other"), "is no webnn_vk program")
     refuse(lambda d: d.pop("slots"), "KeyError: 'slots'")
     refuse(lambda d: step(d, "dispatch")[4][0].__setitem__(2, 1 << 20), "leaves slot")
