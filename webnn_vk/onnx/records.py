@@ -6,11 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
+from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.dataclass import dataclass
 
 from .values import Tensor

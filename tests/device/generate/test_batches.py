@@ -62,7 +62,7 @@ def test_windows_of_sequences_that_share_a_run(context: MLContext, tmp_path):
 
 @pytest.mark.parametrize("sequences", [2, 16])
 def test_matrices_in_panels(context: MLContext, tmp_path, sequences):
-    """Of which software Vulkan reads matrices with so many outputs."""
+    """Sequences of a model whose matrices have 64 outputs and more (see ``test_logits``)."""
     config = {**CONFIGS["qwen3"], "hidden_size": 128, "intermediate_size": 192}
     write_folder(tmp_path, config, random_weights(config, 6))
     rng = np.random.default_rng(sequences)

@@ -58,6 +58,17 @@ def test_greedy_tokens(context: MLContext, tmp_path, name):
     assert ties <= 1
 
 
+def assert_right_text(model, config, weights):
+    """In graphs for many tokens and for one."""
+    ids = np.random.default_rng(12).integers(0, config["vocab_size"], 20).tolist()
+    tokens = model.generate_tokens(ids, 8)
+    expected = logits(config, weights, [*ids, *tokens])
+    np.testing.assert_allclose(
+        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
+    )
+    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
+
+
 @pytest.mark.parametrize("name", WIDE)
 def test_matrices_in_panels(context: MLContext, tmp_path, name):
     """Software Vulkan reads float32 matrices whose outputs divide by 64 in panels, with biases and
@@ -66,13 +77,7 @@ def test_matrices_in_panels(context: MLContext, tmp_path, name):
     config, weights = WIDE[name], random_weights(WIDE[name], 11)
     write_folder(tmp_path, config, weights)
     model = Model.load(tmp_path, context)
-    ids = np.random.default_rng(12).integers(0, config["vocab_size"], 20).tolist()
-    tokens = model.generate_tokens(ids, 8)
-    expected = logits(config, weights, [*ids, *tokens])
-    np.testing.assert_allclose(
-        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
-    )
-    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
+    assert_right_text(model, config, weights)
     info = context.device_info
     if info.is_vulkan and info.type == "cpu":
         products = [line for line in model.report().lines if "mat" in line.kernel]
@@ -87,13 +92,7 @@ def test_a_part_of_each_head_is_rotated(context: MLContext, tmp_path):
     weights = random_weights(PART, 7)
     write_folder(tmp_path, PART, weights)
     model = Model.load(tmp_path, context)
-    ids = np.random.default_rng(9).integers(0, PART["vocab_size"], 20).tolist()
-    tokens = model.generate_tokens(ids, 8)
-    expected = logits(PART, weights, [*ids, *tokens])
-    np.testing.assert_allclose(
-        model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
-    )
-    assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
+    assert_right_text(model, PART, weights)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "gpt2"])

@@ -72,7 +72,7 @@ def repeat_work(
     )
     if work.repetitions > max(MAX_RECORDED, work.count):
         raise Unsupported(
-            f"{work.repetitions} repetitions, with those of the loops inside; {MAX_RECORDED} at "
-            "most are recorded"
+            f"{work.repetitions} repetitions, inner loops included; at most {MAX_RECORDED} are "
+            "recorded"
         )
     return work

@@ -263,8 +263,8 @@ def row_schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
 
 
 def shuffling_rows(step: Dispatch, schedule: Schedule, profile: DeviceProfile) -> Dispatch:
-    """A dispatch of ``matmul.comp.j2``, whose lanes exchange the vectors of a's rows where they
-    read texels, or those of b where they compute rows."""
+    """A dispatch of ``matmul.comp.j2``. Where its lanes read texels they exchange vectors: of a's
+    rows, or of b in ``row_schedules``."""
     if schedule.kernel == BY_ROWS:
         return shuffling(step, schedule["LX"])
     a, options = step.spec.buffers[0], dict(step.spec.options)
