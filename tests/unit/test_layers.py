@@ -39,6 +39,18 @@ def sources():
             yield path, ".".join(parts), ".".join(parts[:-1])
 
 
+def test_no_property_holds_a_lock():
+    """A fork could find functools.cached_property's locked (`webnn_vk.support.cached_property`)."""
+    paths = list((ROOT / "webnn_vk").rglob("*.py"))
+    assert len(paths) > 300
+    found = [
+        path.name for path in paths
+        if re.search(r"functools\.cached_property\b(?!``)|from functools import .*cached_property",
+                     path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def layer(name: str) -> str:
     """The layer of a module or of a name in it: "compiler.ops" for webnn_vk.compiler.ops.unary."""
     parts = name.split(".")[1:]
