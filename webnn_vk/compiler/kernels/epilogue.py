@@ -155,7 +155,7 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
     statements = (
         ("float32", "v"),
         ("float32", "mix(t0, w_add(t0, v_e0), P.adds != 0u)"),
-        ("float32", "w_min(w_max(t1, P.low), P.high)"),
+        ("float32", "w_clamp(t1, P.low, P.high)"),
     )
     return replace(
         extra,
