@@ -11,7 +11,7 @@ from . import rows
 from .dispatch import Dispatch
 from .epilogue import build
 from .family import Family
-from .loads import texel_bytes
+from .loads import SHUFFLES, lanes_of_processor, shuffling, texel_bytes
 from .multi_binding import bound, dispatch
 from .node import KernelNode
 from .rows import Rows
@@ -35,7 +35,15 @@ class Softmax(Family):
         return Rows(x.size // length, length, contiguous, _PASSES, texels)
 
     def candidates(self, problem: Rows, profile: DeviceProfile) -> Sequence[Schedule]:
-        return rows.schedules(problem, profile)
+        """Rows that a SIMD group of a processor keeps in registers are computed by one."""
+        candidates = rows.schedules(problem, profile)
+        lanes = lanes_of_processor(profile, SHUFFLES)
+        if lanes and rows.vectors(problem, lanes).kept:
+            candidates += [
+                Schedule("subgroup", (("lanes", lanes),), load)
+                for load in dict.fromkeys(c.load for c in candidates)
+            ]
+        return candidates
 
     def lower(
         self, node: KernelNode, problem: Rows, schedule: Schedule, profile: DeviceProfile
@@ -47,15 +55,18 @@ class Softmax(Family):
             bound("x", x, profile, width=vectors.width, texels=texels),
             bound("out", node.output, profile, "w", width=vectors.width),
         )
-        size, groups = rows.launch(problem.rows, schedule["lanes"], profile)
+        lanes, subgroup = schedule["lanes"], schedule.kernel == "subgroup"
+        size, groups = (
+            rows.launch(lanes * problem.rows, 1, profile) if subgroup
+            else rows.launch(problem.rows, lanes, profile)
+        )
         params = {
             "rows": problem.rows, "len": problem.length, "inner": prod(x.shape[axis + 1 :])
         }
-        return [
-            dispatch(
-                node, "softmax", operands, build(node, texels), groups, params,
-                {"LX": size} | vectors.constants, profile,
-                (("group", schedule["lanes"] > 1), ("vectors", vectors.way)),
-                variant=vectors.named(schedule), flops=5 * x.size,
-            )
-        ]
+        step = dispatch(
+            node, "softmax", operands, build(node, texels), groups, params,
+            {"LX": size} | vectors.constants, profile,
+            (("group", lanes > 1 and not subgroup), ("vectors", vectors.way)),
+            variant=vectors.named(schedule), flops=5 * x.size,
+        )
+        return [shuffling(step, lanes if subgroup else 0)]

@@ -73,6 +73,9 @@ class Software(Rules):
         )
 
     def rows(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        if any(c.kernel == "subgroup" for c in candidates):
+            yield only("a SIMD group keeps a row and exchanges what its lanes have",
+                       lambda c: c.kernel == "subgroup")
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         yield first_that("only few long rows need sharing", candidates,
                          lambda c: c["lanes"] >= wanted)
