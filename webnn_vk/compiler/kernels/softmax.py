@@ -1,4 +1,4 @@
-"""Softmax along one dimension: an invocation or a workgroup per row."""
+"""Softmax along one dimension: an invocation, a workgroup or a SIMD group per row."""
 
 from __future__ import annotations
 

@@ -72,10 +72,13 @@ class Software(Rules):
             ) >= cores else 1,
         )
 
-    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        if any(c.kernel == "subgroup" for c in candidates):
-            yield only("a SIMD group keeps a row and exchanges what its lanes have",
+    def softmax(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        if problem.length >= 64:
+            yield only("a SIMD group keeps a row of 2 vectors a lane and more",
                        lambda c: c.kernel == "subgroup")
+        yield from self.rows(candidates, problem)
+
+    def rows(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         wanted = 32 if problem.rows < 64 and problem.length >= 256 else 1
         yield first_that("only few long rows need sharing", candidates,
                          lambda c: c["lanes"] >= wanted)
