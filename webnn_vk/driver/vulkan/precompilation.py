@@ -8,7 +8,7 @@ the others find it. So one more device for each core helps, and is closed afterw
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
@@ -34,12 +34,13 @@ class Precompilation:
         submit, which may not be over."""
         # The largest first, so that all devices end at about the same time.
         left = deque(sorted(pipelines, key=lambda made: len(made.request.spirv), reverse=True))
-        while True:
+        while self._another is not None:
             value = _submit(driver, [left.popleft()])
             if not left:
                 return value
-            if not driver.wait(value, CACHED_SECONDS) and self._another is not None:
+            if not driver.wait(value, CACHED_SECONDS):
                 return self._share(driver, value, left, self._another)
+        return _submit(driver, left)
 
     def _share(
         self, driver: Any, value: int, left: deque[Any], another: Callable[[], Any]
@@ -88,7 +89,7 @@ def _taken(left: deque[Any]) -> Iterator[Any]:
             return
 
 
-def _submit(driver: Any, pipelines: Sequence[Any]) -> int:
+def _submit(driver: Any, pipelines: Iterable[Any]) -> int:
     """A submit of an empty dispatch of each."""
     # The most that any kind of binding takes; texel views are like later dispatches'.
     size = room_for(max(TEXEL_BYTES.values()), driver.profile)
