@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 
 import numpy as np
@@ -91,6 +92,21 @@ def test_relu(library: Library, device: str) -> None:
     want = np.where(np.isnan(x) | (x > 0), x, np.float32(0))
     got = library.call("w_relu", ("float", x))[1]
     np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+@ON_DEVICES
+def test_clamp(library: Library, device: str) -> None:
+    """Results are equal to the bit to those of the two functions that it stands for."""
+    library.device = Device(**DEVICES[device])
+    nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0xFFFFFFFF], np.uint32)
+    x = np.concatenate([floats(), nans.view(np.float32)])
+    limits = (-np.inf, -1.5, -1e-40, -0.0, 0.0, 1e-40, 6.0, np.inf)
+    for low, high in itertools.combinations_with_replacement(limits, 2):
+        low, high = (np.full_like(x, limit) for limit in (low, high))
+        larger = library.call("w_max", ("float", x), ("float", low))[1]
+        want = library.call("w_min", ("float", larger), ("float", high))[1]
+        got = library.call("w_clamp", ("float", x), ("float", low), ("float", high))[1]
+        np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
 
 
 def test_signed_zeros(library: Library) -> None:

@@ -27,6 +27,7 @@ NODES: dict[str, Callable[[], tuple]] = {
         "where", rng.integers(0, 2, (40, 1), np.uint8), _floats(40, 60), _floats(60)
     ),
     "softmax, side by side": lambda: node_of("softmax", _floats(5, 1300), 1),
+    "softmax, kept": lambda: node_of("softmax", _floats(11, 100), 1),
     "softmax, odd": lambda: node_of("softmax", _floats(5, 77), 1),
     "softmax, apart": lambda: node_of("softmax", _floats(70, 9), 0),
     "norm, side by side": lambda: node_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def test_rows_of_vectors(data_type: str, way: str) -> None:
     """Rows that are loaded four elements at once: kept in registers, or too long for that."""
     require_vulkan()
     rng = np.random.default_rng([WAYS.index(way), 2])
-    for shape in ((9, 4), (3, 5, 132), (2, 768), (2, 4100)):
+    for shape in ((9, 4), (13, 64), (3, 5, 100), (3, 128), (3, 5, 132), (2, 768), (2, 4100)):
         x = random_array(rng, data_type, shape, 20)
         node = node_of("softmax", x, len(shape) - 1)
         assert_close(*node, profile_for(way, 4096), least=_LEAST[data_type])
@@ -41,19 +43,19 @@ def test_rows_of_vectors(data_type: str, way: str) -> None:
 def test_large_inputs_do_not_overflow() -> None:
     require_vulkan()
     x = np.array([[1e38, -1e38, 0], [-3e38, -3e38, -3e38], [-np.inf, 0, 0]], np.float32)
-    for way in ("software", "discrete"):
-        (own,) = run(*node_of("softmax", np.repeat(x, 20, 1), 1), profile_for(way))
-        expected = np.repeat([[1, 0, 0], [1 / 3] * 3, [0, 0.5, 0.5]], 20, 1) / 20
+    for way, times in itertools.product(("software", "discrete"), (20, 32)):
+        (own,) = run(*node_of("softmax", np.repeat(x, times, 1), 1), profile_for(way))
+        expected = np.repeat([[1, 0, 0], [1 / 3] * 3, [0, 0.5, 0.5]], times, 1) / times
         np.testing.assert_allclose(own, expected, rtol=1e-6)
 
 
 def test_rows_without_a_distribution_are_nan() -> None:
     require_vulkan()
-    x = np.zeros((4, 40), np.float32)
-    x[0, 5], x[1, 6], x[2] = np.inf, np.nan, -np.inf
-    for way in ("software", "discrete"):
+    for way, length in itertools.product(("software", "discrete"), (40, 100)):
+        x = np.zeros((4, length), np.float32)
+        x[0, 5], x[1, 6], x[2] = np.inf, np.nan, -np.inf
         node, arrays = node_of("softmax", x, 1)
         (own,) = run(node, arrays, profile_for(way))
         assert np.isnan(own[:3]).all()
-        np.testing.assert_allclose(own[3], 1 / 40, rtol=1e-6)
+        np.testing.assert_allclose(own[3], 1 / length, rtol=1e-6)
         assert np.isnan(node.evaluate(arrays.get)[0][:3]).all()
