@@ -48,7 +48,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*\Z")
 _TEMPLATE = re.compile(r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.comp\.j2\Z")
 # Names that parameters and constants must not have: GLSL's words and names of the prelude.
 _RESERVED = frozenset(
-    "P LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 "
+    "P P_block P_values "
+    "LX LY LZ I64 U64 main float int uint bool double void vec2 vec3 vec4 ivec2 ivec3 ivec4 "
     "uvec2 uvec3 uvec4 bvec2 bvec3 bvec4 mat2 mat3 mat4 in out inout const uniform buffer shared "
     "attribute varying layout flat smooth centroid precise invariant coherent volatile restrict "
     "readonly writeonly if else for while do switch case default break continue return discard "

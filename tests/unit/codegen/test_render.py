@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -64,23 +65,27 @@ def test_missing_and_broken_templates() -> None:
 
 
 def test_one_spec_with_everything_compiles() -> None:
-    """Push constants or a parameter buffer, constants of each type, 64 bits without a buffer."""
+    """Push constants or a parameter buffer, which are copied where there are texels, constants of
+    each type, 64 bits without a buffer."""
     text = PRELUDE + (
         "void main() { uint i = invocation_index(); if (i >= P.n) return;\n"
         "float x = load_a(i) * P.scale * ratio + float(P.dims[i % {{ count }}u] + offset);\n"
         "store_out(i, w_to_float(w_add(w_to_i64(x), w_to_i64(BM)))); }\n"
     )
     with templates(everything=text):
-        for count in (3, 40):
-            for features in (frozenset(), frozenset({"int64"})):
-                spec = KernelSpec(
-                    "everything.comp.j2", (Buffer("a", "float16"), Buffer("out", "float32", "w")),
-                    (Param("n"), Param("dims", "int", count), Param("scale", "float")),
-                    (Constant("BM"), Constant("offset", "int", -3), Constant("ratio", "float", 2)),
-                    (("count", count), ("int64", True)), features,
-                )
-                validate(compile_spec(spec))
-                assert ("push_constant" in render(spec)) == (count == 3)
+        for count, features, a in itertools.product(
+            (3, 40), (frozenset(), frozenset({"int64"})),
+            (Buffer("a", "float16"), Buffer("a", "float32", width=4, load="texel")),
+        ):
+            spec = KernelSpec(
+                "everything.comp.j2", (a, Buffer("out", "float32", "w")),
+                (Param("n"), Param("dims", "int", count), Param("scale", "float")),
+                (Constant("BM"), Constant("offset", "int", -3), Constant("ratio", "float", 2)),
+                (("count", count), ("int64", True)), features,
+            )
+            validate(compile_spec(spec))
+            assert ("push_constant" in render(spec)) == (count == 3)
+            assert ("P_values P = P_block.values;" in render(spec)) == (a.load == "texel")
 
 
 def test_extensions_follow_features() -> None:

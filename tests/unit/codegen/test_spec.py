@@ -54,6 +54,7 @@ def test_features_are_those_of_the_profile() -> None:
         (lambda: Param("n", "double"), "type 'double'; accepted: uint, int, float"),
         (lambda: Param("n", count=0), "count 0"),
         (lambda: Constant("LX"), "'LX' is reserved"),
+        (lambda: Constant("P_block"), "'P_block' is reserved"),
         (lambda: Constant("BM", "uint", -1), "-1 does not fit in a 32-bit uint"),
         (lambda: Constant("BM", "uint", 1.5), "1.5 is no uint"),
         (lambda: KernelSpec("x.j2", (A,)), "template 'x.j2'"),
