@@ -26,7 +26,7 @@ from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES
-from . import conv_columns, matmul, winograd
+from . import conv_columns, conv_channels, matmul, winograd
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed
 from .family import Family
@@ -306,7 +306,7 @@ class Conv(Family):
 
     name = "conv"
     templates = (
-        *_ALGORITHMS, "matmul", "copy", "winograd_filter", "winograd_input", "winograd_product",
+        *_ALGORITHMS, conv_channels.KERNEL, "matmul", "copy", "winograd_filter", "winograd_input", "winograd_product",
         "winograd_output", "winograd_tiled_output",
     )
     fuses = True
@@ -325,7 +325,10 @@ class Conv(Family):
         }
         by_winograd = winograd.candidates(problem, profile)
         by_columns = conv_columns.candidates(problem, profile)
-        return [*made.pop("conv"), *by_winograd, *itertools.chain(*made.values()), *by_columns]
+        by_plane = conv_channels.candidates(problem, profile)
+        return [
+            *made.pop("conv"), *by_winograd, *itertools.chain(*made.values()), *by_columns, *by_plane
+        ]
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         if isinstance(node.operands[operand].value, Packed):
@@ -340,7 +343,7 @@ class Conv(Family):
         dimensions permuted so that the channels loaded together lie side by side."""
         if isinstance(problem, Product) and problem.operands[1] == self.weights:
             return MATMUL.pack(node, problem, schedule, profile)
-        if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL):
+        if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL, conv_channels.KERNEL):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
@@ -349,6 +352,8 @@ class Conv(Family):
     ) -> list[Dispatch]:
         if schedule.kernel in _WINOGRAD:
             return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == conv_channels.KERNEL:
+            return conv_channels.lower(node, problem, schedule, profile)
         if schedule.kernel == conv_columns.KERNEL:
             return conv_columns.lower(
                 _permuted(node, "oihw" * problem.constant), problem, schedule, profile

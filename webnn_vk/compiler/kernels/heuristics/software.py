@@ -93,6 +93,14 @@ class Software(Rules):
             channels >= device.winograd_channels and pixels >= device.winograd_pixels
         ):
             yield from self._winograd(winograd, problem)
+        elif any(c.kernel == "conv_channels" for c in candidates) and _fills_lanes(problem.OC):
+            yield only("lanes of output channels that exchange the pixels that they load",
+                       lambda c: c.kernel == "conv_channels")
+            yield Constraint(
+                "the fewest pixels that are computed in vain",
+                lambda c: ceil_divide(problem.OH, c["TH"]) * ceil_divide(problem.OW, c["TW"])
+                * c["TH"] * c["TW"],
+            )
         elif self._columns_pay(candidates, problem):
             yield only("columns of inputs, and lanes that exchange what they load",
                        lambda c: c.kernel == "conv_columns")
@@ -141,6 +149,12 @@ def _fewest(columns: int) -> Constraint:
     as two columns."""
     return Constraint("the fewest columns that are computed in vain",
                       lambda c: ceil_divide(columns, c["TN"]) * (c["TN"] + 2))
+
+
+def _fills_lanes(channels: int) -> bool:
+    """Whether output channels, four a lane, leave few of eight lanes idle. With 24 of 32 a 3x3
+    convolution takes two thirds of the time of other kernels, with 16 it takes a third more."""
+    return 8 * channels >= 5 * 32 * ceil_divide(channels, 32)
 
 
 def _exchanges_filter(problem: Any) -> bool:
