@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from operator import mul
 from typing import Any
 
@@ -29,7 +29,7 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
-    0. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
+    0; ``a_panel``: the rows of one where a is, vector by vector of each. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
     8 bits instead, from which ``zero_point`` is subtracted.
     """
 
@@ -54,6 +54,7 @@ class Product:
     data_type: str = "float32"
     quantized: str = ""
     zero_point: float = 0.0
+    a_panel: int = field(default=0, repr=False)
 
     @property
     def batches(self) -> int:
