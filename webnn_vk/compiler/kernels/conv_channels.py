@@ -43,7 +43,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         not any(isinstance(n, Size) for _, n in g.numbers) and lanes and has_texels(profile)
         and not g.transposed and not g.channels_last and g.G == 1 < g.KH * g.KW
         and g.data_types == ("float32", "float32") and g.zero_point is None and g.constant
-        and (g.fo, g.fc, g.fw) == (g.IC * g.KH * g.KW, g.KH * g.KW, 1)
+        and (g.fo, g.fc, g.fw) == (g.IC * g.KH * g.KW, g.KH * g.KW, 1) and g.OH * g.OW >= 4
     )
     if not possible:
         return []
@@ -52,7 +52,7 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         numbers = ("LX", lanes), ("TH", rows), ("TW", columns), ("KU", taps)
         return Schedule(KERNEL, numbers, "texel")
 
-    if 4 <= g.OH * g.OW and _reached(g) <= _MOST and g.H * g.W <= _LOADED:
+    if _reached(g) <= _MOST and g.H * g.W <= _LOADED:
         return [tiled(g.OH, g.OW, g.KH)]
     made = [
         tiled(rows, columns, g.KH if 4 * rows * columns * g.KH * g.KW <= _MANY else 1)
@@ -114,10 +114,11 @@ def lower(
     constants = _constants(g, schedule)
     params = {name: getattr(g, name) for name in ("N", "IC", "OC", "H", "W", "OH", "OW")}
     params |= {"PY": g.PH - constants["OY"], "PX": g.PW - constants["OX"]}
-    tiles = ceil_divide(g.OH, schedule["TH"]) * ceil_divide(g.OW, schedule["TW"])
+    tiles = schedule.tiles(g.OH, g.OW)
     step = dispatch(
         node, KERNEL, operands, extra, g.N * tiles * ceil_divide(g.OC, 4 * lanes),
-        params, {**dict(schedule.numbers), **constants}, profile, (("addend", bias is not None),), texels=True,
+        params, {**dict(schedule.numbers), **constants}, profile,
+        (("addend", bias is not None),), texels=True,
         variant=f"{g.KH}x{g.KW} {schedule['TH']}x{schedule['TW']}",
         flops=2 * node.results[0].size * k,
     )

@@ -259,7 +259,8 @@ def with_packed_rows(node: KernelNode, p: Product, schedule: Schedule) -> Kernel
     panels = Packed(a.value, Panels(p.k, p.m, rows, 1, p.lda, p.starts[0], 4))
     # From one row of a panel to the next one; the inner dimension's vectors are ``rows`` of them
     # apart.
-    strides = tuple(4 if s == p.lda and n == p.m else s for n, s in zip(a.shape, a.strides))
+    sizes = zip(a.shape, a.strides, strict=True)
+    strides = tuple(4 if s == p.lda and n == p.m else s for n, s in sizes)
     return replace(node, operands={**node.operands, name: Access(panels, a.shape, strides)})
 
 

@@ -29,8 +29,9 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
-    0; ``a_panel``: the rows of one where a is, vector by vector of each. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
-    8 bits instead, from which ``zero_point`` is subtracted.
+    0; ``a_panel``: the rows of a panel where a is, which lie 4 elements of each row together.
+    ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
+    bits instead, from which ``zero_point`` is subtracted.
     """
 
     m: int
