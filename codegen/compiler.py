@@ -85,8 +85,12 @@ class LibraryCompiler:
                 background.start(self._warm_up, "glslang", target)
 
     def _warm_up(self, target: str) -> None:
+        from webnn_vk.support.heap import trim_heap
+
         with suppress(CompilerUnavailable):  # the compilation raises it
             self.compile([Source(_EMPTY, "empty", target)])
+            # What glslang needed only to make its tables is in this thread's part of the heap.
+            trim_heap()
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from webnn_vk.support.cached_property import cached_property
 
 from . import spirv
 from .files import identity_of, is_shortage, read_regular
@@ -37,7 +38,7 @@ class ProcessCompiler:
         self.identity = identity_of(path)
         self._many = Path(path).stem == "glslc"
 
-    @functools.cached_property
+    @cached_property
     def version(self) -> str:
         """The program's name and the first line that `--version` prints."""
         try:

@@ -15,9 +15,9 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
-from functools import cached_property
 from typing import Any
 
+from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.dataclass import dataclass
 
 #: The size of push constants in bytes that every Vulkan device supports.

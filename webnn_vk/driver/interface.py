@@ -51,8 +51,8 @@ class Driver(Protocol):
         parallel. Raises ValueError for a request that the device can't serve."""
 
     def precompile(self, pipelines: Sequence[Pipeline]) -> int:
-        """Has the device compile pipelines now, where it would otherwise do so at their first use:
-        one submit of empty dispatches. Returns its timeline value without waiting."""
+        """Has the device compile pipelines now, where it would otherwise do so at their first use,
+        by empty dispatches. Returns the timeline value at which all are compiled."""
 
     def record(self, commands: Sequence[Command]) -> Recording:
         """Records commands. A full barrier goes first."""

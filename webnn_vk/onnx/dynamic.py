@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
-from webnn_vk.runtime import reclaim
+from webnn_vk.support.heap import trim_heap
 
 from .convert import Conversion
 from .nodes import NodeCall
@@ -135,7 +135,7 @@ def opened(model: Model, trial: Trial) -> DynamicRun | None:
     except Exception:
         return None
     del weights
-    reclaim.trim_heap()
+    trim_heap()
     return DynamicRun(session)
 
 

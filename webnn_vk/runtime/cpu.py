@@ -16,6 +16,7 @@ from webnn_vk.compiler.program import Constants, Program, with_kernels
 from webnn_vk.compiler.types.data_types import LOW_PRECISION, MAX_DIMENSION
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
+from webnn_vk.support.heap import trim_heap
 
 from . import reclaim
 from .device import Batch
@@ -251,10 +252,10 @@ class CpuDevice:
         alive = len(self._live)
         if self._used or alive != self._alive_at_trim:
             self._used, self._alive_at_trim = False, alive
-            reclaim.trim_heap()
+            trim_heap()
 
     def close(self) -> None:
-        reclaim.trim_heap()
+        trim_heap()
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -26,10 +26,10 @@ from webnn_vk.driver import (
     Recording,
 )
 from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.heap import trim_heap
 from webnn_vk.support.integers import padded
 from webnn_vk.support.mmap_array import drop_pages
 
-from . import reclaim
 from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .engine import NUMPY, HostEngine
@@ -150,7 +150,7 @@ class DriverDevice(DriverMemory):
 
     def close(self) -> None:
         self.driver.close()
-        reclaim.trim_heap()
+        trim_heap()
 
 
 class _Run:

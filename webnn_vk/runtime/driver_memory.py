@@ -26,6 +26,7 @@ from webnn_vk.driver import (
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import room_for
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, UnknownError
+from webnn_vk.support.heap import trim_heap
 from webnn_vk.support.integers import padded
 
 from . import reclaim
@@ -169,7 +170,7 @@ class DriverMemory:
         self.driver.reclaim(pipelines=False)
         if self._used:
             self._used = False
-            reclaim.trim_heap()
+            trim_heap()
 
     def reclaim(self) -> None:
         """Free unused memory and caches. Never raises."""

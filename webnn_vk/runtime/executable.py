@@ -40,8 +40,8 @@ from webnn_vk.driver import (
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import TEXEL_BYTES, room_for
+from webnn_vk.support.heap import trim_heap
 
-from . import reclaim
 from .driver_memory import DriverMemory
 from .host import Arrays
 from .setup import Setup
@@ -100,10 +100,10 @@ class DriverExecutable:
         self._stage("shaders", start)
         start = time.perf_counter()
         self._pipelines = self._make_pipelines(modules)
-        reclaim.trim_heap()
+        trim_heap()
         device.wait_value(device.driver.precompile(list(self._pipelines.values())))
         # The heap of the driver's compiler is freed before memory for the weights is allocated.
-        reclaim.trim_heap()
+        trim_heap()
         self._stage("pipelines", start)
         start = time.perf_counter()
         # Allocations and storages by slot: those that all dispatches use.

@@ -26,8 +26,9 @@ from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Constants, CpuStep, CpuTensor, HostSegment, Program
 from webnn_vk.support import environment, forks
 from webnn_vk.support.errors import NotSupportedError, OperationError
+from webnn_vk.support.heap import trim_heap
+from webnn_vk.support.processor import cores
 
-from . import reclaim
 from .engine import NUMPY, HostRun, Prepared, WholeRun
 from .host import Arrays, Memory, run_steps
 from .regions import CpuRegion, cut
@@ -295,7 +296,7 @@ def open_session(
         )
     if in_place:
         # Frees its temporary copies of the weights.
-        reclaim.trim_heap()
+        trim_heap()
     return session, values
 
 
@@ -475,9 +476,8 @@ def _bytes(part: CpuRegion) -> int:
 def threads() -> int:
     """The number of processors that the process may use, or OMP_NUM_THREADS where that is less, as
     Ray and Spark set it for their workers; 0 (ONNX Runtime's own choice) if it may use all."""
-    cores = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    allowed = cores()
     asked = environment.of_engines().get("OMP_NUM_THREADS", "").partition(",")[0]
     if asked.isdecimal() and int(asked):
         allowed = min(allowed, int(asked))
-    return 0 if allowed == cores else allowed
+    return 0 if allowed == (os.cpu_count() or 1) else allowed

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from webnn_vk.driver import OutOfDeviceMemory, OutOfHostMemory
+from webnn_vk.support.heap import trim_heap
 
 _T = TypeVar("_T")
 
@@ -53,23 +53,3 @@ def retry_on_oom(allocate: Callable[[], _T]) -> _T:
         reclaim_all()
         trim_heap()
     return allocate()
-
-
-def trim_heap() -> None:
-    """Make the C library release the free parts of its heap (glibc; others do it or can't):
-    otherwise copies of 16 MB would stay there."""
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
-
-
-@functools.cache
-def _malloc_trim() -> Any:
-    try:
-        import ctypes
-
-        trim = ctypes.CDLL(None).malloc_trim
-    except (ImportError, AttributeError, TypeError, OSError):
-        return None
-    trim.argtypes = (ctypes.c_size_t,)
-    return trim

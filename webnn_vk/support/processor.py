@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 
@@ -20,3 +21,10 @@ def processor() -> str:
     import platform
 
     return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """The number of processors that the process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

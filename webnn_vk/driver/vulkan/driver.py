@@ -13,7 +13,7 @@ from weakref import KeyedRef
 
 from webnn_vk.driver import loading
 from webnn_vk.driver.checks import check_submitted
-from webnn_vk.driver.commands import BarrierCommand, Command, DispatchCommand
+from webnn_vk.driver.commands import Command
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import (
     DeviceLost,
@@ -23,7 +23,7 @@ from webnn_vk.driver.errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from webnn_vk.driver.resources import TEXEL_BYTES, MemoryUse, PipelineRequest, room_for
+from webnn_vk.driver.resources import MemoryUse, PipelineRequest
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import instance as process
 from webnn_vk.driver.vulkan import matrices2
@@ -33,6 +33,7 @@ from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.driver.vulkan.memory import Allocator, HeapUsage, VulkanAllocation
 from webnn_vk.driver.vulkan.pipelines import PipelineStore, VulkanPipeline
+from webnn_vk.driver.vulkan.precompilation import Precompilation
 from webnn_vk.driver.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, SIGNAL_DEADLOCKS_WAIT, quirks_of
 from webnn_vk.driver.vulkan.recording import NativeRecording, Recorder, VulkanRecording
 from webnn_vk.driver.vulkan.semaphores import NativeTimeline, TimelineSemaphore
@@ -120,6 +121,10 @@ class VulkanDriver:
         self.timestamps = VulkanTimestamps(self) if "timestamps" in profile.features else None
         self.absent = {} if self.timestamps else {"timestamps": "it has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
+        # None under the validation layer: its table of devices, which all calls read, has no lock.
+        another = None if process.instance().validating else lambda: open_driver(
+            physical, profile=profile)
+        self._precompilation = Precompilation(another)
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
@@ -162,17 +167,7 @@ class VulkanDriver:
     def precompile(self, pipelines: Sequence[VulkanPipeline]) -> int:
         if not pipelines or COMPILES_AT_FIRST_SUBMIT not in self._quirks:
             return self.submitted()
-        # The most that any kind of binding takes; texel views are like later dispatches'.
-        size = room_for(max(TEXEL_BYTES.values()), self.profile)
-        scratch = self.allocate(size, label="precompile")
-        commands: list[Command] = []
-        for pipeline in pipelines:
-            request = pipeline.request
-            # The barriers are for synchronisation validation, which ignores that nothing runs.
-            commands += [BarrierCommand(),
-                         DispatchCommand(pipeline, ((scratch, 0, size),) * request.binding_count,
-                                         bytes(request.push_size), (0, 0, 0))]
-        return self.submit([self.record(commands)])
+        return self._precompilation.run(self, pipelines)
 
     # -- work ---------------------------------------------------------------------------------
     def record(self, commands: Sequence[Command]) -> VulkanRecording:

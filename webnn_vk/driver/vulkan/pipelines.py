@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from webnn_vk.driver.dumping import dump_spirv
 from webnn_vk.driver.resources import PipelineRequest
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.support.parallel_map import spread
+from webnn_vk.support.processor import cores
 
 _FULL_SUBGROUPS = "VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT"
 #: Unused VkPipelines that a device keeps: 0.3 to 0.8 GB on lavapipe with Mesa 22.3, where
@@ -91,7 +91,7 @@ class PipelineStore:
                     jobs.append((key, request, there))
             pipelines.append(there)
         try:
-            spread(lambda job: self._run(*job), jobs, min(4, os.cpu_count() or 1))
+            spread(lambda job: self._run(*job), jobs, min(4, cores()))
         finally:
             # After Ctrl-C no thread may wait for work that never began.
             for key, _, future in jobs:

@@ -1,0 +1,77 @@
+"""A second device compiles for the first, in a process without the validation layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.device.driver.vulkan.test_instance import python
+from webnn_vk.driver.vulkan.quirks import COMPILES_AT_FIRST_SUBMIT, quirks_of
+from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
+
+BUILDS = """
+import numpy as np
+import webnn_vk as webnn
+from webnn_vk.driver.vulkan import driver, precompilation
+
+precompilation.cores = lambda: 2
+opened = []
+original = driver.VulkanDriver
+class Counted(original):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        opened.append(self)
+driver.VulkanDriver = Counted
+context = webnn.ml.create_context().result()
+
+a = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+e = np.exp(a.astype(float) @ a)
+GRAPHS = (
+    (lambda b, x: b.softmax(b.matmul(x, x), 1), e / e.sum(1, keepdims=True)),
+    (lambda b, x: b.cumulative_sum(x, 0), np.cumsum(a, 0)),
+    (lambda b, x: b.transpose(x), a.T),
+), (
+    (lambda b, x: b.reduce_l2(b.sin(x), axes=[0]), np.sqrt(np.square(np.sin(a)).sum(0))),
+    (lambda b, x: b.arg_max(x, 1), a.argmax(1)),
+    (lambda b, x: b.instance_normalization(b.reshape(x, [1, 1, 64, 64])), a / a.std()),
+)
+for results in GRAPHS:
+    builder = webnn.MLGraphBuilder(context)
+    x = builder.input("x", {"data_type": "float32", "shape": [64, 64]})
+    graph = builder.build({
+        str(number): make(builder, x) for number, (make, _) in enumerate(results)
+    }).result()
+    for number, got in context.compute(graph, {"x": a}).items():
+        wanted = results[int(number)][1]
+        np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4)
+    print(len(opened), len([driver for driver in opened if not driver._closed]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def late_compiler(physical: PhysicalDevice) -> None:
+    if COMPILES_AT_FIRST_SUBMIT not in quirks_of(physical.profile):
+        pytest.skip("the device compiles pipelines when they are made")
+
+
+def builds(folder: Path, **variables: str) -> list[str]:
+    """For each of two graphs: how many devices were opened by then, and how many are open."""
+    return python(BUILDS, {
+        "WEBNN_VK_DEVICE": "vulkan", "WEBNN_VK_VALIDATE": "0",
+        "WEBNN_VK_CACHE": str(folder / "ours"), "MESA_SHADER_CACHE_DIR": str(folder / "mesa"),
+        "MESA_SHADER_CACHE_DISABLE": "0", **variables,
+    }).splitlines()
+
+
+def test_another_device_helps_with_what_is_not_cached(tmp_path: Path) -> None:
+    assert builds(tmp_path) == ["2 1", "3 1"]
+
+
+def test_no_more_than_once_where_the_drivers_cache_is_off(tmp_path: Path) -> None:
+    off = builds(tmp_path, MESA_SHADER_CACHE_DISABLE="1", MESA_GLSL_CACHE_DISABLE="1")
+    assert off == ["2 1", "2 1"]
+
+
+def test_none_under_the_validation_layer(tmp_path: Path) -> None:
+    assert builds(tmp_path, WEBNN_VK_VALIDATE="1") == ["1 1", "1 1"]
