@@ -19,7 +19,6 @@ from tests.support.saving import save_program
 from webnn_vk import OperationError
 from webnn_vk.compiler.ir import Value
 from webnn_vk.compiler.kernels.dispatch import Packed
-from webnn_vk.compiler.kernels.packing import Panels
 from webnn_vk.compiler.program.assemble import assemble
 from webnn_vk.compiler.program.serial import load as read_back
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -63,21 +62,6 @@ def test_a_kernel_reads_the_packed_form(context, packing):
     got = run(context, graph)["packed0"]
     wanted = np.tile(value.data.T.reshape(-1), packing.repeat)
     np.testing.assert_array_equal(got, wanted)
-    unpacked = packing.unpack(got.view(np.uint8), value.descriptor)
-    np.testing.assert_array_equal(unpacked, value.data)
-
-
-@pytest.mark.parametrize("rows, depth", [(8, 1), (8, 4), (16, 2), (64, 4)])
-def test_rows_lie_in_panels(context, rows, depth):
-    """The rows of a matrix, the last panel not full, ``depth`` elements of each together."""
-    value = constant(37, 20)
-    packing = Panels(20, 37, rows, 1, 20, depth=depth)
-    graph = load(context, shown(context, [Packed(value, packing)]))
-    got = run(context, graph)["packed0"]
-    for row, column in np.ndindex(37, 20):
-        panel, within = divmod(row, rows)
-        at = panel * rows * 20 + (column // depth * rows + within) * depth + column % depth
-        assert got[at] == value.data[row, column]
     unpacked = packing.unpack(got.view(np.uint8), value.descriptor)
     np.testing.assert_array_equal(unpacked, value.data)
 

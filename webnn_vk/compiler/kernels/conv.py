@@ -39,7 +39,7 @@ from .packing import is_weight, permuted
 from .product import Product
 from .product_dispatch import tile_bytes
 from .rows import check_iterations
-from .schedule import BY_ROWS, Schedule
+from .schedule import Schedule
 
 _STRIDES = ("xc", "xw", "yc", "ys", "fg", "fo", "fc", "fw")
 _SIZES = ("N", "IC", "OC", "G", "H", "W", "OH", "OW")
@@ -345,8 +345,6 @@ class Conv(Family):
         dimensions permuted so that the channels loaded together lie side by side."""
         if isinstance(problem, Product) and problem.operands[1] == self.weights:
             return MATMUL.pack(node, problem, schedule, profile)
-        if isinstance(problem, Product) and schedule.kernel == BY_ROWS:
-            return matmul.with_packed_rows(node, problem, schedule)
         if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL, conv_channels.KERNEL):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
@@ -452,6 +450,5 @@ def _product(node: KernelNode, g: Geometry) -> Product:
             out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
             operands=("filter", "input", "bias"), data_type=data_type,
             quantized="a" * quantized, zero_point=g.zero_point or 0.0,
-            a_panel=matmul.panel_of(node.operands["filter"]),
         )
     return matmul.normalize(product)

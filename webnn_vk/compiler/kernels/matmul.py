@@ -97,8 +97,6 @@ class Matmul(Family):
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
         p, loads = problem, _loads(problem, profile)
-        if p.a_panel:
-            return row_schedules(p, profile)
         rows = [
             _row(p, load, profile) for load in loads if p.m == 1 < p.n and not p.b_transposed
         ]
@@ -251,17 +249,6 @@ def _oriented(node: KernelNode, operand: str) -> Access:
 
 
 # -- packing
-def with_packed_rows(node: KernelNode, p: Product, schedule: Schedule) -> KernelNode:
-    """The node with a packed for a schedule of ``row_schedules``: in panels of a tile's rows, of
-    which vectors along the inner dimension lie as they are read."""
-    name, rows = p.operands[0], schedule.tile[0]
-    a = node.operands[name]
-    panels = Packed(a.value, Panels(p.k, p.m, rows, 1, p.lda, p.starts[0], 4))
-    # From one row of a panel to the next one; the inner dimension's vectors are ``rows`` of them
-    # apart.
-    sizes = zip(a.shape, a.strides, strict=True)
-    strides = tuple(4 if s == p.lda and n == p.m else s for n, s in sizes)
-    return replace(node, operands={**node.operands, name: Access(panels, a.shape, strides)})
 
 
 def panel_of(b: Access) -> int:

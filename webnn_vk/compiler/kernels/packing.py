@@ -42,9 +42,8 @@ def is_weight(access: Access, least_bytes: int = _LEAST_BYTES) -> bool:
 @dataclass(frozen=True)
 class Panels:
     """A matrix of ``k`` rows and ``n`` columns, cut into panels of ``columns`` columns. The panels
-    lie one behind the other, each row by row, or ``depth`` rows at a time, column by column of
-    those. In the constant the matrix begins at element ``start``; ``row`` and ``column`` are its
-    strides."""
+    lie one behind the other, each row by row. In the constant the matrix begins at element
+    ``start``; ``row`` and ``column`` are its strides."""
 
     k: int
     n: int
@@ -52,7 +51,6 @@ class Panels:
     row: int
     column: int
     start: int = 0
-    depth: int = 1
 
     @property
     def elements(self) -> int:
@@ -63,25 +61,26 @@ class Panels:
 
     def pack(self, packed: Packed, profile: DeviceProfile) -> Sequence[Dispatch]:
         panels, rest = divmod(self.n, self.columns)
-        size, depth = self.columns * self.k, self.depth
-        steps = (depth * self.row, self.column, self.row), (self.columns * depth, depth, 1)
+        size = self.columns * self.k
         boxes = []
         if panels:
             boxes.append(Box(
-                (panels, self.k // depth, self.columns, depth),
-                (self.columns * self.column, *steps[0]), (size, *steps[1]), self.start,
+                (panels, self.k, self.columns),
+                (self.columns * self.column, self.row, self.column),
+                (size, self.columns, 1),
+                self.start,
             ))
         if rest:
             boxes.append(Box(
-                (self.k // depth, rest, depth), *steps,
+                (self.k, rest), (self.row, self.column), (self.columns, 1),
                 self.start + panels * self.columns * self.column, panels * size,
             ))
         return [d for box in boxes for d in move(packed.value, packed, box, profile)]
 
     def unpack(self, data: np.ndarray, descriptor: MLOperandDescriptor) -> np.ndarray:
         elements = data.view(descriptor.numpy_dtype)[: self.elements]
-        panels = elements.reshape(-1, self.k // self.depth, self.columns, self.depth)
-        matrix = panels.transpose(1, 3, 0, 2).reshape(self.k, -1)[:, : self.n]
+        panels = elements.reshape(-1, self.k, self.columns)
+        matrix = panels.transpose(1, 0, 2).reshape(self.k, -1)[:, : self.n]
         constant = np.zeros(descriptor.size, descriptor.numpy_dtype)
         at = self.start + self.row * np.arange(self.k)[:, None] + self.column * np.arange(self.n)
         constant[at] = matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from operator import mul
 from typing import Any
 
@@ -29,9 +29,8 @@ class Product:
     b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
-    0; ``a_panel``: the rows of a panel where a is, which lie 4 elements of each row together.
-    ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of 8
-    bits instead, from which ``zero_point`` is subtracted.
+    0. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
+    8 bits instead, from which ``zero_point`` is subtracted.
     """
 
     m: int
@@ -55,7 +54,6 @@ class Product:
     data_type: str = "float32"
     quantized: str = ""
     zero_point: float = 0.0
-    a_panel: int = field(default=0, repr=False)
 
     @property
     def batches(self) -> int:

@@ -143,10 +143,6 @@ def one_dispatch(
     params = parameters(p, bases, _panel_step(p, columns))
     if p.quantized:
         params["zero_point"] = p.zero_point
-    if schedule.kernel == BY_ROWS:
-        params |= {
-            "a_panel": rows * (p.k if p.a_panel else p.lda), "a_step": max(1, p.a_panel),
-        }
     spec, widths = _spec(
         p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
     )

@@ -119,22 +119,6 @@ def test_a_constant_tensor_is_not_folded(vulkan_context, cpu_context):
     tensor.destroy()
 
 
-@pytest.mark.parametrize("outputs", [64, 50])
-def test_packed_rows_give_equal_results(vulkan_context, outputs):
-    """Filters in panels of rows: the order of their elements in memory changes, no sum does."""
-    rng = np.random.default_rng(6)
-    w = rng.uniform(-1, 1, (outputs, 40, 1, 1)).astype(np.float32)
-    x = rng.uniform(-1, 1, (2, 40, 9, 8)).astype(np.float32)
-    chosen = replace(Settings.from_environment(), device="vulkan", skip_passes=("pack",))
-    with webnn_vk.ml.create_context(settings=chosen).result() as plain:
-        expected, _ = run(plain, lambda b, x: b.conv2d(x, b.constant(w)), x)
-    computed, _ = run(vulkan_context, lambda b, x: b.conv2d(x, b.constant(w)), x)
-    np.testing.assert_array_equal(computed, expected)
-    np.testing.assert_allclose(
-        computed, np.einsum("oi,nihw->nohw", w[:, :, 0, 0], x), rtol=1e-5, atol=1e-5
-    )
-
-
 def test_the_end_of_a_stage_computes_the_pixels_that_are_read(vulkan_context):
     """Of ResNet's first version, against a context without the pass."""
     rng = np.random.default_rng(7)

@@ -74,25 +74,6 @@ def test_a_tuned_schedule_outranks_the_rules_and_packs_for_itself() -> None:
     assert plan(node, target).dispatches[0].params["b_panel"] == 32 * 64
 
 
-def test_a_filter_lies_in_panels_of_the_rows_of_a_tile() -> None:
-    """Also its last panel, which isn't full; without packing the same module reads its rows."""
-    software = KernelTarget(stored_profile("llvmpipe"))
-    x = MLOperandDescriptor("float32", (1, 64, 14, 14))
-    for outputs in (128, 50):
-        node, _ = node_of("conv2d", x, np.zeros((outputs, 64, 1, 1), np.float32))
-        node = KernelNode.of(node)
-        made = plan(node, software)
-        assert made.schedule.kernel == "matmul_rows"
-        assert next(forms(Task.of(node), made.schedule, software)).problem.a_panel == 32
-        (dispatch,) = made.dispatches
-        numbers = dispatch.params
-        assert (numbers["a_panel"], numbers["a_step"], numbers["lda"]) == (32 * 64, 32, 4)
-        (plain,) = plan(node, replace(software, packs=False)).dispatches
-        numbers = plain.params
-        assert (numbers["a_panel"], numbers["a_step"], numbers["lda"]) == (32 * 64, 1, 64)
-        assert plain.spec == dispatch.spec
-
-
 def test_a_weight_stays_as_it_is_where_its_packed_form_is_refused() -> None:
     a, b = MLOperandDescriptor("float32", (64, 64)), np.zeros((64, 256), np.float32)
     node = KernelNode.of(node_of("matmul", a, b)[0])
