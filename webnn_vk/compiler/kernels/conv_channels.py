@@ -2,7 +2,7 @@
 
 On software devices, for constant filters, channels first. A tile's part of an input plane is loaded
 once for eight times four output channels, and each of its pixels serves all the taps that reach it.
-Where one tile has all rows, or columns, the taps over the padding are left out.
+Where one tile has all pixels, the taps over the padding are left out.
 """
 
 from __future__ import annotations
