@@ -15,6 +15,7 @@ from bench.isa.catalogue import catalogue
 from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
+from webnn_vk.compiler.kernels.loads import SHUFFLES
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
 
@@ -55,6 +56,9 @@ def files() -> dict[Path, str]:
     ]
     dots = catalogue(frozenset({"integer_dot_product"}))
     products += [spec for spec in dots if spec.template == "matmul_dot.comp.j2"]
+    # A kernel whose lanes always exchange what they load.
+    shuffles = catalogue(SHUFFLES)
+    products += [spec for spec in shuffles if spec.template == "conv_channels.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]

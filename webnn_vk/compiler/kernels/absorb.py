@@ -20,10 +20,12 @@ from .family import family_of
 from .node import KernelGraph, KernelNode, reads, writes
 
 
-def absorb(graph: KernelGraph, limit: float = math.inf) -> KernelGraph:
+def absorb(graph: KernelGraph, limit: float = math.inf, merges: bool = False) -> KernelGraph:
     """The graph with movements absorbed: first by the kernels that read their result, then by those
-    that wrote their operand. ``limit``: bytes that may be bound at once."""
-    return _into_writers(remove_dead(_into_readers(graph, limit)))
+    that wrote their operand. ``limit``: bytes that may be bound at once. ``merges``: whether one
+    kernel of products serves many chains (``epilogue.merged``), which adds what lies as the result
+    does: an addend whose elements lie apart is copied then."""
+    return _into_writers(remove_dead(_into_readers(graph, limit, merges)))
 
 
 def remove_dead(graph: KernelGraph) -> KernelGraph:
@@ -44,15 +46,16 @@ def _origin(node: KernelNode | Node) -> Mapping[Value, Access]:
 
 
 # -- readers --------------------------------------------------------------------------------------
-def _into_readers(graph: KernelGraph, limit: float) -> KernelGraph:
+def _into_readers(graph: KernelGraph, limit: float, merges: bool) -> KernelGraph:
     origins: dict[Value, Access] = {}
     nodes: list[KernelNode | Node] = []
     for node in graph.nodes:
         unfused = isinstance(node, KernelNode) and not graph.unfused.isdisjoint(node.sources)
         if isinstance(node, KernelNode) and not unfused:
-            node = _sides_through(_read_through(node, origins), origins, limit)
+            node = _sides_through(_read_through(node, origins), origins, limit, merges)
             if node.prologue is not None:
-                before = _sides_through(_read_through(node.prologue, origins), origins, limit)
+                before = _read_through(node.prologue, origins)
+                before = _sides_through(before, origins, limit, merges)
                 node = replace(node, prologue=before)
         if not unfused:
             origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
@@ -84,12 +87,13 @@ def _read_through(node: KernelNode, origins: Mapping[Value, Access]) -> KernelNo
 
 
 def _sides_through(
-    node: KernelNode, origins: Mapping[Value, Access], limit: float
+    node: KernelNode, origins: Mapping[Value, Access], limit: float, merges: bool
 ) -> KernelNode:
     """The node with what its fused steps read, read from as far back as its family takes it."""
     if not any(access.value in origins for access in node.side_inputs):
         return node
     epilogue = []
+    copies = merges and bool(family_of(node).weights)
     for step in node.epilogue:
         operands = dict(step.operands)
         for name, side in step.operands.items():
@@ -98,6 +102,8 @@ def _sides_through(
                 access = compose(access, origins[access.value])
                 if access is None or access.is_dense:
                     continue
+                if copies and access.strides[-1] > 1:
+                    break
                 fits = access.value.descriptor.byte_length <= limit
                 if fits and family_of(node).takes_side(step, access):
                     operands[name] = access

@@ -1,12 +1,13 @@
 """Convolutions: conv2d and conv_transpose2d in every layout.
 
-There are seven ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
+There are eight ways: a 1×1 convolution with stride 1 is computed as a matrix product; ``winograd``
 (CPUs) and ``winograd_tiled`` (GPUs) compute 3×3 ones of many channels with fewer multiplications;
 the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
 ``conv_wide`` loads the filter in vectors of output channels (CPUs; GPUs where input channels are
 few: there neighbours are pixels, for which the filter's elements are the same, and lie in scalar
 registers of the hardware that has such); ``conv_columns`` copies the inputs of each output
-into a column, and multiplies those as a matrix (CPUs); ``conv_depthwise`` serves groups of one
+into a column, and multiplies those as a matrix (CPUs); ``conv_channels`` has output channels as
+lanes, which exchange the pixels that they load (CPUs); ``conv_depthwise`` serves groups of one
 input channel; ``conv`` serves the rest. In a transposed convolution too, each output gathers the
 inputs that reach it. All accumulate in float32.
 """
@@ -26,7 +27,7 @@ from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES
-from . import conv_columns, matmul, winograd
+from . import conv_channels, conv_columns, matmul, winograd
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed
 from .family import Family
@@ -306,8 +307,8 @@ class Conv(Family):
 
     name = "conv"
     templates = (
-        *_ALGORITHMS, "matmul", "copy", "winograd_filter", "winograd_input", "winograd_product",
-        "winograd_output", "winograd_tiled_output",
+        *_ALGORITHMS, conv_channels.KERNEL, "matmul", "copy", "winograd_filter", "winograd_input",
+        "winograd_product", "winograd_output", "winograd_tiled_output",
     )
     fuses = True
     weights = "filter"
@@ -325,7 +326,11 @@ class Conv(Family):
         }
         by_winograd = winograd.candidates(problem, profile)
         by_columns = conv_columns.candidates(problem, profile)
-        return [*made.pop("conv"), *by_winograd, *itertools.chain(*made.values()), *by_columns]
+        by_channels = conv_channels.candidates(problem, profile)
+        plain = made.pop("conv")
+        return [
+            *plain, *by_winograd, *itertools.chain(*made.values()), *by_columns, *by_channels
+        ]
 
     def takes(self, node: KernelNode, operand: str) -> bool:
         if isinstance(node.operands[operand].value, Packed):
@@ -340,7 +345,7 @@ class Conv(Family):
         dimensions permuted so that the channels loaded together lie side by side."""
         if isinstance(problem, Product) and problem.operands[1] == self.weights:
             return MATMUL.pack(node, problem, schedule, profile)
-        if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL):
+        if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL, conv_channels.KERNEL):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
@@ -349,6 +354,8 @@ class Conv(Family):
     ) -> list[Dispatch]:
         if schedule.kernel in _WINOGRAD:
             return winograd.lower(node, problem, schedule, profile)
+        if schedule.kernel == conv_channels.KERNEL:
+            return conv_channels.lower(node, problem, schedule, profile)
         if schedule.kernel == conv_columns.KERNEL:
             return conv_columns.lower(
                 _permuted(node, "oihw" * problem.constant), problem, schedule, profile

@@ -19,6 +19,7 @@ from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
 from .fusion import fuse
+from .heuristics import device_class
 from .in_place import lie_in_place
 from .loops import NotALoop, repeat_work
 from .lowered_graph import Alias, DeviceWork, HostWork, LoweredGraph, RepeatWork
@@ -41,7 +42,8 @@ def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
 
 
 def _absorb(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
-    return absorb(graph, _target(compilation).profile.max_storage_buffer_range)
+    profile = _target(compilation).profile
+    return absorb(graph, profile.max_storage_buffer_range, device_class(profile).merges_epilogues)
 
 
 def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:

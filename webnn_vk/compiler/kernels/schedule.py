@@ -49,10 +49,12 @@ class Schedule:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a product that a workgroup computes."""
+        """Rows and columns of a product, or of an image, that a workgroup computes."""
         numbers = dict(self.numbers)
         if "BM" in numbers:
             return numbers["BM"], numbers["BN"]
+        if "TH" in numbers:
+            return numbers["TH"], numbers["TW"]
         if self.kernel == BY_ROWS:
             return numbers["LX"] * numbers["TM"], numbers["TN"]
         return numbers["LY"] * numbers["TM"], numbers["LX"] * numbers["TN"]

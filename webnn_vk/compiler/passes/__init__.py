@@ -18,6 +18,7 @@ from .norms import FUSE_NORMS
 from .pipeline import Compilation, Pass, check_skipped, run_passes
 from .place import ORDER, PLACE
 from .quantized import FUSE_DEQUANTIZE
+from .unread_pixels import UNREAD_PIXELS
 
 # From the builder's graph to placed nodes. The CPU device skips most passes, so that its results
 # stay a reference for them.
@@ -26,6 +27,6 @@ DEVICE_PASSES = (
     # have computed their scales.
     DEAD_CODE, LEGALIZE, INTEGER_PRODUCTS, FUSE_DEQUANTIZE, FOLD, INTEGER_PRODUCTS, FUSE_DEQUANTIZE,
     DECOMPOSE, FOLD, LAYOUT, FOLD_PAD, FOLD_BATCH_NORM, FUSE_NORMS, FUSE_ACTIVATIONS,
-    FUSE_ATTENTION, JOIN_PRODUCTS, PLACE,
+    FUSE_ATTENTION, JOIN_PRODUCTS, UNREAD_PIXELS, PLACE,
 )
 HOST_PASSES = (DEAD_CODE, LEGALIZE, FOLD, PLACE)

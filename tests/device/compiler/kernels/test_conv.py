@@ -202,6 +202,45 @@ def test_products_of_columns() -> None:
     assert heights == {4, 32}  # rows below each other, and tall tiles
 
 
+@pytest.mark.parametrize(("side", "options", "unrolled"), [
+    ((7, 7), {"padding": [1] * 4}, [(7, 7, 3)]),
+    ((6, 9), {"padding": [2, 0, 1, 3], "dilations": [1, 2]}, [(6, 9, 3)]),
+    ((9, 8), {"padding": [1, 2, 0, 1], "strides": [2, 1]}, [(5, 7, 3)]),
+    ((17, 30), {"padding": [1] * 4}, [(2, 14, 3), (4, 7, 3), (4, 8, 3)]),
+    # The other tiles would load too much at once.
+    ((31, 29), {"padding": [0, 3, 2, 1], "strides": [2, 3], "dilations": [2, 1]}, [(4, 7, 3)]),
+    ((23, 40), {"padding": [3] * 4, "strides": [2, 2], "taps": (7, 5)},
+     [(2, 14, 1), (4, 7, 1), (4, 8, 1)]),
+    ((20, 30), {"padding": [3, 0, 0, 2], "dilations": [2, 1], "taps": (4, 6)},
+     [(2, 14, 1), (4, 7, 1), (4, 8, 1)]),
+    ((9, 6), {"taps": (9, 4)}, []),  # three pixels
+])
+def test_lanes_that_are_channels(side, options, unrolled) -> None:
+    """One tile with all pixels, and tiles that they fill and that they don't; taps unrolled
+    together and row by row; channels that fill no lane, and several panels; several images; an
+    infinite input, which reaches no neighbours."""
+    require_vulkan()
+    profile, rng = profile_for("software"), np.random.default_rng(5)
+    taps = options.get("taps", (3, 3))
+    options = {name: value for name, value in options.items() if name != "taps"}
+    for images, outputs, inputs in ((1, 33, 3), (2, 70, 2)):
+        x = random_array(rng, "float32", (images, inputs, *side))
+        x[0, 1, -1, -1] = np.inf
+        node, arrays = node_of(
+            "conv2d", x, random_array(rng, "float32", (outputs, inputs, *taps)),
+            bias=random_array(rng, "float32", (outputs,)) if images > 1 else None, **options,
+        )
+        with np.errstate(invalid="ignore"):
+            (expected,) = node.evaluate(arrays.get)
+        schedules = [s for s in schedules_of(node, profile) if s.kernel == "conv_channels"]
+        assert sorted((s["TH"], s["TW"], s["KU"]) for s in schedules) == unrolled
+        for schedule in schedules:
+            (computed,) = run(node, arrays, profile, schedule)
+            np.testing.assert_allclose(
+                computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{images} {schedule}"
+            )
+
+
 @pytest.mark.parametrize(("side", "columns"), [
     ((5, 5), [25]), ((6, 6), [32, 36, 56]), ((7, 7), [49]), ((3, 4), [12, 32, 56]),
     ((10, 10), [32, 56]), ((8, 7), [32, 56]), ((9, 9), []), ((2, 4), []),

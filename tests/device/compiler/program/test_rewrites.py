@@ -117,3 +117,30 @@ def test_a_constant_tensor_is_not_folded(vulkan_context, cpu_context):
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(folded, wanted, rtol=1e-5, atol=1e-5)
     tensor.destroy()
+
+
+def test_the_end_of_a_stage_computes_the_pixels_that_are_read(vulkan_context):
+    """Of ResNet's first version, against a context without the pass."""
+    rng = np.random.default_rng(7)
+
+    def stage(b, x):
+        def constant(*shape):
+            return b.constant(rng.uniform(-1, 1, shape).astype(np.float32))
+
+        y = b.relu(b.conv2d(x, constant(40, 24, 3, 3), padding=[1] * 4, bias=constant(40)))
+        y = b.relu(b.add(b.conv2d(y, constant(64, 40, 1, 1), bias=constant(64)), b.conv2d(
+            x, constant(64, 24, 1, 1)
+        )))
+        left = b.conv2d(y, constant(48, 64, 1, 1), strides=[2, 2], bias=constant(48))
+        return b.add(left, b.relu(b.conv2d(y, constant(48, 64, 1, 1), strides=[2, 2])))
+
+    x = rng.uniform(-1, 1, (1, 24, 27, 28)).astype(np.float32)
+    state = rng.bit_generator.state
+    computed, steps = run(vulkan_context, stage, x)
+    assert sum("slice" in step for step in steps) == 2
+    rng.bit_generator.state = state
+    chosen = replace(Settings.from_environment(), device="vulkan", skip_passes=("unread_pixels",))
+    with webnn_vk.ml.create_context(settings=chosen).result() as plain:
+        expected, steps = run(plain, stage, x)
+    assert not any("slice" in step for step in steps)
+    np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)

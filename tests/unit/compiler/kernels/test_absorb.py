@@ -55,6 +55,18 @@ def copies(graph: KernelGraph) -> list[str]:
 
 
 # -- readers
+def test_an_addend_that_lies_apart_is_copied_where_one_kernel_adds_all():
+    emit = Emitter()
+    a, b, c = graph_input("a", (3, 4)), graph_input("b", (4, 6)), graph_input("c", (6, 12))
+    addend = emit.slice(c, (0, 0), (6, 12), strides=(2, 2))
+    graph = graph_of(emit, {"y": emit.add(emit.matmul(a, b), addend)}, a, b, c)
+    fused = fuse(kernelize(graph), PROFILE)
+    for merges in (True, False):
+        done = absorb(fused, merges=merges)
+        assert_same_outputs(graph, done)
+        assert copies(done) == ["slice"] * merges
+
+
 def test_a_product_reads_through_a_transpose():
     emit = Emitter()
     a, b = graph_input("a", (2, 5, 4)), graph_input("b", (2, 6, 4))

@@ -133,8 +133,8 @@ def test_columns_on_software_devices() -> None:
 def test_tiles_of_wide_convolutions_grow_with_the_work(side: int, tile: tuple[int, int]) -> None:
     """The larger ones take less time for each multiply-add and longer to compile."""
     node, _ = node_of(
-        "conv2d", _describe(1, 32, 2 * side, 2 * side), np.zeros((64, 32, 3, 3), np.float32),
-        padding=[1] * 4, strides=[2, 2],
+        "conv2d", _describe(1, 32, 2 * side, 2 * side), np.zeros((3, 3, 32, 64), np.float32),
+        padding=[1] * 4, strides=[2, 2], filter_layout="hwio",
     )
     (wide,) = plan(node, stored_profile("llvmpipe"))
     assert wide.kernel == "conv_wide"
@@ -147,18 +147,43 @@ def test_constant_filters_on_software_devices() -> None:
     x, w = (1, 64, 56, 56), (64, 64, 3, 3)
     assert _kernels(software, x, w) == winograd
     assert _kernels(software.masked(["texel_buffers"]), x, w) == winograd
-    assert _kernels(software, x, w, strides=[2, 2]) == ["conv_wide"]
-    assert _kernels(software, x, w, dilations=[2, 2]) == ["conv_wide"]
+    assert _kernels(software, x, w, strides=[2, 2]) == ["conv_channels"]
+    assert _kernels(software, x, w, dilations=[2, 2]) == ["conv_channels"]
+    # Filters whose taps don't lie in rows, and too few output channels for the lanes.
+    hwio = {"strides": [2, 2], "filter_layout": "hwio"}
+    assert _kernels(software, x, (3, 3, 64, 64), **hwio) == ["conv_wide"]
+    assert _kernels(software, x, (16, 64, 3, 3), strides=[2, 2]) == ["conv_wide"]
     # Float16 would lose too much precision, few channels would gain too little.
     assert _kernels(software, x, w, data_type="float16") == ["conv"]
-    assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_wide"]
+    assert _kernels(software, (1, 8, 56, 56), (64, 8, 3, 3)) == ["conv_channels"]
     # So few pixels are not worth a filter of twice the size.
+    x7, w7 = (1, 512, 7, 7), (512, 512, 3, 3)
+    assert _kernels(software, x7, w7, padding=[1] * 4) == ["conv_channels"]
+    last = (3, 3, 512, 512)
     columns = ["copy", "copy", "matmul"]
-    assert _kernels(software, (1, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == columns
-    assert _kernels(software, (1, 256, 7, 7), (256, 256, 3, 3), padding=[1] * 4) == ["conv_wide"]
+    assert _kernels(software, x7, last, padding=[1] * 4, filter_layout="hwio") == columns
     assert _kernels(software, (2, 512, 7, 7), (512, 512, 3, 3), padding=[1] * 4) == winograd
     assert _kernels(software, x, (64, 32, 3, 3), groups=2) == ["conv_wide"]
-    assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv"]
+    assert _kernels(software, (1, 3, 56, 56), (30, 3, 3, 3)) == ["conv_channels"]
+    assert _kernels(software, (1, 3, 56, 56), (18, 3, 3, 3)) == ["conv"]
+
+
+@pytest.mark.parametrize("inputs, side, taps, strides, tile", [
+    (512, 7, 3, 1, (7, 7, 3)),  # one tile for all pixels
+    (8, 20, 3, 1, (4, 7, 3)),  # tiles without a pixel in vain, or with the fewest
+    (8, 28, 3, 2, (2, 14, 3)),
+    (8, 32, 3, 1, (4, 8, 3)),
+    (3, 56, 7, 2, (2, 14, 1)),  # so many taps are unrolled row by row
+])
+def test_tiles_of_lanes_that_are_channels(inputs, side, taps, strides, tile) -> None:
+    node, _ = node_of(
+        "conv2d", _describe(1, inputs, side, side),
+        np.zeros((64, inputs, taps, taps), np.float32), padding=[taps // 2] * 4,
+        strides=[strides, strides],
+    )
+    (made,) = plan(node, stored_profile("llvmpipe"))
+    assert made.kernel == "conv_channels"
+    assert (made.constants["TH"], made.constants["TW"], made.constants["KU"]) == tile
 
 
 @pytest.mark.parametrize("name", ["nvidia_ampere", "amd_navi31", "intel_dg2", "adreno_minimum"])

@@ -1,0 +1,105 @@
+"""Strides of pointwise convolutions move before what computes their inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.graph_text import parse
+from tests.support.graphs import evaluate, random_feeds
+from tests.support.profiles import stored_profile
+from webnn_vk.compiler.ir import Graph
+from webnn_vk.compiler.passes import UNREAD_PIXELS, Compilation, remove_dead_code, run_passes
+
+# The end of a stage of ResNet's first version, and the beginning of the next one.
+STAGES = """
+input %x: float32[1, 4, 7, 6]
+input %r: float32[1, 8, 7, 6]
+constant %a: float32[8, 4, 1, 1] = random(1)
+constant %b: float32[5, 8, 1, 1] = random(2)
+constant %c: float32[3, 8, 1, 1] = random(3)
+constant %v: float32[8, 1, 1] = random(4)
+%h = relu(%x)
+%p = conv2d(%h, %a)
+%q = add(%p, %v)
+%s = add(%q, %r)
+%t = relu(%s)
+%y = conv2d(%t, %b, strides=[2, 3])
+%z = conv2d(%t, %c, strides=[2, 3])
+output y = %y
+output z = %z
+"""
+
+
+def done(text: str, profile: str = "llvmpipe", **options) -> Graph:
+    """The graph after the pass; it computes the same, and a second run changes nothing."""
+    graph = parse(text)
+    compilation = Compilation(profile=stored_profile(profile), verify=True, **options)
+    changed = run_passes([UNREAD_PIXELS], graph, compilation, remove_dead_code)
+    feeds = random_feeds(graph)
+    expected = evaluate(graph, **feeds)
+    for name, array in evaluate(changed, **feeds).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-6, atol=1e-6)
+    assert run_passes([UNREAD_PIXELS], changed, compilation, remove_dead_code) is changed
+    assert bool(compilation.notes.of("unread_pixels")) == (changed is not graph)
+    return changed
+
+
+def shapes(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
+    return [(n.operator.name, n.output.shape) for n in graph.nodes]
+
+
+def test_only_the_pixels_that_are_read_are_computed():
+    changed = done(STAGES)
+    assert shapes(changed) == [
+        # Before the convolution nothing is saved.
+        ("relu", (1, 4, 7, 6)), ("slice", (1, 4, 4, 2)), ("conv2d", (1, 8, 4, 2)),
+        ("add", (1, 8, 4, 2)), ("slice", (1, 8, 4, 2)), ("add", (1, 8, 4, 2)),
+        ("relu", (1, 8, 4, 2)), ("conv2d", (1, 5, 4, 2)), ("conv2d", (1, 3, 4, 2)),
+    ]
+    assert all(node.arguments["strides"] == (1, 1)
+               for node in changed.nodes if node.operator.name == "conv2d")
+
+
+def test_channels_may_come_last():
+    text = """
+input %x: float32[2, 6, 6, 4]
+constant %a: float32[8, 1, 1, 4] = random(1)
+constant %b: float32[4, 1, 1, 8] = random(2)
+%p = conv2d(%x, %a, input_layout="nhwc", filter_layout="ohwi")
+%q = sigmoid(%p)
+%y = conv2d(%q, %b, strides=[2, 2], input_layout="nhwc", filter_layout="ohwi")
+output y = %y
+"""
+    assert shapes(done(text)) == [
+        ("slice", (2, 3, 3, 4)), ("conv2d", (2, 3, 3, 8)), ("sigmoid", (2, 3, 3, 8)),
+        ("conv2d", (2, 3, 3, 4)),
+    ]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    # Another reader needs all pixels, or others.
+    ("output y", "output t = %t\noutput y"),
+    ("output y", "%u = sigmoid(%t)\noutput u = %u\noutput y"),
+    ("%c, strides=[2, 3]", "%c, strides=[3, 2]"),
+    ("output y", "output p = %p\noutput y"),
+    # The last nodes mix pixels.
+    ("%c, strides=[2, 3]", "%c, strides=[2, 3], padding=[1, 1, 1, 1]"),
+    ("%t = relu(%s)", "%t = average_pool2d(%s, window_dimensions=[1, 1])"),
+    # Each pixel has a summand of its own.
+    ("%v: float32[8, 1, 1]", "%v: float32[7, 1]"),
+    # Without strides, or without a convolution before.
+    ("strides=[2, 3]", "strides=[1, 1]"),
+    ("%p = conv2d(%h, %a)", "%p = concat(inputs=[%h, %h], axis=1)"),
+])
+def test_where_it_does_not_apply(old: str, new: str):
+    assert old in STAGES
+    text = STAGES.replace(old, new)
+    assert shapes(done(text)) == shapes(parse(text))
+
+
+def test_on_software_devices_and_where_the_operators_are_not_forced():
+    for profile in ("nvidia_ampere", "amd_navi31"):
+        assert shapes(done(STAGES, profile)) == shapes(parse(STAGES))
+    for name in ("slice", "conv2d"):
+        assert shapes(done(STAGES, force_cpu=frozenset({name}))) == shapes(parse(STAGES))
