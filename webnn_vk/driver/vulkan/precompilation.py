@@ -7,6 +7,7 @@ the others find it. So one more device for each core helps, and is closed afterw
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -48,6 +49,7 @@ class Precompilation:
         """The rest, once the driver's submit of that ``value`` is over, with other devices."""
         devices = min(cores(), _MAX_DEVICES, 1 + len(left))
         elsewhere: list[Any] = []
+        seconds: list[float] = []
 
         def here() -> None:
             try:
@@ -66,16 +68,19 @@ class Precompilation:
             try:
                 for pipeline in _taken(left):
                     elsewhere.append(pipeline)
+                    begun = time.monotonic()
                     helper.wait(_submit(helper, helper.pipelines([pipeline.request])))
+                    seconds.append(time.monotonic() - begun)
             except DriverError:
                 pass  # this device compiles what the other one has not
             finally:
                 helper.close()
 
         spread(lambda work: work(), [here, *[there] * (devices - 1)], devices)
-        if len(elsewhere) > 1:
+        if len(seconds) > 1:
             # The first has been on disk for long, the last may not be yet.
-            if not driver.wait(_submit(driver, [elsewhere.pop(0)]), CACHED_SECONDS):
+            cached = max(CACHED_SECONDS, seconds[0] / 4)
+            if not driver.wait(_submit(driver, [elsewhere.pop(0)]), cached):
                 self._another = None  # the driver's cache is off
         return _submit(driver, elsewhere) if elsewhere else driver.submitted()
 
