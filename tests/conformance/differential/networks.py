@@ -312,6 +312,25 @@ def _conv(d: _Drawing, x: int, layout: str) -> int:
     return _activation(d, made)
 
 
+def _pointwise(d: _Drawing, x: int, layout: str, outputs: int, stride: int) -> int:
+    channels = _sizes(d, x, layout)["c"]
+    weight = d.weight(_arranged("oihw", o=outputs, i=channels, h=1, w=1), channels)
+    return d.step("conv2d", x, weight, strides=[stride, stride], input_layout=layout,
+                  filter_layout="oihw")
+
+
+def _stages(d: _Drawing, x: int, layout: str) -> int:
+    """The end of a stage of ResNet's first version, and the convolutions of the next that read
+    every second of its pixels."""
+    outputs = d.choose((16, 24))
+    y = _pointwise(d, x, layout, outputs, 1)
+    if d.flag():
+        y = d.step("add", y, _pointwise(d, x, layout, outputs, 1))
+    y = _activation(d, y)
+    ends = [_pointwise(d, y, layout, 16, 2) for _ in range(d.choose((1, 2)))]
+    return d.step("add", *ends) if len(ends) > 1 else ends[0]
+
+
 def _transposed_conv(d: _Drawing, x: int, layout: str) -> int:
     channels = _sizes(d, x, layout)["c"]
     taps, filter_layout = d.choose((2, 3)), d.choose(("iohw", "hwoi", "ohwi"))
@@ -327,7 +346,9 @@ def _images_block(d: _Drawing, x: int, layout: str) -> int:
     sizes, axis = _sizes(d, x, layout), layout.index("c")
     room = sizes["h"] * sizes["w"]
     match d.choose(("conv", "conv", "conv", "residual", "dense", "pool", "excited", "shuffled",
-                    "transposed", "resampled", "normal")):
+                    "transposed", "resampled", "normal", "stages")):
+        case "stages":
+            return _stages(d, x, layout)
         case "residual":
             y = _conv(d, x, layout)
             return d.step("add", x, y) if d.shape(y) == d.shape(x) else y
