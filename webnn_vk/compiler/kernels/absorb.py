@@ -23,8 +23,8 @@ from .node import KernelGraph, KernelNode, reads, writes
 def absorb(graph: KernelGraph, limit: float = math.inf, merges: bool = False) -> KernelGraph:
     """The graph with movements absorbed: first by the kernels that read their result, then by those
     that wrote their operand. ``limit``: bytes that may be bound at once. ``merges``: whether one
-    kernel of products serves many chains (``epilogue.merged``), which adds what lies as the result
-    does: an addend whose elements lie apart is copied then."""
+    kernel of products serves many chains (``epilogue.merged``). That kernel reads an addend in the
+    order of its result, so one whose elements lie apart is copied."""
     return _into_writers(remove_dead(_into_readers(graph, limit, merges)))
 
 

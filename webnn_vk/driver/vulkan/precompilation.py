@@ -21,6 +21,8 @@ from webnn_vk.support.processor import cores
 #: A pipeline that takes longer, in seconds, is not in the driver's cache (from there: 1 ms).
 CACHED_SECONDS = 0.01
 _MAX_DEVICES = 4
+#: Errors of a further device, for lack of memory mostly: the first one compiles everything then.
+_LACKING = (DriverError, MemoryError)
 
 
 class Precompilation:
@@ -48,8 +50,9 @@ class Precompilation:
     ) -> int:
         """The rest, once the driver's submit of that ``value`` is over, with other devices."""
         devices = min(cores(), _MAX_DEVICES, 1 + len(left))
-        elsewhere: list[Any] = []
-        seconds: list[float] = []
+        # What other devices have compiled, with the seconds that it took, and what they could not.
+        compiled: list[tuple[Any, float]] = []
+        failed: list[Any] = []
 
         def here() -> None:
             try:
@@ -63,26 +66,27 @@ class Precompilation:
         def there() -> None:
             try:
                 helper = another()
-            except DriverError:
-                return  # there is no memory for it, for example
+            except _LACKING:
+                return
             try:
                 for pipeline in _taken(left):
-                    elsewhere.append(pipeline)
                     begun = time.monotonic()
-                    helper.wait(_submit(helper, helper.pipelines([pipeline.request])))
-                    seconds.append(time.monotonic() - begun)
-            except DriverError:
-                pass  # this device compiles what the other one has not
+                    try:
+                        helper.wait(_submit(helper, helper.pipelines([pipeline.request])))
+                    except _LACKING:
+                        return failed.append(pipeline)
+                    compiled.append((pipeline, time.monotonic() - begun))
             finally:
                 helper.close()
 
         spread(lambda work: work(), [here, *[there] * (devices - 1)], devices)
-        if len(seconds) > 1:
+        rest = [pipeline for pipeline, _ in compiled] + failed
+        if len(compiled) > 1:
             # The first has been on disk for long, the last may not be yet.
-            cached = max(CACHED_SECONDS, seconds[0] / 4)
-            if not driver.wait(_submit(driver, [elsewhere.pop(0)]), cached):
+            limit = max(CACHED_SECONDS, compiled[0][1] / 4)
+            if not driver.wait(_submit(driver, [rest.pop(0)]), limit):
                 self._another = None  # the driver's cache is off
-        return _submit(driver, elsewhere) if elsewhere else driver.submitted()
+        return _submit(driver, rest) if rest else driver.submitted()
 
 
 def _taken(left: deque[Any]) -> Iterator[Any]:

@@ -24,8 +24,8 @@ PIPELINES = [
 
 @dataclass
 class Recorder:
-    """A driver that has ``cached`` pipelines, and whose wait fails with ``error`` after so
-    ``many`` submits."""
+    """A driver that has ``cached`` pipelines, and whose wait fails with ``error`` after ``many``
+    submits."""
 
     cached: set[str] = field(default_factory=set)
     error: Exception | None = None
@@ -129,10 +129,11 @@ def test_as_many_devices_as_cores_and_pipelines(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("others_first")
+@pytest.mark.parametrize("error", [OutOfDeviceMemory("none left"), MemoryError()])
 @pytest.mark.parametrize("many", [0, 1])
-def test_a_failing_device_is_left_out(many: int) -> None:
+def test_a_failing_device_is_left_out(many: int, error: Exception) -> None:
     driver = Recorder()
-    helper = Recorder(error=OutOfDeviceMemory("none left"), many=many)
+    helper = Recorder(error=error, many=many)
     run(driver, helper)
     assert len(helper.submits) == many + 1 and helper.closed
     assert sorted(name for submit in driver.submits for name in submit) == sorted(SIZES)
