@@ -96,7 +96,7 @@ def test_relu(library: Library, device: str) -> None:
 
 @ON_DEVICES
 def test_clamp(library: Library, device: str) -> None:
-    """Results are equal to the bit to those of the two functions that it stands for."""
+    """`w_clamp` gives the same bits as `w_min` of `w_max`."""
     library.device = Device(**DEVICES[device])
     nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0xFFFFFFFF], np.uint32)
     x = np.concatenate([floats(), nans.view(np.float32)])

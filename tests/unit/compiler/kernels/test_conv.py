@@ -159,6 +159,9 @@ def test_constant_filters_on_software_devices() -> None:
     # So few pixels are not worth a filter of twice the size.
     x7, w7 = (1, 512, 7, 7), (512, 512, 3, 3)
     assert _kernels(software, x7, w7, padding=[1] * 4) == ["conv_channels"]
+    assert _kernels(software, (1, 256, 7, 7), (256, 256, 3, 3), padding=[1] * 4) == [
+        "conv_channels"
+    ]
     last = (3, 3, 512, 512)
     columns = ["copy", "copy", "matmul"]
     assert _kernels(software, x7, last, padding=[1] * 4, filter_layout="hwio") == columns
@@ -173,7 +176,7 @@ def test_constant_filters_on_software_devices() -> None:
     (8, 20, 3, 1, (4, 7, 3)),  # tiles without a pixel in vain, or with the fewest
     (8, 28, 3, 2, (2, 14, 3)),
     (8, 32, 3, 1, (4, 8, 3)),
-    (3, 56, 7, 2, (2, 14, 1)),  # so many taps are unrolled row by row
+    (3, 56, 7, 2, (2, 14, 1)),  # 49 taps: only a row of them is unrolled
 ])
 def test_tiles_of_lanes_that_are_channels(inputs, side, taps, strides, tile) -> None:
     node, _ = node_of(
