@@ -66,8 +66,9 @@ class HostRun:
 
 @dataclass
 class BatchTimes:
-    """The times of one batch. ``host``: its seconds in CPU steps; ``waited``: seconds of the
-    device's work before them."""
+    """The times of one batch. ``host``: its seconds in CPU steps; ``waited``: seconds from the
+    submission of parts that the host waited for until their ends were seen; ``submitted``: when the
+    rest was."""
 
     works: int
     begun: float
@@ -206,6 +207,8 @@ class BatchRecorder:
         self._pending: list[tuple[Any, DeviceTimes]] = []
         self._lent: list[tuple[Any, list[Any]]] = []
         self._transfers: list[tuple[str, int]] = []
+        # When the oldest unfinished part was submitted.
+        self._submitted: float | None = None
 
     def _run(self, executable: Any) -> int:
         """The run that begins: the next work of this executable (work before it has failed)."""
@@ -272,15 +275,23 @@ class BatchRecorder:
         self._transfers = []
         self._pending.append((recording, DeviceTimes(-1, kinds=kinds, sizes=sizes)))
 
+    def submits(self) -> None:
+        # The device may begin during the call that submits.
+        if self._submitted is None:
+            self._submitted = self._collector.now()
+
     def submitted(self) -> None:
-        self._times.submitted = self._collector.now()
+        now = self._collector.now()
+        self._times.submitted = now if self._submitted is None else self._submitted
 
     def read(self) -> None:
-        self._times.waited += self._read()
+        if self._submitted is not None:
+            self._times.waited += self._collector.now() - self._submitted
+            self._submitted = None
+        self._read()
 
-    def _read(self) -> float:
-        """Read the timestamps of finished work; returns its seconds on the device."""
-        seconds = 0.0
+    def _read(self) -> None:
+        """Read the timestamps of finished work."""
         pending, self._pending = self._pending, []
         timestamps, sampler = self._collector.timestamps, self._collector.sampler
         start = time.thread_time()
@@ -291,10 +302,8 @@ class BatchRecorder:
                 except (DriverError, ValueError):
                     continue  # never submitted, as its work has failed
             self._times.device.append(times)
-            seconds += times.seconds
         if pending:
             sampler.spent(time.thread_time() - start)
-        return seconds
 
     def done(self) -> None:
         self._times.done = self._collector.now()

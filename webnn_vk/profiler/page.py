@@ -19,7 +19,7 @@ MOST_SLICES = 20_000
 #: Explanations of the host's times.
 _ABOUT = {
     "waiting in the queue": "a run, from its call until its batch is begun",
-    "putting together": "a batch: recorded, staged, submitted",
+    "putting together": "a batch: recorded and staged",
     "CPU steps": "operators that the CPU computes",
     "device at work": "a batch, from its submission until its end was seen",
 }

@@ -90,8 +90,8 @@ class Transfer:
 @dataclass(frozen=True)
 class HostTime:
     """Work and waits of the host, ``count`` times, where measured: "waiting in the queue" (a run,
-    from its call to its batch), "putting together" (batches: recording, staging, submitting), "CPU
-    steps", "device at work" (from the submission of a batch until its end was seen)."""
+    from its call to its batch), "putting together" (batches: recording, staging), "CPU steps",
+    "device at work" (from the submission of a batch until its end was seen)."""
 
     name: str
     count: int

@@ -348,6 +348,8 @@ class _Run:
         if work.wait or work.signal:
             # A separate submission: it neither waits for earlier work, nor is waited for.
             self._submit()
+            if self.observer is not None:
+                self.observer.submits()
             self.batch.value = self.driver.submit(
                 work.recordings, wait=work.wait, signal=work.signal
             )
@@ -373,6 +375,8 @@ class _Run:
     def _submit(self) -> None:
         self._flush()
         if self._recordings:
+            if self.observer is not None:
+                self.observer.submits()
             self.batch.value = self.driver.submit(self._recordings)
         self._recordings = []
         self._open = [] if self._work is None else [self._work]
@@ -382,14 +386,14 @@ class _Run:
         self._submit()
         # Not for submissions that other streams made meanwhile.
         self.driver.wait(self._before if self.batch.value is None else self.batch.value)
+        if self.observer is not None:
+            self.observer.read()
         collects, self._collects = self._collects, []
         for work, collect in collects:
             try:
                 collect()
             except Exception as error:
                 work.fail(error)
-        if self.observer is not None:
-            self.observer.read()
         _release(self._transient, self._staged)
         self._transient, self._staged, self._staged_bytes = [], [], 0
 

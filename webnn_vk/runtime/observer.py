@@ -30,6 +30,9 @@ class BatchObserver(Protocol):
     def recorded(self, recording: Recording) -> None:
         """The recording of those commands."""
 
+    def submits(self) -> None:
+        """A part of the batch is about to be submitted."""
+
     def submitted(self) -> None:
         """The whole batch is on the device, or over."""
 
