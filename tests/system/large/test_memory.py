@@ -105,19 +105,19 @@ def test_a_process_with_bert_from_a_file(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_process_with_resnet_from_a_file(tmp_path, monkeypatch):
-    """Beyond ``wanted``: a third more weights on the device, in Winograd's form, and compilers of
+    """Beyond ``wanted``: a tenth more weights on the device, in Winograd's form, and compilers of
     many kernels."""
     require_vulkan()
     monkeypatch.setenv("WEBNN_VK_VALIDATE", "0")
     weights = write_exported(tmp_path / "resnet.onnx", classic.resnet50)
     figures = import_with_cold_driver("vulkan", tmp_path / "resnet.onnx", weights)
-    assert weights < figures.on_device < 1.4 * weights
+    assert weights < figures.on_device < 1.25 * weights
     assert figures.highest < 1.15 * figures.on_device + 150e6 + COMPILER + NOISE, figures
 
 
 @pytest.mark.parametrize("name, on_device, compilers", [
     # With such small weights, half of them would not be noticed.
-    ("MobileNetV2", 1.02, COMPILER), ("BERT, 2 layers", 1.02, 0), ("ResNet-50", 1.3, 0),
+    ("MobileNetV2", 1.02, COMPILER), ("BERT, 2 layers", 1.02, 0), ("ResNet-50", 1.12, 0),
 ])
 def test_a_build_takes_half_as_much_again_as_the_weights(name, on_device, compilers, monkeypatch):
     """On a software driver the weights on the device are resident too. During a build a model takes

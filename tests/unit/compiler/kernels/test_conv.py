@@ -74,23 +74,41 @@ def test_a_filter_in_scalar_registers_fits_them() -> None:
         assert (made.kernel, made.constants["TC"]) == ("conv_wide", outputs)
 
 
-@pytest.mark.parametrize("side, variant, tile", [
-    (56, "4x4 25x32", 4),
-    (28, "4x4 25x32", 4),
-    (14, "2x2 25x32", 2),  # large tiles would save only a quarter of the multiplications
-    (9, "2x2 25x32", 2),  # here too, and there are 9 of them
+@pytest.mark.parametrize("side, channels, variant, tile", [
+    (56, 64, "4x4 25x32", 4),
+    (28, 64, "4x4 25x32", 4),
+    (14, 288, "2x2 25x32", 2),  # large tiles would save only a quarter of the multiplications
+    (9, 64, "2x2 25x32", 2),  # here too, and there are 9 of them
 ])
-def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) -> None:
+def test_tiles_of_winograd_weigh_the_filter(
+    side: int, channels: int, variant: str, tile: int
+) -> None:
     """A filter transformed for large tiles takes twice the memory of one for small tiles: large
     ones are chosen if they save a third of the multiplications."""
     node, _ = node_of(
-        "conv2d", _describe(1, 64, side, side), np.zeros((64, 64, 3, 3), np.float32),
-        padding=[1] * 4,
+        "conv2d", _describe(1, channels, side, side),
+        np.zeros((channels, channels, 3, 3), np.float32), padding=[1] * 4,
     )
     _, product, _ = plan(node, stored_profile("llvmpipe"))
     packed = product.bindings[1].value
     assert product.variant == variant
-    assert packed.size == ((tile + 2) ** 2 + 5) * 64 * 64 * 4
+    assert packed.size == ((tile + 2) ** 2 + 5) * channels**2 * 4
+
+
+@pytest.mark.parametrize("side, inputs, outputs, chosen", [
+    (14, 256, 256, "conv_channels"), (14, 260, 256, "winograd_input"),
+    (28, 60, 64, "conv_channels"),  # large tiles are not exact enough
+    (13, 64, 64, "winograd_input"),  # a sixth more pixels than there are
+])
+def test_small_tiles_of_winograd_and_convolutions_by_channels(
+    side: int, inputs: int, outputs: int, chosen: str
+) -> None:
+    """Transformed for small tiles, a filter takes 7/3 of its memory."""
+    first, *_ = _kernels(
+        stored_profile("llvmpipe"), (1, inputs, side, side), (outputs, inputs, 3, 3),
+        padding=[1] * 4,
+    )
+    assert first == chosen
 
 
 @pytest.mark.parametrize("channels, side, chosen", [
@@ -99,8 +117,8 @@ def test_tiles_of_winograd_weigh_the_filter(side: int, variant: str, tile: int) 
 def test_few_channels_have_small_tiles_or_none(channels: int, side: int, chosen: str) -> None:
     """Large ones would exceed conv2d's tolerance."""
     node, _ = node_of(
-        "conv2d", _describe(1, channels, side, side), np.zeros((64, channels, 3, 3), np.float32),
-        padding=[1] * 4,
+        "conv2d", _describe(1, channels, side, side), np.zeros((3, 3, channels, 64), np.float32),
+        padding=[1] * 4, filter_layout="hwio",
     )
     first, *_ = plan(node, stored_profile("llvmpipe"))
     assert (first.variant if first.kernel == "winograd_input" else "") == chosen

@@ -135,6 +135,10 @@ class SoftwareClass(DeviceClass):
     small_tile_channels, small_tile_pixels: channels from which on, and pixels up to which, tiles of
     2x2 outputs save time where tiles of 4x4 are not exact enough (of 32 channels and 28x28
     pixels 6 %; at 56x56 they take 30 % longer than without them, of 16 channels 35 %).
+    most_channels: input times output channels up to which ``conv_channels`` takes as long as such
+    tiles, where few pixels are computed in vain, or less (at 14x14 of 60 to 64 channels two thirds
+    of the time, of 256 to 256 7 % more, of 256 to 512 a fifth more). Its filters take 3/7 of the
+    memory.
     column_channels: output channels from which on a product of columns (``conv_columns``) saves
     what it takes to copy them, for filters of one tap and of several (lavapipe, an Intel Xeon:
     10 and 16 ns an element; 1x1 convolutions with stride 2 of 128 channels 4.5 -> 3.8 ms, of 1024
@@ -146,6 +150,7 @@ class SoftwareClass(DeviceClass):
     winograd_pixels: int
     small_tile_channels: int
     small_tile_pixels: int
+    most_channels: int
     column_channels: tuple[int, int]
     most_in_columns: int
 
@@ -196,6 +201,7 @@ _SLOW_GATHERS = SoftwareClass(
     winograd_pixels=64,
     small_tile_channels=32,
     small_tile_pixels=1024,
+    most_channels=1 << 16,
     column_channels=(128, 512),
     most_in_columns=1 << 19,
     row_groups=256,

@@ -85,21 +85,16 @@ class Software(Rules):
                          lambda c: c["lanes"] >= wanted)
 
     def conv(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        device = self.device
         if any(c.kernel == "conv_depthwise" for c in candidates):
             yield only("a depthwise kernel", lambda c: c.kernel == "conv_depthwise")
             return
         winograd = [c for c in candidates if c.kernel == "winograd"]
-        pixels = problem.N * problem.OH * problem.OW
-        channels = min(problem.IC, problem.OC)
-        # Where only small tiles are exact enough.
-        small = not any(c["TILE"] == 4 for c in winograd) and (
-            channels < device.small_tile_channels or pixels > device.small_tile_pixels
-        )
-        if winograd and not small and (
-            channels >= device.winograd_channels and pixels >= device.winograd_pixels
-        ):
-            yield from self._winograd(winograd, problem)
+        if winograd and self._winograd_pays(winograd, candidates, problem):
+            tile, tiles = _winograd_tile(winograd, problem)
+            yield only("Winograd's transforms where they save time",
+                       lambda c: c.kernel == "winograd" and c["TILE"] == tile)
+            yield Constraint("the fewest rows that are computed in vain",
+                             lambda c: ceil_divide(tiles, c["TM"]) * (c["TM"] + 3))
         elif any(c.kernel == "conv_channels" and _fills_lanes(c, problem) for c in candidates):
             yield only("lanes of output channels that exchange the pixels that they load",
                        lambda c: c.kernel == "conv_channels")
@@ -118,6 +113,24 @@ class Software(Rules):
             yield only("one SIMD group of pixels for each workgroup",
                        lambda c: c.kernel == "conv" and (c["LX"], c["TC"]) == (8, together))
 
+    def _winograd_pays(
+        self, winograd: Sequence[Schedule], candidates: Sequence[Schedule], problem: Any
+    ) -> bool:
+        device = self.device
+        pixels = problem.N * problem.OH * problem.OW
+        channels = min(problem.IC, problem.OC)
+        if channels < device.winograd_channels or pixels < device.winograd_pixels:
+            return False
+        tile, _ = _winograd_tile(winograd, problem)
+        if tile == 2 and problem.IC * problem.OC <= device.most_channels and any(
+            c.kernel == "conv_channels" and _in_vain(c, problem) <= 1 / 8 for c in candidates
+        ):
+            return False
+        # Where only small tiles are exact enough.
+        return any(c["TILE"] == 4 for c in winograd) or (
+            channels >= device.small_tile_channels and pixels <= device.small_tile_pixels
+        )
+
     def _columns_pay(self, candidates: Sequence[Schedule], problem: Any) -> bool:
         """Whether a product of columns saves more than it takes to copy them: where many output
         channels use each element, and where they stay in a cache. Copies of several taps find their
@@ -130,22 +143,19 @@ class Software(Rules):
             and elements <= self.device.most_in_columns
         )
 
-    def _winograd(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        """Large tiles where they save a third of the multiplications of small ones, since their
-        filter takes twice the memory (ResNet-50's 14x14 layers: 31 MB for 2 % of its time), and
-        where there are enough of them to fill the products' rows. Then the rows of the product
-        that waste least: loading the filter takes as long as three of them."""
-        small, large = (
-            problem.N * ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
-            for tile in (2, 4)
-        )
-        pays = 3 * 36 * large <= 2 * 16 * small  # multiplications for each tile
-        exact = any(c["TILE"] == 4 for c in candidates)
-        tile, tiles = (4, large) if exact and pays and large >= 8 else (2, small)
-        yield only("Winograd's transforms where they save time",
-                   lambda c: c.kernel == "winograd" and c["TILE"] == tile)
-        yield Constraint("the fewest rows that are computed in vain",
-                         lambda c: ceil_divide(tiles, c["TM"]) * (c["TM"] + 3))
+
+def _winograd_tile(candidates: Sequence[Schedule], problem: Any) -> tuple[int, int]:
+    """The size and the number of the tiles: large ones where they save a third of the
+    multiplications of small ones, since their filter takes twice the memory (ResNet-50's 14x14
+    layers: 31 MB for 2 % of its time), and where there are enough of them to fill the products'
+    rows. The rows that waste least are chosen later: loading the filter takes as long as three."""
+    small, large = (
+        problem.N * ceil_divide(problem.OH, tile) * ceil_divide(problem.OW, tile)
+        for tile in (2, 4)
+    )
+    pays = 3 * 36 * large <= 2 * 16 * small  # multiplications for each tile
+    exact = any(c["TILE"] == 4 for c in candidates)
+    return (4, large) if exact and pays and large >= 8 else (2, small)
 
 
 def _fewest(columns: int) -> Constraint:
@@ -159,9 +169,14 @@ def _fills_lanes(schedule: Schedule, problem: Any) -> bool:
     """Whether output channels, four a lane, and a tile's pixels leave little to be computed in
     vain. With 48 of 64 channels a 3x3 convolution takes two thirds of the time of other kernels,
     with 16 of 32 it takes a third more."""
-    channels, pixels = problem.OC, problem.OH * problem.OW
+    lanes = 32 * ceil_divide(problem.OC, 32)
+    return 8 * problem.OC >= 5 * lanes and _in_vain(schedule, problem) <= 1 / 2
+
+
+def _in_vain(schedule: Schedule, problem: Any) -> float:
+    """The pixels that the tiles compute in vain, for each one that there is."""
     computed = schedule.tiles(problem.OH, problem.OW) * math.prod(schedule.tile)
-    return 8 * channels >= 5 * 32 * ceil_divide(channels, 32) and 2 * computed <= 3 * pixels
+    return computed / (problem.OH * problem.OW) - 1
 
 
 def _exchanges_filter(problem: Any) -> bool:
