@@ -27,8 +27,9 @@ class BatchNorm(Family):
     fuses = True
 
     def problem(self, node: KernelNode) -> Positions:
-        shape, axis = node.operands["input"].shape, node.arguments["axis"]
-        return Positions(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+        x, axis = node.operands["input"], node.arguments["axis"]
+        outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+        return Positions(outer, x.shape[axis], inner, x.data_type == "float32")
 
     def candidates(self, problem: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
         return indexing.schedules(problem, profile)

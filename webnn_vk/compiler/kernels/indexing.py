@@ -18,6 +18,7 @@ from webnn_vk.support.integers import ceil_divide
 from .dispatch import Dispatch
 from .epilogue import build
 from .heuristics import device_class
+from .loads import has_texels
 from .multi_binding import Bound, dispatch
 from .node import KernelNode
 from .rows import check_iterations, launch, loop_budget
@@ -29,33 +30,38 @@ _ITEMS = 8
 
 @dataclass(frozen=True)
 class Positions:
-    """Sizes of the three dimensions; ``iterations``: loop iterations for one element."""
+    """Sizes of the three dimensions; ``texels``: whether the elements can be read as texels;
+    ``iterations``: loop iterations for one element."""
 
     outer: int
     middle: int
     inner: int
+    texels: bool
     iterations: int = 1
 
 
 def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
-    """The one schedule there is: several elements per invocation, fewer where that would leave too
-    few invocations to fill the device. Unsupported where one element takes too many iterations."""
+    """Several elements per invocation, fewer where that would leave too few invocations to fill the
+    device. Unsupported where one element takes too many iterations."""
     check_iterations(p.iterations, profile)
     items = min(_ITEMS, p.outer * p.middle * p.inner // device_class(profile).min_invocations)
     budget = loop_budget(profile)
     if budget is not None:
         items = min(items, budget // (p.iterations + 1))
-    return [Schedule("positions", (("items", max(1, items)),))]
+    return [
+        Schedule("positions", (("items", max(1, items)),), load)
+        for load in ("storage", *["texel"] * (p.texels and has_texels(profile)))
+    ]
 
 
 def of_positions(
     node: KernelNode, template: str, operands: Sequence[Bound], p: Positions, schedule: Schedule,
-    profile: DeviceProfile, params: Mapping[str, Any], **more: Any,
+    profile: DeviceProfile, params: Mapping[str, Any], variant: str, **more: Any,
 ) -> Dispatch:
     """The dispatch of a schedule: an invocation's elements lie along the longer of the
     outer and the inner dimension. ``params``: of the template, without the parameters of
     `lib/positions.glsl.j2`; ``more`` as for ``dispatch``."""
-    items = schedule["items"]
+    items, texels = schedule["items"], schedule.load == "texel"
     along_outer = p.outer >= p.inner
     if along_outer:
         lead, blocks = p.inner, ceil_divide(p.outer, items)
@@ -69,5 +75,6 @@ def of_positions(
     }
     return dispatch(
         node, template, operands, build(node), groups, {**numbers, **params},
-        {"LX": size, "OUTER": int(along_outer)}, profile, **more,
+        {"LX": size, "OUTER": int(along_outer)}, profile,
+        texels=texels, variant=variant + " texels" * texels, **more,
     )

@@ -57,9 +57,10 @@ class PoolFamily(Family):
             return Reduction(*_REDUCTIONS[kind], rows.split(x.shape, (height, height + 1)))
         vertical, horizontal = arguments["output_sizes"]
         outer, inner = prod(x.shape[:height]), prod(x.shape[height + 2 :])
+        texels = x.data_type == "float32"
         cost = window[0] * (window[1] + 2) + 1
         return Pooling(
-            kind, Positions(outer, vertical * horizontal, inner, cost), horizontal, spatial, window,
+            kind, Positions(outer, vertical * horizontal, inner, texels, cost), horizontal, spatial, window,
             arguments["strides"], arguments["dilations"], (padding[0], padding[2]),
         )
 

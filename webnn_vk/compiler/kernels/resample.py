@@ -39,13 +39,14 @@ class ResampleFamily(Family):
 
     def problem(self, node: KernelNode) -> Resampling:
         x, new_shape = node.operands["input"].shape, node.results[0].shape
+        texels = node.operands["input"].data_type == "float32"
         # Which of the two axes comes first does not matter to the result.
         first, second = sorted(node.arguments["axes"])
         between = prod(x[first + 1 : second])
         new_size = new_shape[first], new_shape[second]
         return Resampling(
             _MODES[node.arguments["mode"]],
-            Positions(prod(x[:first]), prod(new_size) * between, prod(x[second + 1 :])),
+            Positions(prod(x[:first]), prod(new_size) * between, prod(x[second + 1 :]), texels),
             between, (x[first], x[second]), new_size,
         )
 
