@@ -56,10 +56,11 @@ def schedules(p: Positions, profile: DeviceProfile) -> Sequence[Schedule]:
 
 def of_positions(
     node: KernelNode, template: str, operands: Sequence[Bound], p: Positions, schedule: Schedule,
-    profile: DeviceProfile, params: Mapping[str, Any], variant: str, **more: Any,
+    profile: DeviceProfile, params: Mapping[str, Any], variant: str,
+    constants: Mapping[str, int] | None = None, **more: Any,
 ) -> Dispatch:
     """The dispatch of a schedule: an invocation's elements lie along the longer of the
-    outer and the inner dimension. ``params``: of the template, without the parameters of
+    outer and the inner dimension. ``params`` and ``constants``: of the template, without those of
     `lib/positions.glsl.j2`; ``more`` as for ``dispatch``."""
     items, texels = schedule["items"], schedule.load == "texel"
     along_outer = p.outer >= p.inner
@@ -75,6 +76,6 @@ def of_positions(
     }
     return dispatch(
         node, template, operands, build(node), groups, {**numbers, **params},
-        {"LX": size, "OUTER": int(along_outer)}, profile,
+        {"LX": size, "OUTER": int(along_outer)} | dict(constants or ()), profile,
         texels=texels, variant=variant + " texels" * texels, **more,
     )

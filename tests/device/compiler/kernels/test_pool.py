@@ -29,6 +29,21 @@ def test_several_planes_per_invocation(layout: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("window, unrolled", [([7, 7], True), ([5, 10], False), ([1, 50], False)])
+def test_small_windows_are_unrolled(window: list[int], unrolled: bool, way: str) -> None:
+    require_vulkan()
+    x = random_array(np.random.default_rng(2), "float32", (2, 3, 9, 51))
+    profile = profile_for(way)
+    for name in POOLS:
+        node, arrays = node_of(name, x, window_dimensions=window, padding=[0, 0, 9, 3],
+                               strides=[2, 3])
+        (dispatch,) = plan(node, profile)
+        taps = dispatch.constants["KH"], dispatch.constants["KW"]
+        assert taps == (tuple(window) if unrolled else (0, 0))
+        assert_close(node, arrays, profile, 0 if name == "max_pool2d" else 2e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", POOLS)
 def test_random(name: str, way: str) -> None:
     require_vulkan()
