@@ -77,6 +77,23 @@ output y = %y
     ]
 
 
+def test_strides_may_be_larger_than_the_image():
+    changed = done(STAGES.replace("strides=[2, 3]", "strides=[9, 3]"))
+    assert shapes(changed)[1:3] == [("slice", (1, 4, 1, 2)), ("conv2d", (1, 8, 1, 2))]
+
+
+def test_values_with_several_readers_are_visited_once():
+    blocks = 60  # 2^60 ways lead back through them
+    lines = ["%y0 = conv2d(%x, %w)"]
+    for n in range(blocks):
+        lines += [f"%g{n} = sigmoid(%y{n})", f"%y{n + 1} = max(%y{n}, %g{n})"]
+    text = "\n".join([
+        "input %x: float32[1, 4, 4, 4]", "constant %w: float32[4, 4, 1, 1] = random(1)", *lines,
+        f"%z = conv2d(%y{blocks}, %w, strides=[2, 2])", "output z = %z",
+    ])
+    assert shapes(done(text))[1] == ("conv2d", (1, 4, 2, 2))
+
+
 @pytest.mark.parametrize(("old", "new"), [
     # Another reader needs all pixels, or others.
     ("output y", "output t = %t\noutput y"),
