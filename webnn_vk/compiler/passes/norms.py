@@ -18,7 +18,7 @@ def _mean(part: Any, bind: str) -> Op:
 
 def _divided(part: Any) -> OneOf:
     """``part`` / √(mean of its squares + epsilon), in every form of the division."""
-    square = OneOf(Op("pow", a=part, b=number(2, 0)), Op("mul", a=part, b=part))
+    square = OneOf(Op("pow", a=part, b=number(2)), Op("mul", a=part, b=part))
     variance = Op(
         "add", a=_mean(square, "variance"), commutative=True,
         b=single("epsilon", lambda epsilon: 0 <= epsilon < math.inf),
@@ -26,8 +26,8 @@ def _divided(part: Any) -> OneOf:
     deviation = Op("sqrt", input=variance)
     inverse = OneOf(
         Op("reciprocal", input=deviation),
-        Op("div", a=number(1, 0), b=deviation),
-        Op("pow", a=variance, b=number(-0.5, 0)),
+        Op("div", a=number(1), b=deviation),
+        Op("pow", a=variance, b=number(-0.5)),
     )
     return OneOf(
         Op("div", a=part, b=deviation),

@@ -241,6 +241,12 @@ def test_what_is_left_of_another_norm_is_one_by_the_root_mean_square():
     lambda e, x, n: e.mul(e.mul(x, n(0.5)), e.add(e.erf(x), n(1.0))),
     lambda e, x, n: e.mul(e.mul(x, n(0.25)), erf_part(e, x, n, 0)),
     lambda e, x, n: e.mul(e.mul(e.neg(x), n(0.5)), erf_part(e, x, n, 0)),
+    # No precision rounds 1, 1/2, 3 or 6 to these.
+    lambda e, x, n: e.div(n(1.0005), e.add(e.exp(e.neg(x)), n(1.0))),
+    lambda e, x, n: e.mul(e.mul(x, n(0.5004)), erf_part(e, x, n, 0)),
+    lambda e, x, n: e.div(
+        e.mul(x, e.clamp(e.add(x, n(3.002)), min_value=0, max_value=6)), n(6.0)),
+    lambda e, x, n: e.mul(x, e.min(e.relu(e.add(e.div(x, n(6.004)), n(0.5))), n(1.0))),
     # Operands of higher rank raise the result's rank too.
     lambda e, x, n: e.mul(e.mul(x, e.constant([[[[0.5]]]], "float32")), erf_part(e, x, n, 0)),
 ])
