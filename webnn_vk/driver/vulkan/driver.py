@@ -175,7 +175,8 @@ class VulkanDriver:
         return self._record(lambda: self._recorder.record(commands))
 
     def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
-        recording = self._track(VulkanRecording, self._guarded(record))
+        # Tracked before `close` goes on, which otherwise would not know it.
+        recording = self._guarded(lambda: self._track(VulkanRecording, record()))
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # even if nothing is ever submitted
         return recording
