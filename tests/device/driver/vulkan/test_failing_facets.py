@@ -175,3 +175,26 @@ def test_an_object_made_while_the_driver_closes_is_destroyed(
     closer.join(60)
     assert driver._closed and not closer.is_alive()
     assert not library.alive
+
+
+def test_what_was_released_stays_where_its_use_cannot_be_told(
+    physical: PhysicalDevice, library: FaultyLibrary
+) -> None:
+    """Neither a submit nor a wait fails for it, and nothing is forgotten."""
+    driver = open_driver(physical)
+    memory = driver.allocate(4096)
+    before = set(library.alive)
+    for nth in (1, 2):
+        recordings = [driver.record([FillCommand(memory, 0, 4096)]) for _ in range(40)]
+        value = driver.submit(recordings)
+        semaphores = [driver.sharing.semaphore() for _ in range(2)]
+        driver.wait(value)
+        del recordings, semaphores
+        library.fail_nth("vkGetSemaphoreCounterValue", nth, "OUT_OF_HOST_MEMORY")
+        assert driver.wait(driver.submit([]))
+    assert library.failed["vkGetSemaphoreCounterValue"] == 2
+    driver.memory_in_use()
+    kinds = {kind for kind, _ in library.alive - before}
+    assert "struct VkSemaphore_T *" not in kinds and not driver._retired
+    driver.close()
+    assert not library.alive
