@@ -26,8 +26,12 @@ from .rows import check_iterations
 from .schedule import Schedule
 
 KERNEL = "conv_channels"
-# Rows and columns of a tile's outputs. The code is repeated for each of them.
-_TILES = ((2, 14), (4, 7), (4, 8))
+# Rows and columns of a tile's outputs, in images and in one dimension. The code is repeated for
+# each of them.
+_TILES, _ROW = ((2, 14), (4, 7), (4, 8)), ((1, 28),)
+# Outputs of one tile for all of them, at most. Tiles of 100 are no faster than four of 28, and take
+# 0.3 s to compile.
+_WHOLE = 56
 # Multiply-adds in the body of the loop, at most: of one tile for all outputs, whose code still fits
 # a processor's instruction cache, and of other tiles before only a row of taps is unrolled.
 _MOST, _MANY = 1500, 1200
@@ -52,11 +56,11 @@ def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
         numbers = ("LX", lanes), ("TH", rows), ("TW", columns), ("KU", taps)
         return Schedule(KERNEL, numbers, "texel")
 
-    if _reached(g) <= _MOST and g.H * g.W <= _LOADED:
+    if g.OH * g.OW <= _WHOLE and _reached(g) <= _MOST and g.H * g.W <= _LOADED:
         return [tiled(g.OH, g.OW, g.KH)]
     made = [
         tiled(rows, columns, g.KH if 4 * rows * columns * g.KH * g.KW <= _MANY else 1)
-        for rows, columns in _TILES
+        for rows, columns in (_TILES if g.OH > 1 else _ROW)
     ]
     return [s for s in made if math.prod(_loaded(g, s)) <= _LOADED]
 

@@ -25,6 +25,8 @@ from ..types.access import Access, collapse, span
 from ..types.data_types import DATA_TYPES
 from .dispatch import Binding, Dispatch, Scratch, declared, grid, workgroup
 from .expression import reciprocal
+from .heuristics import device_class
+from .loads import has_texels
 from .parts import Reach, bind, block_shape, blocks, byte_length
 
 # -- elements -------------------------------------------------------------------------------------
@@ -292,7 +294,14 @@ def copy_dispatch(
 ) -> Dispatch:
     """A dispatch of the template that copies elements ``width`` bytes wide. ``types`` as for
     ``declared``."""
-    buffers = buffer("src", width), buffer("dst", width, "w")
+    src = buffer("src", width)
+    # The other boxes are rare, and modules for them would make the shader archive larger.
+    if (
+        width in (4, 16) and mode in ("strided", "constant", "triangular") and rank <= 6
+        and device_class(profile).copies_texels and has_texels(profile)
+    ):
+        src = replace(src, load="texel")
+    buffers = src, buffer("dst", width, "w")
     return by_element(
         "copy", [*zip(buffers, bindings, strict=True)], params, width, profile,
         (("mode", mode), ("rank", rank)), types=types,

@@ -213,6 +213,9 @@ def test_products_of_columns() -> None:
      [(2, 14, 1), (4, 7, 1), (4, 8, 1)]),
     ((20, 30), {"padding": [3, 0, 0, 2], "dilations": [2, 1], "taps": (4, 6)},
      [(2, 14, 1), (4, 7, 1), (4, 8, 1)]),
+    # One dimension.
+    ((1, 150), {"padding": [0, 0, 2, 1], "taps": (1, 4)}, [(1, 28, 1)]),
+    ((1, 300), {"padding": [0, 0, 4, 5], "strides": [1, 5], "taps": (1, 10)}, [(1, 28, 1)]),
     ((9, 6), {"taps": (9, 4)}, []),  # three pixels
 ])
 def test_lanes_that_are_channels(side, options, unrolled) -> None:

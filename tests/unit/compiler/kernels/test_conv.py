@@ -207,6 +207,20 @@ def test_tiles_of_lanes_that_are_channels(inputs, side, taps, strides, tile) -> 
     assert (made.constants["TH"], made.constants["TW"], made.constants["KU"]) == tile
 
 
+@pytest.mark.parametrize("length, taps, tile", [
+    (56, 3, (1, 56, 1)),  # all outputs
+    (57, 3, (1, 28, 1)), (3000, 3, (1, 28, 1)), (1000, 10, (1, 28, 1)),
+])
+def test_tiles_in_one_dimension(length: int, taps: int, tile: tuple[int, int, int]) -> None:
+    node, _ = node_of(
+        "conv2d", _describe(1, 80, 1, length), np.zeros((64, 80, 1, taps), np.float32),
+        padding=[0, 0, taps // 2, (taps - 1) // 2],
+    )
+    (made,) = plan(node, stored_profile("llvmpipe"))
+    assert made.kernel == "conv_channels"
+    assert (made.constants["TH"], made.constants["TW"], made.constants["KU"]) == tile
+
+
 @pytest.mark.parametrize("name", ["nvidia_ampere", "amd_navi31", "intel_dg2", "adreno_minimum"])
 def test_constant_filters_on_gpus(name: str) -> None:
     winograd = ["winograd_input", "winograd_product", "winograd_output"]

@@ -36,6 +36,8 @@ class DeviceClass:
     merges_epilogues: ClassVar[bool] = False
     #: Whether kernels store extra outputs for the steps fused into them, element by element.
     stores_extra_outputs: ClassVar[bool] = True
+    #: Whether copies read texels. Lavapipe loads storage buffers lane by lane.
+    copies_texels: ClassVar[bool] = False
     #: Whether a product with few outputs leaves much of the device idle, so that cutting its inner
     #: dimension into parts may be worth it (``split_k``).
     cuts_products: ClassVar[bool] = False
@@ -157,6 +159,7 @@ class SoftwareClass(DeviceClass):
     unrolls_activations = False
     merges_epilogues = True
     stores_extra_outputs = False
+    copies_texels = True
     # Compiling another kernel takes as long as storing this many elements a few times.
     min_prologue_elements = 1 << 20
 
