@@ -74,9 +74,7 @@ def _region(graph: Graph, value: Value, steps: Steps) -> list[Node]:
         is_read = value in graph.output_values or (
             bool(region) and not region.keys() >= set(graph.users[value])
         )
-        if node is None or node in region or is_read:
-            continue
-        if (spread := _spread(node, steps)) is not None:
+        if node is not None and not is_read and (spread := _spread(node, steps)) is not None:
             region[node] = None
             waiting += spread
     # What has no convolution before it saves next to nothing, and may be fused with what is there.
@@ -121,9 +119,7 @@ def _thinned(
         """The pixels of a value at these steps."""
         if (value, steps) not in sliced:
             source, begin = known.get(value), (0,) * len(steps)
-            # Steps beyond the end read the first pixel, but a slice doesn't take them.
-            within = tuple(map(min, steps, source.shape))
-            sliced[value, steps] = emit.slice(source, begin, source.shape, strides=within)
+            sliced[value, steps] = emit.slice(source, begin, source.shape, strides=steps)
         return sliced[value, steps]
 
     for node in graph.nodes:
