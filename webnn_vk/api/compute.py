@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.cpu import CpuExecutable
 from webnn_vk.runtime.mapping import fill, is_host_visible
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
-from webnn_vk.runtime.storage import Storage
+from webnn_vk.runtime.storage import Storage, poisoned
 from webnn_vk.runtime.tensor_state import owned
-from webnn_vk.runtime.work import Executable, Read, RunGraph, Work, Write
+from webnn_vk.runtime.work import Executable, Read, Run, RunGraph, Work, Write
 from webnn_vk.support import background
-from webnn_vk.support.errors import sanitize
+from webnn_vk.support.errors import sanitize, shortage_error
 from webnn_vk.support.promise import MLPromise
 
 from .ml_graph import MLGraph, check_alive, check_names, executable_of, storages
@@ -93,6 +94,45 @@ def run_once(
     donated inputs, which the run updates; their outputs are not in the result. ``held``: the
     staging memory reserved for the inputs, if they are copies. ``inputs``, bytes by name, is
     emptied."""
+    return _queue(state, graph, executable, inputs, shared, held)[1]()
+
+
+def run_in_order(
+    promise: MLPromise[dict[str, np.ndarray]], *run: Any
+) -> MLPromise[dict[str, np.ndarray]]:
+    """``promise``, settled with the outputs of a run, given as for ``run_once``, that has its place
+    in the order of work when this returns."""
+    try:
+        made, wait = _queue(*run)
+    except MemoryError as error:
+        raise shortage_error(error, "compute_async") from None
+    # A token for each promise but one: the callback that finds none is the last.
+    tokens = deque(made[1:])
+
+    def settled(_: Any = None) -> None:
+        try:
+            tokens.pop()
+        except IndexError:
+            try:
+                promise.resolve(wait())
+            except BaseException as error:
+                promise.reject(shortage_error(error, "compute_async"))
+
+    for each in made:
+        each.add_done_callback(settled)
+    return promise
+
+
+def _queue(
+    state: ContextState,
+    graph: MLGraph,
+    executable: Executable,
+    inputs: dict[str, np.ndarray],
+    shared: Mapping[str, Storage],
+    held: Reservation | None = None,
+) -> tuple[list[MLPromise[Any]], Callable[[], dict[str, np.ndarray]]]:
+    """Queues the run: promises that are settled when it is over, and a function, to be called once,
+    that waits for them and returns the outputs by name."""
     check_alive(graph, "compute")
     state.check()
     workspace, donated = executable.workspace, executable.program.donated
@@ -123,14 +163,30 @@ def run_once(
             promise.resolve(elements(data, d))
 
         works.append(Read(made[name], done, promise.reject, last=True))
+    awaited = [*promises.values()]
+    if not awaited:
+        # Nothing is read, but until the run is over it uses its inputs' memory.
+        end: MLPromise[None] = state.new_promise("the end of a run")
+
+        def over(error: Exception | None = None) -> None:
+            error = poisoned(updated.values()) or error
+            end.resolve(None) if error is None else end.reject(error)
+
+        works.append(Run(over, over))
+        awaited = [end]
     state.stream.enqueue(*works)
-    del works
-    # Retrieve the errors of all promises, even if several are rejected.
-    errors = [promise.exception() for promise in promises.values()]
-    if workspace is not None and not any(errors):
-        workspace.keep((own, made))
-    del sources, results, own, made
-    return {name: promise.result() for name, promise in promises.items()}
+
+    def wait() -> dict[str, np.ndarray]:
+        nonlocal own, made
+        # Retrieve the errors of all promises, even if several are rejected.
+        errors = [promise.exception() for promise in awaited]
+        if workspace is not None and not any(errors):
+            workspace.keep((own, made))
+        del own, made
+        awaited[0].result()
+        return {name: promise.result() for name, promise in promises.items()}
+
+    return awaited, wait
 
 
 def _provide(

@@ -32,7 +32,7 @@ from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
 
-from .compute import checked_arrays, run_once
+from .compute import checked_arrays, run_in_order, run_once
 from .compute_policy import effective_policy
 from .create_tensor import checked_descriptor, create_tensor, import_constant
 from .donation import check_repeated
@@ -322,8 +322,9 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, Any]
     ) -> MLPromise[dict[str, np.ndarray]]:
         """``compute`` as a promise, which asyncio can await (extension). The inputs are copied
-        before the call returns. The promise rejects with the errors that ``compute`` raises
-        (TypeError, InvalidStateError, OperationError)."""
+        before the call returns. A run that updates tensors has its place in the order of the calls.
+        The promise rejects with the errors that ``compute`` raises (TypeError, InvalidStateError,
+        OperationError)."""
 
         def start() -> MLPromise[dict[str, np.ndarray]]:
             what = "compute_async"
@@ -334,12 +335,15 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             held = [self._state.timeline.staging.reserve(size, what)]
             copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
+            if shared:
+                state, reserved = self._state, held.pop()
+                return run_in_order(promise, state, graph, executable, copies, shared, reserved)
 
             def run() -> dict[str, np.ndarray]:
                 if at_once is not None:
                     self._state.check()
                     return at_once.compute(copies)
-                return run_once(self._state, graph, executable, copies, shared, held.pop())
+                return run_once(self._state, graph, executable, copies, {}, held.pop())
 
             return settle_in_background(
                 promise, run, "compute", lambda error: shortage_error(error, what)

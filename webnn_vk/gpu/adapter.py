@@ -217,7 +217,7 @@ class GPUDevice(PublicDir, OneOfAKind, GPUDeviceBase):
         """``count`` slots (1 to 4096) for times; ``type`` is "timestamp". Returns at once. Raises
         TypeError or ValueError for other arguments, NotSupportedError with the reason where the
         device lacks the feature "timestamp-query", InvalidStateError when the device is lost."""
-        return GPUQuerySet(self._state, type, count, label)
+        return background.run_on_worker(GPUQuerySet, self._state, type, count, label)
 
     def create_exportable_semaphore(self) -> GPUSemaphore:
         """A semaphore that orders the device's work with CUDA, another device or another process.

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from webnn_vk.driver import DeviceLost, DriverError, OutOfDeviceMemory, OutOfHostMemory
+from webnn_vk.driver import (
+    DeviceLost,
+    DriverClosed,
+    DriverError,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+)
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.timeline import Timeline
@@ -64,6 +70,8 @@ class DeviceState:
         except (DeviceLost, DeviceLostError) as error:
             self.timeline.lose(str(error))  # the contexts on the device are told too
             raise InvalidStateError(f"{what}: the GPUDevice is lost ({error})") from error
+        except DriverClosed as error:  # another thread destroyed the device meanwhile
+            raise InvalidStateError(f"{what}: {error}") from error
         except DriverError as error:
             raise OperationError(f"{what}: {error}") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.runtime.context_state import ContextState
+from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
@@ -19,6 +20,11 @@ from .report import ProfileReport, Recorded, recorded, report_of
 from .roofline import Roofline, measure
 from .sampling import Sampler, stamp_seconds
 from .trace import trace
+
+
+def _check_free(timeline: Timeline) -> None:
+    if timeline.observer is not None:
+        raise InvalidStateError("profile: the device is profiled already")
 
 
 class Profile(PublicDir, OneOfAKind):
@@ -43,8 +49,7 @@ class Profile(PublicDir, OneOfAKind):
         context = self._context
         context.check()
         timeline, device = context.timeline, context.device
-        if timeline.observer is not None:
-            raise InvalidStateError("profile: the device is profiled already")
+        _check_free(timeline)
         if self._collector is not None:
             raise InvalidStateError("profile: a profile is entered once")
         context.stream.fence().wait()
@@ -53,8 +58,9 @@ class Profile(PublicDir, OneOfAKind):
             if self._with_roofline:
                 self._roofline = measure(device)
             stamp = stamp_seconds(device)
-        self._collector = collector = Collector(device, Sampler(self._every, stamp))
-        timeline.observer = device.observer = collector
+        collector = Collector(device, Sampler(self._every, stamp))
+        _check_free(timeline)  # another thread may have entered one meanwhile
+        timeline.observer = device.observer = self._collector = collector
 
     def __exit__(self, *_: object) -> None:
         background.run_on_worker(self._end)
@@ -63,17 +69,21 @@ class Profile(PublicDir, OneOfAKind):
         context, collector = self._context, self._collector
         if collector is None:
             return
-        try:
-            context.stream.fence().wait()
-        except InvalidStateError:
-            pass  # the context was destroyed inside; earlier work is reported
+        self._wait()
         seconds = collector.now()
         context.timeline.observer = context.device.observer = None
+        self._wait()  # for work that other threads and contexts have begun meanwhile
         try:
             self._found = recorded(collector, str(context.info), seconds, self._roofline)
             self._report = report_of(self._found)
         finally:
             collector.close()
+
+    def _wait(self) -> None:
+        try:
+            self._context.stream.fence().wait()
+        except InvalidStateError:
+            pass  # the context was destroyed inside; earlier work is reported
 
     @property
     def report(self) -> ProfileReport:

@@ -75,7 +75,7 @@ def _measured(device: Any) -> Roofline:
         PipelineRequest(module, spec.binding_count, spec.param_bytes, (), spec.template)
         for spec, module in zip((copy, fma), modules, strict=True)
     ])
-    device.wait_value(driver.precompile(pipelines))
+    driver.wait(driver.precompile(pipelines))
     most = MOVED_BY_SOFTWARE if device.profile.is_software else MOVED_BYTES
     size = min(most, device.profile.max_storage_buffer_range) // 16 * 16
     source, target = (driver.allocate(size, label="probe") for _ in range(2))

@@ -5,7 +5,11 @@ import warnings
 import numpy as np
 import pytest
 
+from tests.support.contexts import open_over
+from tests.support.drivers import require_vulkan
+from tests.support.faults import FaultyDriver
 from webnn_vk import (
+    InvalidStateError,
     MLContext,
     MLGraphBuilder,
     MLOperandDescriptor,
@@ -104,6 +108,72 @@ def test_compute_updates_a_donated_tensor(context: MLContext, how):
     with pytest.raises(TypeError, match="destroyed"):
         made = getattr(context, how)(graph, {"past": other, "x": np.ones(3, np.float32)})
         made.result()
+
+
+def _triple(context, results=0):
+    """past × 3 + x in place of past; n times that for each of further results."""
+    builder = MLGraphBuilder(context)
+    past, x = _operand(builder, "past", (3,)), _operand(builder, "x", (3,))
+    present = builder.add(builder.mul(past, builder.constant("float32", 3)), x)
+    more = {f"y{n}": builder.mul(present, builder.constant("float32", n)) for n in range(results)}
+    return builder.build({"present": present, **more}, donate={"past": "present"}).result()
+
+
+def test_runs_without_results_wait_for_their_ends(context: MLContext):
+    """The next run's inputs come into the same memory."""
+    graph = _triple(context)
+    for _ in range(20):
+        tensor = _tensor(context, np.zeros(3, np.float32))
+        for x in (1, 2, 3, 4):
+            assert context.compute(graph, {"past": tensor, "x": np.full(3, x, np.float32)}) == {}
+        assert context.read_tensor(tensor).result().tolist() == [58] * 3
+
+
+@pytest.mark.parametrize("how", ["compute", "compute_async"])
+def test_a_run_without_results_that_fails(how):
+    require_vulkan()
+    context, driver = open_over(FaultyDriver)
+    with context:
+        graph, tensor = _triple(context), _tensor(context, np.zeros(3, np.float32))
+        feeds = {"past": tensor, "x": np.ones(3, np.float32)}
+        assert context.compute(graph, feeds) == {}
+        driver.fail_submit()
+        with pytest.raises(OperationError, match="injected"):
+            made = getattr(context, how)(graph, feeds)
+            made.result(60)
+        assert driver.injected["submit"] == 1
+
+
+@pytest.mark.parametrize("results", [0, 1, 2])
+def test_promised_runs_update_a_tensor_in_the_order_of_the_calls(context: MLContext, results):
+    graph = _triple(context, results)
+    for _ in range(20):
+        tensor = _tensor(context, np.zeros(3, np.float32))
+        promises = [
+            context.compute_async(graph, {"past": tensor, "x": np.full(3, x, np.float32)})
+            for x in (1, 2, 3, 4)
+        ]
+        read = context.read_tensor(tensor)
+        context.write_tensor(tensor, np.zeros(3, np.float32))
+        for promise, total in zip(promises, (1, 5, 18, 58), strict=True):
+            found = {name: array.tolist() for name, array in promise.result(60).items()}
+            assert found == {f"y{n}": [n * total] * 3 for n in range(results)}
+        assert read.result(60).tolist() == [58] * 3
+
+
+def test_promised_runs_of_a_lost_context_reject(context: MLContext):
+    graph, tensor = _scatter_graph(context), _tensor(context, np.zeros((6, 4), np.float32))
+    feeds = {"at": np.array([[5], [2]], np.int32), "rows": np.ones((2, 4), np.float32)}
+    settings = Settings(device="vulkan" if context.device_info.is_vulkan else "cpu")
+    with ml.create_context(settings=settings).result() as other:
+        own_graph, own = _scatter_graph(other), _tensor(other, np.zeros((6, 4), np.float32))
+        promises = [other.compute_async(own_graph, {"past": own, **feeds}) for _ in range(20)]
+    for promise in promises:
+        try:
+            assert promise.result(60) == {}
+        except InvalidStateError as error:
+            assert "lost" in str(error)
+    assert context.compute_async(graph, {"past": tensor, **feeds}).result(60) == {}
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])

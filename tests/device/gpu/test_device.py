@@ -354,3 +354,25 @@ def test_out_of_memory_at_the_driver(faulty: Any) -> None:
     with pytest.raises(OperationError, match="create_buffer: injected"):
         device.create_buffer(size=64, usage=ALL)
     assert not contents(device, device.create_buffer(size=64, usage=ALL)).any()
+
+
+@pytest.mark.parametrize(("method", "call"), [
+    ("record", lambda device: device.create_command_encoder().finish()),
+    ("pipelines", lambda device: scale_pipeline(device, 3)),
+])
+def test_a_device_that_another_thread_destroys_meanwhile(
+    adapter: Any, compiler: None, monkeypatch: pytest.MonkeyPatch, method: str, call: Any
+) -> None:
+    device = adapter.request_device().result()
+    timeline = device._state.timeline
+    driver = timeline.device.driver
+    real = getattr(driver, method)
+
+    def late(*arguments: Any) -> Any:
+        device.destroy()
+        timeline.close(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(driver, method, late)
+    with pytest.raises(InvalidStateError, match="closed"):
+        call(device)

@@ -14,10 +14,12 @@ from bench.models import classic, mobilenet_v2
 from tests.support.contexts import open_context, open_over
 from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
+from tests.support.faults import FaultyDriver
 from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.profiler import profile as profile_module
 from webnn_vk.profiler import roofline
 from webnn_vk.profiler.sampling import FIRST, Sampler, stamp_seconds
+from webnn_vk.runtime.stream import Fence
 from webnn_vk.tools.loaded_model import Tensors
 
 
@@ -206,6 +208,48 @@ def test_recordings_with_times_are_used_again_and_given_up(context, monkeypatch)
     assert all(recording._native is None for parts in made for recording in parts)
 
 
+def test_work_that_another_thread_begins_at_the_end_is_waited_for(context, monkeypatch):
+    graph = build(context, products(768, 8))
+    tensors, late = Tensors(context, graph), []
+    profile = context.profile(roofline=False, every=1)
+    real = Fence.wait
+
+    def wait(fence, timeout=None):
+        done = real(fence, timeout)
+        collector = profile._collector
+        if collector is not None and not late:
+            late.append(context.dispatch(graph, tensors.inputs, tensors.outputs))
+            while not collector.runs:
+                time.sleep(0.0001)
+        return done
+
+    monkeypatch.setattr(Fence, "wait", wait)
+    with profile:
+        pass
+    (run,) = profile._found.runs
+    assert 0 < run.begun <= run.submitted < run.done
+    assert sum(kernel.runs for kernel in profile.report.kernels) == 8
+    assert not profile._collector._spare
+
+
+def test_a_profile_that_another_thread_enters_meanwhile(context, monkeypatch):
+    first, second = context.profile(roofline=False), context.profile(roofline=False)
+
+    def stamp_seconds(device):
+        if first._collector is None:
+            monkeypatch.undo()
+            first.__enter__()
+        return 0.0
+
+    monkeypatch.setattr(profile_module, "stamp_seconds", stamp_seconds)
+    with pytest.raises(webnn_vk.InvalidStateError, match="profiled already"):
+        second.__enter__()
+    first.__exit__()
+    with second:
+        context.fence().wait()
+    assert second.report.runs == 0
+
+
 def test_kernels_of_some_runs_alone(context):
     graph = build(context, products(16, 2))
     tensors = Tensors(context, graph)
@@ -357,3 +401,12 @@ def test_the_roofline_is_measured(context):
     # Plausible and implausible values for current machines: the probe isn't a constant.
     assert 1e8 < found.flops < 1e16 and 1e7 < found.bandwidth < 1e14
     assert found.seconds(found.flops, 0) == 1 == found.seconds(0, found.bandwidth)
+
+
+def test_a_device_that_is_lost_before_the_roofline_is_measured(monkeypatch):
+    monkeypatch.setattr(roofline, "_known", {})
+    context, driver = open_over(FaultyDriver)
+    with context:
+        monkeypatch.setattr(driver, "precompile", lambda pipelines: driver.lose() or 0)
+        assert roofline.measure(context._state.device) is None
+        assert driver.injected["lost"] == 1

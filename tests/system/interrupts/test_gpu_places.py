@@ -15,8 +15,8 @@ from webnn_vk import InvalidStateError, UnknownError, gpu, ml
 from webnn_vk.driver import BarrierCommand, CopyCommand
 
 pytestmark = pytest.mark.device
-METHODS = ("submit", "write_buffer", "read_buffer", "create_buffer", "record", "work_done",
-           "export", "destroy_buffer")
+METHODS = ("submit", "write_buffer", "read_buffer", "create_buffer", "create_query_set", "record",
+           "work_done", "export", "destroy_buffer")
 SAMPLE = 10
 
 
@@ -39,6 +39,7 @@ class World:
             "write_buffer": lambda: self.queue.write_buffer(self.buffer, 0, self.data),
             "read_buffer": lambda: self.queue.read_buffer(self.buffer).result(10),
             "create_buffer": lambda: self.device.create_buffer(size=16, usage=ALL),
+            "create_query_set": lambda: self.device.create_query_set(type="timestamp", count=2),
             "record": self.record,
             "work_done": lambda: self.queue.on_submitted_work_done().result(10),
             "export": self.export,

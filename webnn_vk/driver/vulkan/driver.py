@@ -175,7 +175,8 @@ class VulkanDriver:
         return self._record(lambda: self._recorder.record(commands))
 
     def _record(self, record: Callable[[], NativeRecording]) -> VulkanRecording:
-        recording = self._track(VulkanRecording, self._guarded(record))
+        # Tracked before `close` goes on, which otherwise would not know it.
+        recording = self._guarded(lambda: self._track(VulkanRecording, record()))
         if len(self._retired) > _MANY_RETIRED:
             self._reap()  # even if nothing is ever submitted
         return recording
@@ -349,19 +350,20 @@ class VulkanDriver:
                 return 0
             done = self._submitted if self._lost else self._timeline.value()
             for _ in range(len(self._retired)):
-                item = self._retired.popleft()
+                item = self._retired[0]
                 native = item.key if isinstance(item, KeyedRef) else item
-                if native not in self._natives:
-                    continue  # released by `free` before
-                if native.last_value > done or not (self._lost or native.idle()):
+                known = native in self._natives  # else it was released by `free` before
+                used = known and (native.last_value > done or not (self._lost or native.idle()))
+                self._retired.popleft()
+                if used:
                     self._retired.append(native)
-                    continue
-                del self._natives[native]
-                native.destroy()
-                reaped += 1
+                elif known:
+                    del self._natives[native]
+                    native.destroy()
+                    reaped += 1
             return reaped
-        except DeviceLost:
-            return 0  # noted by _failed: the next call reaps all
+        except DriverError:
+            return reaped  # the next call tries again; a loss is noted by _failed
         finally:
             self._lock.release()
 

@@ -24,15 +24,17 @@ class VulkanSharing:
     def export_memory(self, allocation: VulkanAllocation) -> ExternalMemory:
         self._ready()
         block = allocation.held.block.native
-        return ExternalMemory(self._blocks.export(block), allocation.offset, allocation.size,
-                              block.size, block.memory_type, self._profile.uuid)
+        fd = self._guarded(lambda: self._blocks.export(block))
+        return ExternalMemory(fd, allocation.offset, allocation.size, block.size,
+                              block.memory_type, self._profile.uuid)
 
     def import_memory(self, external: ExternalMemory, *, label: str = "") -> VulkanAllocation:
         self._ready()
         visible = "host_visible" in self._profile.memory_types[external.memory_type][1]
         size = external.offset + external.size
-        block = self._guarded(lambda: self._blocks.import_fd(external, size, visible=visible))
-        return self._memory.adopt(block, external.memory_type, size, external.offset, label)
+        return self._guarded(lambda: self._memory.adopt(
+            self._blocks.import_fd(external, size, visible=visible), external.memory_type, size,
+            external.offset, label))
 
     def import_host_memory(self, buffer: Any, *, label: str = "") -> VulkanAllocation:
         self._ready()
@@ -43,8 +45,12 @@ class VulkanSharing:
         start = int(vk.ffi.cast("uintptr_t", keep))
         first, last = start - start % step, -(-(start + len(keep)) // step) * step
         allowed = sum(1 << index for index in self._memory.memory_types)
-        block = self._guarded(lambda: self._blocks.import_pages(first, last - first, allowed, keep))
-        return self._memory.adopt(block, block.memory_type, last - first, start - first, label)
+
+        def adopted() -> VulkanAllocation:
+            block = self._blocks.import_pages(first, last - first, allowed, keep)
+            return self._memory.adopt(block, block.memory_type, last - first, start - first, label)
+
+        return self._guarded(adopted)
 
     def semaphore(self, *, exportable: bool = False) -> TimelineSemaphore:
         self._ready()
@@ -56,12 +62,13 @@ class VulkanSharing:
 
     def export_semaphore(self, semaphore: TimelineSemaphore) -> int:
         self._ready()
-        return semaphore.native.export()
+        fd: int = self._guarded(semaphore.native.export)
+        return fd
 
     def import_semaphore(self, fd: int) -> TimelineSemaphore:
         self._need_shareable()
         semaphore = self.semaphore()
-        semaphore.native.adopt(fd)
+        self._guarded(lambda: semaphore.native.adopt(fd))
         return semaphore
 
     def _need_shareable(self) -> None:
@@ -83,8 +90,8 @@ class VulkanTimestamps:
         if count < 1:
             raise ValueError(f"{count} slots; at least 1 is needed")
         driver = self._driver
-        native = self._guarded(lambda: NativeQueries(driver.handle, count))
-        made: VulkanQueries = driver._track(VulkanQueries, native, count)
+        made: VulkanQueries = self._guarded(lambda: driver._track(
+            VulkanQueries, NativeQueries(driver.handle, count), count))
         # Slots have to be reset before anything reads them.
         driver.submit([driver._record(lambda: driver._recorder.clear(made))])
         return made

@@ -37,12 +37,13 @@ class Precompilation:
         submit, which may not be over."""
         # The largest first, so that all devices end at about the same time.
         left = deque(sorted(pipelines, key=lambda made: len(made.request.spirv), reverse=True))
-        while self._another is not None:
+        # Read once: another thread may find meanwhile that the driver's cache is off.
+        while (another := self._another) is not None:
             value = _submit(driver, [left.popleft()])
             if not left:
                 return value
             if not driver.wait(value, CACHED_SECONDS):
-                return self._share(driver, value, left, self._another)
+                return self._share(driver, value, left, another)
         return _submit(driver, left)
 
     def _share(
@@ -84,7 +85,10 @@ class Precompilation:
         if len(compiled) > 1:
             # The first has been on disk for long, the last may not be yet.
             limit = max(CACHED_SECONDS, compiled[0][1] / 4)
-            if not driver.wait(_submit(driver, [rest.pop(0)]), limit):
+            before, done = driver.submitted(), driver.completed()
+            value = _submit(driver, [rest.pop(0)])
+            # Behind other work, of another build for example, its time would say nothing.
+            if not driver.wait(value, limit) and done == before == value - 1:
                 self._another = None  # the driver's cache is off
         return _submit(driver, rest) if rest else driver.submitted()
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.support.vulkan_faults import ERRORS, EXTENSION_ERRORS, FaultyLibrary,
 from webnn_vk.driver import (
     BarrierCommand,
     DeviceLost,
+    DriverClosed,
     DriverError,
     FeatureMissing,
     FillCommand,
@@ -144,3 +147,54 @@ def test_each_call_fails_with_each_error(
             gc.collect()
             assert library.alive == before, (call, error)
             assert open_files() <= files, (call, error)
+
+
+@pytest.mark.parametrize(("call", "owner", "last"), [
+    (lambda driver: driver.record([BarrierCommand()]), lambda driver: driver, "_track"),
+    (lambda driver: driver.timestamps.queries(2), lambda driver: driver, "_track"),
+    (import_memory, lambda driver: driver._memory, "adopt"),
+    (import_pages, lambda driver: driver._memory, "adopt"),
+], ids=["record", "queries", "import_memory", "import_pages"])
+def test_an_object_made_while_the_driver_closes_is_destroyed(
+    physical: PhysicalDevice, library: FaultyLibrary, monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[VulkanDriver], object], owner: Callable[[VulkanDriver], object], last: str,
+) -> None:
+    driver = open_driver(physical)
+    closer = threading.Thread(target=driver.close)
+    keeps = getattr(owner(driver), last)
+
+    def late(*arguments: object) -> object:
+        if closer.ident is None:
+            closer.start()
+            closer.join(0.2)
+        return keeps(*arguments)
+
+    monkeypatch.setattr(owner(driver), last, late)
+    with suppress(DriverClosed):
+        call(driver)
+    closer.join(60)
+    assert driver._closed and not closer.is_alive()
+    assert not library.alive
+
+
+def test_what_was_released_stays_where_its_use_cannot_be_told(
+    physical: PhysicalDevice, library: FaultyLibrary
+) -> None:
+    """Neither a submit nor a wait fails for it, and nothing is forgotten."""
+    driver = open_driver(physical)
+    memory = driver.allocate(4096)
+    before = set(library.alive)
+    for nth in (1, 2):
+        recordings = [driver.record([FillCommand(memory, 0, 4096)]) for _ in range(40)]
+        value = driver.submit(recordings)
+        semaphores = [driver.sharing.semaphore() for _ in range(2)]
+        driver.wait(value)
+        del recordings, semaphores
+        library.fail_nth("vkGetSemaphoreCounterValue", nth, "OUT_OF_HOST_MEMORY")
+        assert driver.wait(driver.submit([]))
+    assert library.failed["vkGetSemaphoreCounterValue"] == 2
+    driver.memory_in_use()
+    kinds = {kind for kind, _ in library.alive - before}
+    assert "struct VkSemaphore_T *" not in kinds and not driver._retired
+    driver.close()
+    assert not library.alive

@@ -62,6 +62,9 @@ class Recorder:
     def submitted(self) -> int:
         return len(self.submits)
 
+    def completed(self) -> int:
+        return len(self.submits)
+
     def close(self) -> None:
         self.closed = True
 
@@ -167,6 +170,47 @@ def test_no_other_device_where_the_drivers_cache_is_off() -> None:
     ahead = run(on, *helpers)
     ahead.run(Recorder(), PIPELINES)
     assert all(helper.closed for helper in helpers)
+
+
+class Busy(Recorder):
+    """A driver whose queue has another build's work in front of what it is given."""
+
+    def completed(self) -> int:
+        return len(self.submits) - 1
+
+
+class Interleaved(Recorder):
+    """A driver to which another build submits in between."""
+
+    def submit(self, recordings: list[list[Any]]) -> int:
+        self.submits.append([])
+        return super().submit(recordings)
+
+
+@pytest.mark.usefixtures("others_first")
+@pytest.mark.parametrize("kind", [Busy, Interleaved])
+def test_a_busy_queue_does_not_say_that_the_cache_is_off(kind: type[Recorder]) -> None:
+    ahead = run(kind(), Recorder(), helper := Recorder())
+    ahead.run(Recorder(), PIPELINES)
+    assert helper.submits and helper.closed
+
+
+@pytest.mark.usefixtures("others_first")
+def test_another_build_finds_meanwhile_that_the_drivers_cache_is_off() -> None:
+    helpers = [Recorder(), Recorder()]
+    ahead, off = Precompilation(helpers.pop), Recorder()
+
+    class Waiting(Recorder):
+        def wait(self, value: int, timeout: float | None = None) -> bool:
+            if not off.submits:
+                ahead.run(off, PIPELINES)
+            return super().wait(value, timeout)
+
+    driver = Waiting()
+    assert ahead.run(driver, PIPELINES) == len(driver.submits)
+    for each in (driver, off):
+        assert sorted(name for submit in each.submits for name in submit) == sorted(SIZES)
+    assert not helpers
 
 
 def test_no_other_device_under_the_validation_layer() -> None:
