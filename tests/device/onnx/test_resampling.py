@@ -1,4 +1,4 @@
-"""Resize, Pad and GridSample where definitions are easily missed."""
+"""Resize, Pad, GridSample and ConvTranspose where definitions are easily missed."""
 
 import numpy as np
 import pytest
@@ -43,6 +43,37 @@ def test_sizes_by_scales_as_onnx_infers_shapes(cpu_context, way, nearest):
             if (way, nearest) != ("asymmetric", "round_prefer_ceil"):
                 # There ONNX Runtime has 3.5 for float32's 3.4999998.
                 np.testing.assert_array_equal(got[0], expected[0])
+
+
+@pytest.mark.parametrize(("mode", "way"), [
+    ("linear", "half_pixel"), ("nearest", "half_pixel"), ("linear", "pytorch_half_pixel"),
+    ("nearest", "asymmetric"),
+])
+def test_a_scale_that_keeps_the_length(context, mode, way):
+    """4 · 1.2 is rounded down to 4, but elements move."""
+    pytest.importorskip("onnxruntime")
+    attributes = {"mode": mode, "coordinate_transformation_mode": way}
+    if mode == "nearest":
+        attributes["nearest_mode"] = "floor" if way == "asymmetric" else "round_prefer_floor"
+    scales = np.array([1, 1, 1.2, 2], np.float32)
+    node = Node("Resize", [normal(1, 2, 4, 3), None, scales], attributes, domain="", opset=19)
+    (got,), (expected,) = node.results(context)
+    assert got.shape == (1, 2, 4, 6)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])
+def test_filters_smaller_than_their_strides(context, side):
+    """The output has as many elements as the strides say, and its edges are the bias. (ONNX
+    Runtime's is shorter.)"""
+    x, weights, bias = normal(1, 1, 2, 3, 2), normal(1, 2, 1, 2, 4), normal(2)
+    node = Node("ConvTranspose", [x, weights, bias], {
+        "strides": [4, 3, 2], "auto_pad": side,
+    }, domain="", opset=22)
+    (expected,) = ReferenceEvaluator(node.model()).run(None, {"i0": x})
+    (got,) = node.here(context)
+    assert got.shape == (1, 2, 8, 9, 4)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("pads", [(-3, 0, 2, 0), (-1, 1, 1, -2), (0, -2, 0, 2)])

@@ -293,9 +293,11 @@ def _transposed_3d(
         total = part if total is None else c.b.add(total, part)
     (before, after), extra = window.padding[0], window.extra[0]
     after -= extra
-    if after < 0:
-        total = c.pad(total, [(0, 0), (0, -after), (0, 0), (0, 0), (0, 0)])
-    total = c.slice(total, 1, before, total.shape[1] - before - max(after, 0))
+    # Padding below 0 adds edges that no element of the input reaches.
+    edges = (max(-before, 0), max(-after, 0))
+    total = c.pad(total, [(0, 0), edges, (0, 0), (0, 0), (0, 0)])
+    before, after = max(before, 0), max(after, 0)
+    total = c.slice(total, 1, before, total.shape[1] - before - after)
     if bias is not None:
         total = c.b.add(total, c.reshape(bias, [1, 1, bias.shape[0], 1, 1]))
     return c.transpose(total, [0, 2, 1, 3, 4])

@@ -128,10 +128,11 @@ def _native(
 ) -> MLOperand | None:
     """resample2d, where two axes change and positions count from the middle of elements."""
     changed = [i for i, a in enumerate(axes) if sizes[i] != x.shape[a]]
-    # Sizes that are known at dispatch are given, or products with whole numbers.
+    # Sizes that are known at dispatch are given, or products with whole numbers. An axis that keeps
+    # its length may have a scale, too, that moves its elements.
     exact = all(
-        isinstance(sizes[i], Size) or abs(factors[i] * x.shape[axes[i]] - sizes[i]) < 1e-4
-        for i in changed
+        isinstance(size, Size) or abs(factor * x.shape[axis] - size) < 1e-4
+        for axis, size, factor in zip(axes, sizes, factors, strict=True)
     )
     if len(x.shape) != 4 or not 1 <= len(changed) <= 2 or antialias or not exact:
         return None
