@@ -75,7 +75,16 @@ def _by_steps(c: NodeContext, x: MLOperand, k: int, largest: bool) -> MLOperand:
     refuse_if(k > _MAX_STEPS, f"the best {k} of {x.shape[1]} elements need a sort, WebNN has none")
     if not x.data_type.startswith("float"):
         raise Unsupported(f"the best of {x.shape[1]} integers need a sort, WebNN has none")
-    worst = c.constant(-np.inf if largest else np.inf, x.data_type)
+    sign = -1 if largest else 1
+    worst = c.constant(sign * np.inf, "float32")
+    # Infinity marks what was found. Infinite elements become the last finite number instead, and
+    # elements of that number the one before it.
+    limit = np.finfo(np.float32).max
+    x = c.cast(x, "float32")
+    x = c.b.where(
+        c.b.equal(x, worst), c.constant(sign * limit, "float32"),
+        (c.b.max if largest else c.b.min)(x, c.constant(sign * np.nextafter(limit, 0), "float32")),
+    )
     places = c.constant(np.arange(x.shape[1])[None, :], "int32")
     found = []
     for _ in range(k):
