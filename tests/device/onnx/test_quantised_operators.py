@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.onnx_nodes import SIGNED_ZERO, SMALL, ZERO, Draws, Node, check, scale
+from webnn_vk.onnx import UnsupportedModelError
 
 pytest.importorskip("onnxruntime")
 DRAWS = Draws()
@@ -240,6 +241,29 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_operators(context, name):
     check(CASES[name], context)
+
+
+@pytest.mark.parametrize(("shape", "axis", "size"), [
+    ((2, 9), 1, 4), ((7,), 0, 4), ((9,), -1, 4), ((5, 3), 0, 2), ((8,), 0, 4), ((2, 6), -1, 3),
+])
+def test_last_blocks_that_are_shorter(context, shape, axis, size):
+    """Also where the length is a multiple of the number of blocks: 9 elements are 4, 4 and 1."""
+    blocks = list(shape)
+    blocks[axis] = -(-shape[axis] // size)
+    scales = 2.0 ** integers(-3, 2, *blocks).astype(np.float32)
+    zeros = signed(*blocks)
+    where = {"axis": axis, "block_size": size}
+    for operator, x in (("DequantizeLinear", signed(*shape)),
+                        ("QuantizeLinear", 8 * normal(*shape))):
+        check(Node(operator, [x, scales, zeros], where, domain="", bound=0, opset=21), context)
+
+
+def test_blocks_of_another_number(cpu_context):
+    """Three scales are no blocks of 2 of 9 elements."""
+    node = Node("DequantizeLinear", [signed(2, 9), np.ones((2, 3), np.float32)],
+                {"axis": 1, "block_size": 2}, domain="", opset=21)
+    with pytest.raises(UnsupportedModelError, match="3 scales for 5 blocks"):
+        node.here(cpu_context)
 
 
 @pytest.mark.parametrize(("direction", "batch", "lengths", "hidden", "kind"), [

@@ -35,14 +35,16 @@ def per_axis(
     rank = x.rank
     if value.size == 1 and value.rank <= 1:
         return c.reshape(value, [1] * rank)
-    if value.rank == 1:
+    if value.rank == 1 < rank:
         view = [1] * rank
         view[c.axis(axis, rank)] = value.size
         return c.reshape(value, view)
     refuse_if(value.rank != rank, f"scale {list(value.shape)} for an input {list(x.shape)}")
     at = c.axis(axis, rank)
-    if block_size and x.shape[at] % value.shape[at]:
+    if block_size and x.shape[at] != value.shape[at] * block_size:
         # The last block is shorter: one number per element.
+        blocks = -(-x.shape[at] // block_size)
+        refuse_if(value.shape[at] != blocks, f"{value.shape[at]} scales for {blocks} blocks")
         check_made(x.shape[at])
         indices = np.arange(x.shape[at]) // block_size
         return c.b.gather(value, indices.astype(np.int32), axis=at)
