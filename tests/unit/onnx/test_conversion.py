@@ -277,3 +277,24 @@ def test_only_types_that_several_could_be_need_a_schema(monkeypatch):
     ends = [info(name, [2], TensorProto.DOUBLE) for name in "xy"]
     outputs, _ = take(model(nodes, ends[:1], ends[1:]), narrow_double=True)
     assert (outputs["y"].type, asked) == ("float64", ["Greater", "Relu"])
+
+
+@pytest.mark.parametrize(("operator", "axes", "shape"), [
+    ("Unsqueeze", [1, 0], (1, 1, 3, 2)), ("Unsqueeze", [-2, -1], (3, 2, 1, 1)),
+    ("Unsqueeze", [-1, 0], (1, 3, 2, 1)), ("Squeeze", [-1, 0, 2], (3, 2)),
+])
+def test_axes_of_known_values_in_any_order(operator, axes, shape):
+    """Attributes, before opset 13: they count in the result of Unsqueeze, the input of Squeeze."""
+    x = np.arange(6, dtype=np.float32).reshape((1, 3, 1, 2, 1) if operator == "Squeeze" else (3, 2))
+    proto = model([node(operator, ["x"], ["y"], axes=axes)], [], [info("y", None)], {"x": x}, 11)
+    outputs, operators = take(proto)
+    assert not operators
+    np.testing.assert_array_equal(outputs["y"].array, x.reshape(shape))
+
+
+def test_sums_of_squares_keep_their_type():
+    x = np.array([[3, 4]], np.int32)
+    proto = model([node("ReduceSumSquare", ["x"], ["y"], keepdims=0)], [],
+                  [info("y", [], TensorProto.INT32)], {"x": x}, 13)
+    outputs, _ = take(proto)
+    assert (outputs["y"].type, outputs["y"].shape) == ("int32", ())
