@@ -28,6 +28,22 @@ def test_cubic_weights_at_borders(context, padding, aligned):
     np.testing.assert_allclose(node.here(context)[0], expected, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_positions_at_infinity_are_padding(context, mode):
+    """Among others just outside, whose taps reach the image. (ONNX Runtime reads the image.)"""
+    x = normal(1, 1, 2, 4)
+    across = np.array([np.inf, -np.inf, 3e38, -1e9, 0.25, 1.375], np.float32)
+
+    def at(across):
+        grid = np.stack([across, np.zeros(6, np.float32)], -1)[None, None]
+        return Node("GridSample", [x, grid], {"mode": mode}, domain="", opset=20)
+
+    (got,) = at(across).here(context)
+    (expected,) = ReferenceEvaluator(at(np.clip(across, -9, 9)).model()).run(None, {"i0": x})
+    np.testing.assert_array_equal(got[..., :4], 0)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("way", ["asymmetric", "align_corners", "half_pixel", "pytorch_half_pixel"])
 @pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
 def test_sizes_by_scales_as_onnx_infers_shapes(cpu_context, way, nearest):

@@ -62,6 +62,9 @@ def _taps(
     elif padding == "reflection":
         inside = _within(c, x, low, high)
         x = c.b.where(inside, x, _reflect(c, x, low, high))
+    else:
+        # Farther outside no tap is inside either, and weights may be infinite: 0 times ∞ is no 0.
+        x = c.b.clamp(x, min_value=-3.0, max_value=size + 2.0)
     if mode == "nearest":
         return [tap(c.b.round_even(x), None)]
     base = c.b.floor(x)
