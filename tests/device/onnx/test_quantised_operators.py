@@ -1,11 +1,14 @@
 """Operators on integers of 4 and 8 bits, ONNX's and ONNX Runtime's own, compared with ONNX Runtime.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
+from tests.support.onnx_models import info, model
 from tests.support.onnx_nodes import SIGNED_ZERO, SMALL, ZERO, Draws, Node, check, scale
-from webnn_vk.onnx import UnsupportedModelError
+from webnn_vk.onnx import Session, UnsupportedModelError
 
 pytest.importorskip("onnxruntime")
 DRAWS = Draws()
@@ -256,6 +259,20 @@ def test_last_blocks_that_are_shorter(context, shape, axis, size):
     for operator, x in (("DequantizeLinear", signed(*shape)),
                         ("QuantizeLinear", 8 * normal(*shape))):
         check(Node(operator, [x, scales, zeros], where, domain="", bound=0, opset=21), context)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (7, 3)])
+def test_blocks_of_8_bit_floats(context, shape):
+    """Weights; the scales are the input."""
+    weights = normal(*shape).astype(ml_dtypes.float8_e4m3fn)
+    scales = np.exp(normal(2, 3))
+    proto = model(
+        [helper.make_node("DequantizeLinear", ["w", "s"], ["y"], axis=0, block_size=4)],
+        [info("s", (2, 3))], [info("y", shape)], {"w": weights}, opset=21,
+    )
+    (got,) = Session(proto, context).run(None, {"s": scales})
+    expected = weights.astype(np.float32) * np.repeat(scales, 4, axis=0)[: shape[0]]
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_blocks_of_another_number(cpu_context):

@@ -28,10 +28,10 @@ _RANGES = {
 
 
 def per_axis(
-    c: NodeContext, value: Tensor, x: Tensor, axis: int, block_size: int
+    c: NodeContext, value: Tensor, x: Tensor, axis: int, block_size: int, repeated: bool = False
 ) -> MLOperand:
     """A scale or zero point with the rank of what it applies to: one number, one per element of an
-    axis, or one per block."""
+    axis, or one per block (``repeated`` for each element)."""
     rank = x.rank
     if value.size == 1 and value.rank <= 1:
         return c.reshape(value, [1] * rank)
@@ -41,8 +41,8 @@ def per_axis(
         return c.reshape(value, view)
     refuse_if(value.rank != rank, f"scale {list(value.shape)} for an input {list(x.shape)}")
     at = c.axis(axis, rank)
-    if block_size and x.shape[at] != value.shape[at] * block_size:
-        # The last block is shorter: one number per element.
+    if block_size and (repeated or x.shape[at] != value.shape[at] * block_size):
+        # If the last block is shorter: one number per element.
         blocks = -(-x.shape[at] // block_size)
         refuse_if(value.shape[at] != blocks, f"{value.shape[at]} scales for {blocks} blocks")
         check_made(x.shape[at])
@@ -106,7 +106,7 @@ def dequantize_linear(
     if x.array is not None and x.array.dtype.kind not in "iu" and x.type.startswith("float"):
         # float8 weights: widened at import
         x = c.conversion.tensor(x.array.astype(numpy_type(c.carrier(scale.type))))
-        result = c.b.mul(x, per_axis(c, scale, x, axis, block_size))
+        result = c.b.mul(x, per_axis(c, scale, x, axis, block_size, repeated=True))
         return c.typed(c.cast(result, c.carrier(target)), target)
     s = per_axis(c, scale, x, axis, block_size)
     if zero_point is None:
