@@ -155,7 +155,7 @@ def to_data_type(value: Any, what: str) -> str:
     if name not in KNOWN_TYPES:
         known = ", ".join(ALL_TYPES)
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {known}")
-    return name
+    return KNOWN_TYPES[name].name
 
 
 def _numpy_name(value: Any) -> str | None:
