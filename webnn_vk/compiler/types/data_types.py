@@ -471,6 +471,11 @@ def cast_loss(value: int | float, data_type: str) -> str | None:
 
 
 def _to_float(value: int | float) -> float:
+    """The nearest double. Of the two neighbours of an integer of more than 53 bits the odd one, so
+    that rounding it to a smaller type is as rounding the integer."""
+    if isinstance(value, int) and (beyond := value.bit_length() - 53) > 0:
+        rest = value & ((1 << beyond) - 1)
+        value = (value >> beyond | (rest != 0)) << beyond
     try:
         return float(value)
     except OverflowError:
