@@ -3,6 +3,7 @@ integers, arrays for booleans, objects that raise. A TypeError that names the ca
 return promises reject the promise only."""
 
 import ctypes
+from collections import UserList
 
 import numpy as np
 import pytest
@@ -106,6 +107,14 @@ def test_no_sequence_of_operands_is_named(builder):
     for odd in (None, 3, builder.input("x", {"data_type": "int8", "shape": [1]}), iter([])):
         with pytest.raises(TypeError, match=r"concat \[l\]: inputs: a sequence of operands"):
             builder.concat(odd, 0, label="l")
+
+
+def test_any_sequence_of_operands_is_accepted(builder):
+    x = builder.input("x", {"data_type": "int8", "shape": [2]})
+    array = np.empty(2, object)
+    array[:] = x, x
+    for operands in ([x, x], (x, x), UserList([x, x]), array):
+        assert builder.concat(operands, 0).shape == (4,)
 
 
 @pytest.mark.parametrize("odd", [

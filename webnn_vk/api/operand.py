@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from webnn_vk.compiler.ir import Value
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor, items
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor, is_sequence, items
 from webnn_vk.compiler.types.dimensions import shown_dimension
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import kind_of
@@ -53,7 +53,7 @@ class MLOperand(PublicDir, OneOfAKind, Arithmetic):
 
 def to_operands(value: Any, many: bool, what: str) -> Any:
     if many:
-        if isinstance(value, MLOperand) or not isinstance(value, (list, tuple)):
+        if not is_sequence(value):
             raise TypeError(f"{what}: a sequence of operands is expected")
         return [to_operands(v, False, f"{what}[{i}]") for i, v in enumerate(items(value, what))]
     if not isinstance(value, MLOperand):

@@ -108,7 +108,7 @@ class Enum(Argument):
     def convert(self, value: Any, what: str) -> str:
         if not isinstance(value, str) or value not in self.values:
             raise TypeError(f"{what}: {shown(value)} is not one of {', '.join(self.values)}")
-        return value
+        return self.values[self.values.index(value)]  # not a subclass of str
 
 
 @dataclass(frozen=True)

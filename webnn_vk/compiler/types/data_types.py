@@ -155,7 +155,7 @@ def to_data_type(value: Any, what: str) -> str:
     if name not in KNOWN_TYPES:
         known = ", ".join(ALL_TYPES)
         raise TypeError(f"{what}: {_describe(value)} is not a data type; one of {known}")
-    return name
+    return KNOWN_TYPES[name].name
 
 
 def _numpy_name(value: Any) -> str | None:
@@ -471,6 +471,11 @@ def cast_loss(value: int | float, data_type: str) -> str | None:
 
 
 def _to_float(value: int | float) -> float:
+    """The nearest double. Of the two neighbours of an integer of more than 53 bits the odd one, so
+    that rounding it to a smaller type is as rounding the integer."""
+    if isinstance(value, int) and (beyond := value.bit_length() - 53) > 0:
+        rest = value & ((1 << beyond) - 1)
+        value = (value >> beyond | (rest != 0)) << beyond
     try:
         return float(value)
     except OverflowError:

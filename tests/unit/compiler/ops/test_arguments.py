@@ -31,6 +31,8 @@ from webnn_vk.compiler.ops.arguments import (
         (DataTypeName, "int8", "int8"), (Shape, np.array([1, 2]), (1, 2)),
         (SequenceOf(U32), [1, 2.0], (1, 2)), (SequenceOf(Double), (1, 2), (1.0, 2.0)),
         (U32OrShape, 3, 3), (U32OrShape, [3, 4], (3, 4)),
+        # Subclasses of str: kernels' options are plain.
+        (Enum("a", "b"), np.str_("b"), "b"), (DataTypeName, np.str_("int8"), "int8"),
     ],
 )
 def test_converted(kind: Argument, value: Any, expected: Any) -> None:

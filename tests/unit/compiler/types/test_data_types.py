@@ -98,6 +98,12 @@ def test_dimensions(shape, message):
         (math.inf, "int32", 2**31 - 1), (-math.inf, "int8", -128),
         (0.1, "float16", float(np.float16(0.1))), (1e6, "float16", math.inf),
         (10**400, "float32", math.inf), (-(10**400), "float32", -math.inf),
+        # Integers that the nearest double would round to a half, or to infinity.
+        (2**60 + 2**36 + 1, "float32", 2.0**60 + 2.0**37),
+        (-(2**60) - 2**36 - 1, "float32", -(2.0**60) - 2.0**37),
+        (2**60 + 2**36, "float32", 2.0**60),
+        (2**128 - 2**103 - 1, "float32", float(np.finfo("float32").max)),
+        (2**128 - 2**103, "float32", math.inf),
     ],
 )
 def test_numbers_are_cast(value, data_type, expected):
