@@ -130,7 +130,11 @@ def test_the_command_under_load(device, tmp_path):
         }
     with service(folder, device) as (port, process):
         load = Load(port, expected)
-        load.run(4, 2)
+        # On a busy machine the first texts take longer than that.
+        for _ in range(10):
+            load.run(4, 2)
+            if load.texts > 4:
+                break
         assert process.poll() is None
     assert load.texts > 4 and (load.wrong, load.failed) == (0, 0)
     # A text that is not the model's own is noticed.
