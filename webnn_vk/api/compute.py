@@ -82,25 +82,15 @@ def _shapes(graph: MLGraph, inputs: Mapping[str, Any], what: str) -> dict[str, t
     }
 
 
-def run_once(
-    state: ContextState,
-    graph: MLGraph,
-    executable: Executable,
-    inputs: dict[str, np.ndarray],
-    shared: Mapping[str, Storage],
-    held: Reservation | None = None,
-) -> dict[str, np.ndarray]:
-    """A run in the context's order of work: the outputs by name. ``shared``: the storages of
-    donated inputs, which the run updates; their outputs are not in the result. ``held``: the
-    staging memory reserved for the inputs, if they are copies. ``inputs``, bytes by name, is
-    emptied."""
-    return _queue(state, graph, executable, inputs, shared, held)[1]()
+def run_once(*run: Any) -> dict[str, np.ndarray]:
+    """A run in the context's order of work, given as for ``_queue``: the outputs by name."""
+    return _queue(*run)[1]()
 
 
 def run_in_order(
     promise: MLPromise[dict[str, np.ndarray]], *run: Any
 ) -> MLPromise[dict[str, np.ndarray]]:
-    """``promise``, settled with the outputs of a run, given as for ``run_once``, that has its place
+    """``promise``, settled with the outputs of a run, given as for ``_queue``, that has its place
     in the order of work when this returns."""
     try:
         made, wait = _queue(*run)
@@ -131,8 +121,10 @@ def _queue(
     shared: Mapping[str, Storage],
     held: Reservation | None = None,
 ) -> tuple[list[MLPromise[Any]], Callable[[], dict[str, np.ndarray]]]:
-    """Queues the run: promises that are settled when it is over, and a function, to be called once,
-    that waits for them and returns the outputs by name."""
+    """Queues a run: promises that are settled when it is over, and a function, to be called once,
+    that waits for them and returns the outputs by name. ``shared``: the storages of donated inputs,
+    which the run updates; their outputs are not in the result. ``held``: the staging memory
+    reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
     check_alive(graph, "compute")
     state.check()
     workspace, donated = executable.workspace, executable.program.donated

@@ -60,7 +60,7 @@ def of_positions(
     constants: Mapping[str, int] | None = None, **more: Any,
 ) -> Dispatch:
     """The dispatch of a schedule: an invocation's elements lie along the longer of the
-    outer and the inner dimension. ``params`` and ``constants``: of the template, without those of
+    outer and the inner dimension. ``params``, ``constants``: what the template adds to
     `lib/positions.glsl.j2`; ``more`` as for ``dispatch``."""
     items, texels = schedule["items"], schedule.load == "texel"
     along_outer = p.outer >= p.inner
