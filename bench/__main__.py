@@ -29,11 +29,12 @@ WHAT = {
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
     "generation": "a token beside reading the weights, of 32, 8 and 4 bits; llama.cpp and ncnn",
     "serving": "the chat service of examples/ with many clients at once",
+    "vendor": "products, memory-bound operators and models beside PyTorch on the same NVIDIA GPU",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("chips", "cold", "drivers", "estimates", "isa", "peers", "scaling"),
+    "json": ("chips", "cold", "drivers", "estimates", "isa", "peers", "scaling", "vendor"),
     "megabytes": ("generation", "memory", "peers", "serving"), "clients": ("serving",),
     "llama": ("generation", "peers"),
     "model": ("cold", "recurrent"), "chip": ("chips", "estimates", "isa"),
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, estimates, isa, peers, "
-        "scaling)",
+        "scaling, vendor)",
     )
     parser.add_argument("--model", action="append", help="a model of cold, or how cases of "
                         "recurrent begin; default: all")
@@ -220,6 +221,10 @@ def main() -> int:
                 limit=options.limit or 300, wait=options.wait, file=options.json,
                 chart=options.chart, llama=options.llama, megabytes=options.megabytes or 500,
             )
+        elif options.what == "vendor":
+            from . import vendor
+
+            vendor.main(options.device, options.json)
         elif options.what == "scaling":
             from .scaling import report as scaling
 

@@ -1,10 +1,12 @@
-"""Dispatches per second of a graph of one addition, compared with wgpu-py in the same run."""
+"""Dispatches per second of a graph of one addition, compared with wgpu-py in the same run, and the
+times of its `compute` one after the other, in flight and on several threads."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from .table import show
 LENGTH = 1024
 #: Calls per figure: chained, and with the result read back after each.
 CHAINED, READ_BACK = 10_000, 500
+#: `compute` calls per figure, and on how many threads or how many in flight they are.
+COMPUTES, THREADS, IN_FLIGHT = 1000, 4, (1, 10, 50)
 SHADER = """
 @group(0) @binding(0) var<storage, read> a: array<i32>;
 @group(0) @binding(1) var<storage, read> b: array<i32>;
@@ -157,6 +161,7 @@ def main(device: str | None, runs: int) -> None:
                 for name in engines
             ],
         )
+        _show_computes(engines["webnn_vk"], runs)
     print(
         f"\nChained: {CHAINED} calls without a wait and one read at the end, all included. One "
         "call: the median\ntime in which dispatch() returns, validation included, while the "
@@ -187,6 +192,50 @@ def _read_back(engine: Any, values: np.ndarray) -> float:
         engine.dispatch(turn)
         engine.read(turn)
     return READ_BACK / (time.perf_counter() - start)
+
+
+def _show_computes(ours: Ours, runs: int) -> None:
+    """Medians of `runs` figures of `compute` by the clock and in processor time, in turn."""
+    context, graph = ours.context, ours.graph
+    feeds = {name: np.arange(LENGTH, dtype=np.int32) for name in "ab"}
+
+    def one(_: object = None) -> np.ndarray:
+        return context.compute(graph, feeds)["y"]
+
+    def together(number: int) -> np.ndarray:
+        made = [context.compute_async(graph, feeds) for _ in range(number)]
+        return [promise.result()["y"] for promise in made][-1]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        ways: dict[str, tuple[Callable[[], np.ndarray], int]] = {
+            "compute": (one, 1),
+            **{f"compute_async, {n} in flight": (lambda n=n: together(n), n) for n in IN_FLIGHT},
+            f"compute on {THREADS} threads": (
+                lambda: [*pool.map(one, range(COMPUTES))][-1], COMPUTES
+            ),
+        }
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for run in range(runs + 1):
+            for name, (way, number) in ways.items():
+                clock, processor = time.perf_counter(), time.process_time()
+                for _ in range(COMPUTES // number):
+                    result = way()
+                took = time.perf_counter() - clock, time.process_time() - processor
+                if not np.array_equal(result, 2 * feeds["a"]):
+                    raise ToolError(f"{name} doesn't compute the sum")
+                if run:  # the first warms up
+                    figures[name].append(took)
+    show(
+        ["the same addition on arrays", "a call, µs", "processor time, µs"],
+        [
+            [
+                name,
+                *(f"{statistics.median(times) / COMPUTES * 1e6:.0f}"
+                  for times in zip(*rows, strict=True)),
+            ]
+            for name, rows in figures.items()
+        ],
+    )
 
 
 def _wgpu_device(name: str) -> Any:

@@ -30,7 +30,7 @@ from typing import Any
 from . import spirv
 from .archive import ARCHIVE_PATH, ShaderArchive, find_archive
 from .arguments import read_spec
-from .compiler import find_compiler, supporting
+from .compiler import find_compiler
 from .describe import describe, description
 from .glsl import CompilerUnavailable, GlslError, Source
 from .isa import IsaError, Module
@@ -38,7 +38,7 @@ from .isa.chips import CHIPS
 from .origins import placed
 from .render import SHADERS, add_template_dir, own_templates, render, template_info, templates
 from .spec import FEATURES, KernelSpec, SpecError
-from .store import MATRIX2_EXTENSION, MATRIX2_TARGET, ShaderUnavailable, build_pack
+from .store import ShaderUnavailable, build_pack
 
 #: The exceptions of commands, besides argparse's.
 ERRORS = (GlslError, CompilerUnavailable, ShaderUnavailable, IsaError, OSError, ValueError)
@@ -93,7 +93,7 @@ def _spec(arguments: argparse.Namespace) -> KernelSpec:
 def _compiled(arguments: argparse.Namespace) -> bytes:
     spec = _spec(arguments)
     try:
-        module = _from_glsl(Source(render(spec), spec.template, spec.target), arguments)
+        module = _from_glsl(Source(render(spec), spec.template), arguments)
     except GlslError as error:
         raise placed(error, spec) from None
     return spirv.add_float_controls(module, spec.features)
@@ -106,8 +106,6 @@ def _from_glsl(source: Source, arguments: argparse.Namespace) -> bytes:
             "no GLSL compiler found: install glslang-tools (glslangValidator), or the Python "
             "package vkdispatch-vulkan-native, and look at WEBNN_VK_GLSLANG"
         )
-    if source.target == MATRIX2_TARGET:
-        compiler = supporting(compiler, MATRIX2_EXTENSION, MATRIX2_TARGET) or compiler
     (result,) = compiler.compile([source])
     if isinstance(result, GlslError):
         raise result

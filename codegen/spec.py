@@ -34,8 +34,7 @@ ELEMENT_BYTES = {
 FEATURES = frozenset({
     "float16", "float16_arithmetic", "int8", "int8_arithmetic", "int16", "int64", "float64",
     "subgroup_basic", "subgroup_vote", "subgroup_arithmetic", "subgroup_ballot",
-    "subgroup_shuffle", "subgroup_extended_types", "cooperative_matrix", "cooperative_matrix2",
-    "vulkan_memory_model",
+    "subgroup_shuffle", "subgroup_extended_types", "cooperative_matrix", "vulkan_memory_model",
     "integer_dot_product", "integer_dot_product_accelerated", "buffer_device_address",
     "nan_preserve_f16", "nan_preserve_f32", "denorm_preserve_f16", "denorm_preserve_f32",
     "denorm_flush_f32", "rounding_rte_f16", "rounding_rte_f32",
@@ -212,11 +211,6 @@ class KernelSpec:
             raise SpecError(f"features {', '.join(unknown)}; known: {', '.join(sorted(FEATURES))}")
         if {"denorm_flush_f32", "denorm_preserve_f32"} <= self.features:
             raise SpecError("denorm_flush_f32 and denorm_preserve_f32 exclude each other")
-
-    @property
-    def target(self) -> str:
-        """The target of the module: the oldest of `glsl.TARGETS` that supports its features."""
-        return "vulkan1.3" if "cooperative_matrix2" in self.features else "vulkan1.2"
 
     # -- parameters
 

@@ -26,8 +26,7 @@ _CAPABILITIES = {
     4464: "DenormPreserve", 4465: "DenormFlushToZero", 4466: "SignedZeroInfNanPreserve",
     4467: "RoundingModeRTE", 4468: "RoundingModeRTZ", 5345: "VulkanMemoryModel",
     5346: "VulkanMemoryModelDeviceScope", 5347: "PhysicalStorageBufferAddresses",
-    5432: "CooperativeMatrixPerElementOperationsNV", 5433: "CooperativeMatrixTensorAddressingNV",
-    5439: "TensorAddressingNV", 6016: "DotProductInputAll", 6017: "DotProductInput4x8Bit",
+    6016: "DotProductInputAll", 6017: "DotProductInput4x8Bit",
     6018: "DotProductInput4x8BitPacked", 6019: "DotProduct", 6022: "CooperativeMatrixKHR",
 }
 

@@ -22,7 +22,7 @@ _FUNCTION, _FUNCTION_END, _VARIABLE, _LABEL, _UNDEF = 54, 56, 59, 248, 1
 _LINE, _NO_LINE = 8, 317
 _GL_COMPUTE = 5
 _TERMINATORS = frozenset({249, 250, 251, 252, 253, 254, 255})
-_TYPES = frozenset({*range(19, 40), 4456, 5370, 5371})
+_TYPES = frozenset({*range(19, 40), 4456})
 
 #: The section of each instruction outside of functions, in the order of sections in a module.
 _SECTIONS = {
@@ -55,8 +55,6 @@ def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     add(4, False, 1, 3, 4, 32)
     add(3, False, 1, 2, None, 33)
     add(7, False, 1, 2, 7, 4456)
-    add(4, False, 1, 2, 4, 5370)
-    add(4, False, 1, 2, None, 5371)
     add(9, False, 1, 2, 3, 25)
     add(3, False, 1, 2, 3, 27)
     # type and result
@@ -80,12 +78,6 @@ def _operands() -> dict[int, tuple[int, bool, int, int, int | None]]:
     add(5, True, 2, 3, None, *range(229, 243))
     add(6, True, 2, 3, None, 227)
     # ids only
-    # tensor layouts and views, and their use with matrices (SPV_NV_cooperative_matrix2)
-    add(3, True, 2, 0, 0, 5372, 5377)
-    add(5, True, 2, 3, None, *range(5373, 5377), 5378, 5379)
-    add(6, True, 2, 3, 6, 5367)
-    add(4, False, 0, 1, 4, 5368)
-    add(5, True, 2, 3, None, 5369)
     add(5, False, 0, 1, 5, 228)
     add(3, False, 0, 1, 3, 62, 63, 225, 246, 251, 4458)
     add(4, False, 0, 1, 4, 224, 250)

@@ -14,7 +14,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +22,7 @@ from webnn_vk.support import environment, forks
 
 from . import spirv, spirv_check
 from .archive import ArchiveError, PackStats, ShaderArchive, find_archive, write_archive
-from .compiler import Compiler, find_compiler, flags, supporting, supports
+from .compiler import FLAGS, Compiler, find_compiler, supports
 from .disk_cache import FORMAT, DiskCache
 from .glsl import CompilerUnavailable, GlslError, Source
 from .spec import KernelSpec
@@ -33,8 +33,6 @@ _DEFAULT = "default"
 MATRIX_EXTENSION = "GL_KHR_cooperative_matrix"
 #: The extension for kernels with integer dot products: instructions by number.
 INTRINSICS_EXTENSION = "GL_EXT_spirv_intrinsics"
-#: The extension for VK_NV_cooperative_matrix2: glslang has it from 15.1 on, for Vulkan 1.3.
-MATRIX2_EXTENSION, MATRIX2_TARGET = "GL_NV_cooperative_matrix2", "vulkan1.3"
 #: The number of modules that a store keeps in memory, about 14 kB each.
 MAX_REMEMBERED = 1024
 
@@ -61,7 +59,7 @@ def _renderer() -> Callable[[KernelSpec], str]:
 def address(spec: KernelSpec) -> bytes:
     """The key of a spec's module in a shader archive, 32 bytes."""
     controls = ",".join(sorted(spec.features & spirv.FLOAT_CONTROLS.keys()))
-    made_with = f"{FORMAT}\n{flags(spec.target)}\n{controls}"
+    made_with = f"{FORMAT}\n{FLAGS}\n{controls}"
     return hashlib.sha256(f"{made_with}\n{_renderer()(spec)}".encode()).digest()
 
 
@@ -72,7 +70,7 @@ def quick_name(spec: KernelSpec) -> bytes | None:
     made_by = fingerprint()
     if made_by is None:
         return None
-    made_with = f"{FORMAT}\n{flags(spec.target)}\n{made_by.hex()}"
+    made_with = f"{FORMAT}\n{FLAGS}\n{made_by.hex()}"
     return hashlib.sha256(f"{made_with}\n{spec.key()}".encode()).digest()
 
 
@@ -87,8 +85,7 @@ class ShaderStore:
 
     cache_dir: a folder, None for no cache, by default `support.environment.cache_folder()`.
     pack: the path of a shader archive, None for none, by default that of `find_archive`.
-    compiler: a `Compiler`, None for none, by default `find_compiler()`. If that one doesn't support
-    cooperative matrices NV2, the first compiler of the machine that does is used for them.
+    compiler: a `Compiler`, None for none, by default `find_compiler()`.
     """
 
     def __init__(
@@ -114,9 +111,6 @@ class ShaderStore:
         self._lock = threading.Lock()
         # Whether the compiler supports an extension, once it was tried.
         self._supports: dict[str, bool] = {}
-        # The compiler for cooperative matrices NV2, once it was searched for.
-        self._matrix2_compiler: Compiler | None = None
-        self._matrix2_sought = False
         #: The origins of the modules so far: {"pack": n, "cache": n, "compiler": n}.
         self.origins = {"pack": 0, "cache": 0, "compiler": 0}
 
@@ -170,8 +164,6 @@ class ShaderStore:
         asked, as for other kernels."""
         if self._compiler is None:
             return False
-        if spec.target == MATRIX2_TARGET:
-            return self._for_matrix2() is not None
         if "cooperative_matrix" in spec.features:
             extension = MATRIX_EXTENSION
         elif "integer_dot_product" in spec.features:
@@ -185,19 +177,6 @@ class ShaderStore:
                 return True
         return self._supports[extension]
 
-    def _for_matrix2(self) -> Compiler | None:
-        """A compiler for cooperative matrices NV2: this one, or another of the machine."""
-        if not self._matrix2_sought:
-            self._matrix2_compiler = supporting(self._compiler, MATRIX2_EXTENSION, MATRIX2_TARGET)
-            self._matrix2_sought = True
-        return self._matrix2_compiler
-
-    def _compiler_for(self, spec: KernelSpec) -> Compiler | None:
-        if self._compiler is not None and spec.target == MATRIX2_TARGET:
-            # Where none supports them, the first reports the error.
-            return self._for_matrix2() or self._compiler
-        return self._compiler
-
     def _look_up(self, spec: KernelSpec) -> bytes | None:
         module = self._memo.get(spec.key())
         if module is not None:
@@ -205,12 +184,11 @@ class ShaderStore:
             return module
         module, origin = self._by_quick_name(spec), "pack"
         if module is None:
-            compiler = self._compiler_for(spec)
-            identity = None if compiler is None else compiler.identity
+            identity = None if self._compiler is None else self._compiler.identity
             module, origin = self._cache.get(cache_key(spec), identity), "cache"
-        if module is None and compiler is not None:
+        if module is None and self._compiler is not None:
             # While Jinja renders its first template, which takes 0.1 s too.
-            compiler.prepare(spec.target)
+            self._compiler.prepare()
         if module is None and self._pack is not None:
             module, origin = self._checked(self._pack.get(address(spec))), "pack"
         if module is not None:
@@ -255,23 +233,13 @@ class ShaderStore:
                 f"no GLSL compiler, and neither archive nor cache has the kernel of {names}; "
                 "install glslang-tools (glslangValidator), or unset WEBNN_VK_GLSLANG if it is none"
             )
-        modules = {}
-        for target in dict.fromkeys(spec.target for spec in specs):
-            modules |= self._compiled([spec for spec in specs if spec.target == target], names)
-        return modules
-
-    def _compiled(self, specs: list[KernelSpec], names: str) -> dict[str, bytes]:
-        """The modules of specs for one target. ``names``: the templates, for errors."""
-        compiler = self._compiler_for(specs[0])
-        assert compiler is not None
+        compiler = self._compiler
         try:
             render = _renderer()
-            results = compiler.compile([Source(render(s), s.template, s.target) for s in specs])
+            results = compiler.compile([Source(render(s), s.template) for s in specs])
         except CompilerUnavailable as error:
-            if not error.temporary and compiler is self._compiler:
+            if not error.temporary:
                 self._compiler = None  # a hanging compiler would cost the time-out again
-            elif not error.temporary:
-                self._matrix2_compiler = None
             raise ShaderUnavailable(
                 f"the GLSL compiler for {names} does not work: {error}", failed=True
             ) from error
@@ -310,9 +278,8 @@ def build_pack(
     """Compiles every spec and writes the shader archive. Used by the wheel build.
 
     compiler: by default the compiler of a `ShaderStore`. left_out: how many modules of each
-    template are missing, for `ShaderArchive.about`, which also counts the modules for each of
-    `glsl.TARGETS`. Raises ShaderUnavailable without a compiler, GlslError for GLSL that does not
-    compile.
+    template are missing, for `ShaderArchive.about`. Raises ShaderUnavailable without a compiler,
+    GlslError for GLSL that does not compile.
     """
     ordered = sorted(set(specs), key=KernelSpec.key)
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
@@ -326,9 +293,8 @@ def build_pack(
     names.pop(None, None)
     for module in modules.values():
         spirv_check.check(module)
-    targets = Counter({address(spec): spec.target for spec in ordered}.values())
     about = {
         "compiler": store.compiler_version, "templates": sorted({s.template for s in ordered}),
-        "targets": dict(targets), "left_out": dict(left_out or {}),
+        "left_out": dict(left_out or {}),
     }
     return write_archive(modules, path, about, names)

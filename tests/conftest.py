@@ -20,6 +20,7 @@ import hypothesis
 import pytest
 
 from tests.support import (
+    discrete,
     discriminating,
     drivers,
     judges,
@@ -63,6 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("webnn_vk")
     group.addoption("--long", action="store_true", help="full lengths: nothing is sampled, 5,000 "
                     "random examples of everything, 10 minutes of stress; takes hours")
+    group.addoption("--discrete", action="store_true", help="take the Vulkan device for a discrete "
+                    "GPU: its kernels, and memory that the host doesn't see")
     group.addoption("--update-golden", action="store_true",
                     help="write the committed texts instead of comparing with them")
 
@@ -79,6 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.configure(config)
     discriminating.install()
+    if config.option.discrete:
+        discrete.install()
     if _is_worker(config):
         return  # the process that started this one has set the environment
     selection.seed()

@@ -27,9 +27,9 @@ from .kernels import Kernel, of_program, of_setup
 #: The largest binding that every device supports. Larger products and copies are divided.
 SMALLEST_BINDING = 1 << 27
 #: Kernels that are planned with each of their schedules that fit the device's registers: those for
-#: constant filters, which the problems don't have, and products by cooperative matrices, which
-#: rules don't choose for every device that has them.
-UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide", "matmul_coopmat", "matmul_coopmat2")
+#: constant filters, which the problems don't have, products by cooperative matrices, which rules
+#: don't choose for every device that has them, and softmax without subgroup operations.
+UNCHOSEN = ("winograd", "winograd_tiled", "conv_wide", "matmul_coopmat", "group")
 
 
 def plans(profile: DeviceProfile) -> list[Kernel]:
@@ -56,7 +56,7 @@ def plans(profile: DeviceProfile) -> list[Kernel]:
         for problems, device in ((_problems, profile), (_large, cut)):
             for name, graph in _graphs(context, problems):
                 add(name, graph, device)
-        for problems, device in ((_unchosen, texels), (_products, profile)):
+        for problems, device in ((_unchosen, texels), (_products, profile), (_softmax, profile)):
             for name, graph in _graphs(context, problems):
                 for tuned in _schedules(graph, device):
                     add(name, graph, device, tuned)
@@ -92,6 +92,12 @@ def _products(b: Any, data_type: str) -> Mapping[str, Any]:
         "product": lambda: b.matmul(x, y),
         "product of transposes": lambda: b.gemm(x, y, c=c, a_transpose=True, b_transpose=True),
     }
+
+
+def _softmax(b: Any, data_type: str) -> Mapping[str, Any]:
+    """As `_problems`: rows that a workgroup keeps in registers."""
+    x = b.input("x", {"data_type": data_type, "shape": [64, 128]})
+    return {"softmax of rows that are kept": lambda: b.softmax(x, 1)}
 
 
 def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
@@ -200,6 +206,7 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "attention, many": lambda: attention(96, 512, 128),
         "attention, a token": lambda: attention(32, 1, 128),
         "softmax": lambda: b.softmax(x(12, 128, 128), 2),
+        "softmax by subgroups": lambda: b.softmax(x(64, 512), 1),
         "softmax short": lambda: b.softmax(x(4096, 10), 1),
         "softmax long": lambda: b.softmax(x(4, 30000), 1),
         "pool": lambda: b.average_pool2d(x(1, 64, 56, 56), window_dimensions=[2, 2]),

@@ -43,12 +43,17 @@ def multiply_adds(batch: int = 1, side: int = 224) -> int:
     return batch * (count + channels * 1280 * side**2 + 1280 * CLASSES)
 
 
-def build(context: Any, seed: int = 0, shape: tuple[int, int, int, int] | None = None) -> Any:
-    """Promise of the graph: "image" float32 of `shape` (by default `INPUT_SHAPE`) → "logits"
-    float32 [shape[0], 1000]."""
-    shape = shape or INPUT_SHAPE
-    random = np.random.default_rng(seed)
+def build(context: Any, seed: int = 0, shape: tuple[int, int, int, int] = INPUT_SHAPE) -> Any:
+    """Promise of the graph that `describe` describes."""
     b = webnn_vk.MLGraphBuilder(context)
+    return b.build(describe(b, seed, shape))
+
+
+def describe(
+    b: Any, seed: int = 0, shape: tuple[int, int, int, int] = INPUT_SHAPE
+) -> dict[str, Any]:
+    """Outputs of a builder: "image" float32 of ``shape`` → "logits" float32 [shape[0], 1000]."""
+    random = np.random.default_rng(seed)
 
     def weights(shape: tuple[int, ...], fan_in: int, gain: float) -> Any:
         scale = np.float32(np.sqrt(gain / fan_in))
@@ -101,4 +106,4 @@ def build(context: Any, seed: int = 0, shape: tuple[int, int, int, int] | None =
     logits = b.gemm(
         x, weights((1280, CLASSES), 1280, 1), c=b.constant(np.zeros(CLASSES, np.float32))
     )
-    return b.build({"logits": logits})
+    return {"logits": logits}

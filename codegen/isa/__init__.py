@@ -117,9 +117,10 @@ def environment(chip: str) -> dict[str, str]:
 def chip_profile(chip: str) -> str:
     """The features and limits of a chip, in the form of `DeviceProfile.from_json`. ``chip``: one of
     `chips.CHIPS`, or a name that the installed RADV knows, such as "NAVI21". Raises `IsaError` for
-    an unknown chip, `NoDriver` where its driver is not installed."""
+    an unknown chip, `NoDriver` where its driver is not installed. The number of multiprocessors is
+    left out: without the chip some drivers make it up."""
     with _Process(chip, [], False) as process:
-        return json.dumps(process.started()["profile"])
+        return json.dumps(process.started()["profile"] | {"multiprocessors": 0})
 
 
 def compile_for(

@@ -1,7 +1,7 @@
 // What calls and transfers cost, on the CPU device: node bench/calls.js
 //
 // Prints JSON: microseconds of a call and milliseconds of 100 MB, as processor time of Node and of
-// the bridge, and as the clock's shortest. Processor time is comparable on a busy machine.
+// the bridge, and by the clock, each in the run where it is shortest.
 import fs from 'node:fs';
 import { createML, interfaces } from '../lib/interfaces.js';
 import { connector } from '../lib/node.js';
@@ -18,24 +18,23 @@ function spent() {
   return [(user + system) / 1e3, (Number(fields[11]) + Number(fields[12])) * 10];
 }
 
-/** Milliseconds of one run of `action`, over `count` runs after one more. */
+/** Milliseconds of a run of `action`, the least of `count` runs after one more. */
 async function measure(count, action) {
   await action();
-  const before = spent();
-  let clock = Infinity;
+  let least = [Infinity, Infinity, Infinity];
   for (let i = 0; i < count; i++) {
-    const start = performance.now();
+    const before = [...spent(), performance.now()];
     await action();
-    clock = Math.min(clock, performance.now() - start);
+    const after = [...spent(), performance.now()];
+    least = least.map((value, at) => Math.min(value, after[at] - before[at]));
   }
-  const after = spent();
-  const [node, bridge] = after.map((value, i) => (value - before[i]) / count);
+  const [node, bridge, clock] = least;
   return { node, bridge, clock };
 }
 
 /** The same for one of `calls` calls, in microseconds. */
 async function measureCalls(calls, call, finish = () => {}) {
-  const found = await measure(3, async () => {
+  const found = await measure(5, async () => {
     for (let i = 0; i < calls; i++) call();
     await finish();
   });

@@ -41,17 +41,17 @@ WAYS = {
     "plain": Way(("pack", "absorb", "in_place")),
     "tuned": Way(forced=True),
 }
-#: By name: fields of the test device's profile.
-DEVICES: dict[str, dict[str, Any]] = {"software": {}, "gpu": pretended_gpu()}
+#: What the test device is taken for: itself, which is software where there is no GPU, or a GPU.
+DEVICES = ("software", "gpu")
 
 
 def limits_of(device: str, profile: DeviceProfile) -> dict[str, Any]:
     """The changed fields of the test device's profile for one of `DEVICES`. A GPU has the integer
     dot products that the device has in hardware."""
-    limits = DEVICES[device]
     if device == "software":
-        return limits
-    return {**limits, "features": profile.features | {"integer_dot_product_accelerated"}}
+        return {}
+    features = profile.features | {"integer_dot_product_accelerated"}
+    return {**pretended_gpu(profile), "features": features}
 
 
 def as_device(device: str, profile: DeviceProfile) -> DeviceProfile:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support import newer_mesa
 from webnn_vk.compiler.kernels import KernelNode, Schedule, solver_of
 from webnn_vk.compiler.kernels.schedule import problem_class
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.runtime.tuning.store import Entry, TunedStore
 from webnn_vk.runtime.tuning.tuner import Tuner
 
@@ -20,13 +22,15 @@ from webnn_vk.runtime.tuning.tuner import Tuner
 @dataclass
 class Forced:
     """Stands in for the tuner: of each problem's candidates, as the tuner has them, the one
-    that ``pick`` gives the index of is put into the store, for its constants packed too.
+    that ``pick`` gives the index of is put into the store, for its constants packed too. With
+    a ``kernel``, only its candidates count.
 
     ``most``: how many candidates the problem with most of them had in the graph built last;
     ``counts``: how often each kernel was forced, by (family, kernel, way of loading).
     """
 
     pick: Callable[[int], int] = lambda count: 0
+    kernel: str = ""
     most: int = 1
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
@@ -37,8 +41,11 @@ class Forced:
         self.most = 1
         for node in nodes:
             solver, problem = solver_of(node)
-            candidates = solver.candidates(problem, profile)
-            if len(candidates) < 2:
+            candidates = [
+                c for c in solver.candidates(problem, profile)
+                if self.kernel in ("", c.kernel)
+            ]
+            if len(candidates) < (1 if self.kernel else 2):
                 continue
             self.most = max(self.most, len(candidates))
             schedule: Schedule = candidates[self.pick(len(candidates))]
@@ -56,13 +63,17 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Forced:
     return made
 
 
-def pretended_gpu() -> dict[str, Any]:
-    """Fields of a profile that make a GPU with cooperative matrices of the test device: passes and
-    rules are a GPU's, matrices are emulated."""
+def pretended_gpu(profile: DeviceProfile) -> dict[str, Any]:
+    """The fields that make a GPU with cooperative matrices of a device with this profile: passes
+    and rules are a GPU's. The device's own matrices are used, if it has any, else emulated ones."""
     from tests.support.matrices import SHAPES, shape
 
+    gpu = {"device_type": "discrete", "vendor_id": 0x10DE}
+    if "cooperative_matrix" in profile.features:
+        return gpu
+    assert not newer_mesa.runs_this(), f"{profile.name} lists no cooperative matrices"
     sizes, subgroup = SHAPES["8x8x16, subgroups of 8"]
-    return {
-        "device_type": "discrete", "vendor_id": 0x10DE, "subgroup_size": subgroup,
+    return gpu | {
+        "subgroup_size": subgroup if profile.is_software else profile.subgroup_size,
         "cooperative_matrices": (shape(*sizes), shape(8, 8, 8, "float32")),
     }

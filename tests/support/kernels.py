@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from tests.support.drivers import pipeline_of, require_vulkan
-from webnn_vk.codegen.compiler import find_compiler, find_supporting
+from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.glsl import Source
 from webnn_vk.codegen.render import environment, render
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.spirv import add_float_controls, strip
-from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
 from webnn_vk.codegen.template_files import SEARCH_PATH, forget
 
 PRELUDE = '{% include "lib/prelude.glsl.j2" %}\n'
@@ -67,11 +66,10 @@ def _forget(names: Collection[str]) -> None:
 
 def compile_spec(spec: KernelSpec) -> bytes:
     """The module of a spec, without shader archive and cache. Skips the test without a compiler."""
-    newer = spec.target == MATRIX2_TARGET
-    compiler = find_supporting(MATRIX2_EXTENSION, spec.target) if newer else find_compiler()
+    compiler = find_compiler()
     if compiler is None:
-        pytest.skip(f"no GLSL compiler for {spec.target} on this machine")
-    (result,) = compiler.compile([Source(render(spec), spec.template, spec.target)])
+        pytest.skip("no GLSL compiler on this machine")
+    (result,) = compiler.compile([Source(render(spec), spec.template)])
     if isinstance(result, Exception):
         raise result
     return add_float_controls(strip(result), spec.features)

@@ -3,17 +3,16 @@ them are planned, and run in their emulation. A device that has some uses these.
 
 from __future__ import annotations
 
-from typing import Any
+import pytest
 
-from tests.support import newer_mesa
-from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import coopmat, lower_graph
+from webnn_vk.compiler.kernels import block_product, coopmat, lower_graph
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
-from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
+from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
 
 #: Shapes (m, n, k) of fragments and sizes of subgroups, as on real devices.
 SHAPES = {
@@ -40,30 +39,18 @@ def emulating(name: str = "", data_type: str = "float16") -> DeviceProfile:
     )
 
 
-def flexible(
-    m: int, n: int, k: int, invocations: int, results: tuple[str, ...] = ("float32", "float16")
-) -> tuple[FlexibleMatrix, ...]:
-    """Matrices of halves for workgroups of this many invocations, with these results: rows, columns
-    and the inner dimension are multiples of m, n and k."""
-    return tuple(
-        FlexibleMatrix(m, n, k, "float16", "float16", result, result, invocations)
-        for result in results
-    )
-
-
-def emulating_flexible(
-    invocations: int = 32, results: tuple[str, ...] = ("float32", "float16"), **changes: Any
-) -> DeviceProfile:
-    """The test device's profile with workgroup matrices."""
-    return device_profile(
-        flexible_matrices=flexible(16, 16, 16, invocations, results), max_flexible_dimension=256,
-        **changes,
-    )
+def with_denormals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products with weights in blocks have cooperative matrices on newer versions of lavapipe too:
+    these keep denormals of float16, but don't say so."""
+    profile = device_profile()
+    if profile.is_software and "cooperative_matrix" in profile.features:
+        features = HALF_CONVERSIONS & profile.features
+        monkeypatch.setattr(block_product, "HALF_CONVERSIONS", features)
 
 
 def fused_products(profile: DeviceProfile, kernel: str) -> list[KernelSpec]:
-    """Products of halves followed by element-wise operators of several types; the device computes
-    all of them by ``kernel``."""
+    """Products of halves followed by element-wise operators of several types; the rules choose
+    ``kernel`` for all of them on the device."""
     specs = []
     for finish in (
         lambda b, v, c: b.relu(b.add(v, c)),
@@ -80,14 +67,3 @@ def fused_products(profile: DeviceProfile, kernel: str) -> list[KernelSpec]:
         assert [d.kernel for d in work.dispatches] == [kernel]
         specs += [dispatch.spec for dispatch in work.dispatches]
     return specs
-
-
-def pretended_gpu_with_own() -> dict[str, Any]:
-    """As `forced.pretended_gpu`, with the test device's own matrices if it has any."""
-    own = device_profile()
-    if "cooperative_matrix" not in own.features:
-        assert not newer_mesa.runs_this(), f"{own.name} lists no cooperative matrices"
-        return pretended_gpu()
-    return pretended_gpu() | {
-        "cooperative_matrices": own.cooperative_matrices, "subgroup_size": own.subgroup_size,
-    }

@@ -42,8 +42,8 @@ def minilm(context: Any, batch: int = 4, length: int = 32) -> Graph:
     return capture(context, lambda: sentence_encoder.build_encoder(weights, batch, length))
 
 
-def mobilenet(context: Any) -> Graph:
-    return capture(context, lambda: mobilenet_v2.build(context))
+def mobilenet(context: Any, shape: Any = mobilenet_v2.INPUT_SHAPE) -> Graph:
+    return capture(context, lambda: mobilenet_v2.build(context, shape=shape))
 
 
 def lstm_operands(builder: Any, seed: int = 3) -> dict[str, Any]:

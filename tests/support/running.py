@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.support.drivers import pipeline_of
 from tests.support.kernels import compile_spec, driver
 from webnn_vk.compiler import kernels
 from webnn_vk.compiler.ir import Emitter, Node, Value
 from webnn_vk.compiler.kernels import KernelNode, KernelTarget, Schedule, Scratch, solver_of
+from webnn_vk.compiler.kernels.choose import ranked
 from webnn_vk.compiler.kernels.dispatch import Dispatch, Packed
 from webnn_vk.compiler.kernels.node import writes
-from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned
+from webnn_vk.compiler.kernels.schedule import NOTHING_TUNED, Tuned, problem_class
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
@@ -33,6 +35,15 @@ def device_profile(masked: bool = False, **limits: Any) -> DeviceProfile:
     with other limits."""
     profile = driver().profile.masked(TYPE_FEATURES if masked else ())
     return profile.replace(**limits)
+
+
+def software_profile(why: str = "only software Vulkan takes these kernels") -> DeviceProfile:
+    """The profile of the device that `run` uses. On a GPU the test is skipped, counted in the
+    summary with the reason."""
+    profile = device_profile()
+    if not profile.is_software:
+        pytest.skip(why)
+    return profile
 
 
 def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict]:
@@ -58,10 +69,26 @@ def node_of(operator: str, *operands: Any, **arguments: Any) -> tuple[Node, dict
     return emit.nodes[-1], arrays
 
 
-def schedules_of(node: Node, profile: DeviceProfile) -> Sequence[Schedule]:
+def _kernel_node(node: Node | KernelNode) -> KernelNode:
+    return KernelNode.of(node) if isinstance(node, Node) else node
+
+
+def schedules_of(node: Node | KernelNode, profile: DeviceProfile) -> Sequence[Schedule]:
     """All schedules by which a device can compute a node."""
-    solver, problem = solver_of(KernelNode.of(node))
+    solver, problem = solver_of(_kernel_node(node))
     return solver.candidates(problem, profile)
+
+
+def tuned_to(
+    kernel: str, node: Node | KernelNode, profile: DeviceProfile
+) -> dict[tuple[str, str], Schedule]:
+    """What tuning stores where a kernel is the fastest for a node: of the kernel's schedules, the
+    one that the rules take if there are no others."""
+    solver, problem = solver_of(_kernel_node(node))
+    made = [s for s in solver.candidates(problem, profile) if s.kernel == kernel]
+    assert made, f"the device has no {kernel} for {node}"
+    best = next(ranked(solver.name, made, problem, profile))
+    return {(solver.name, problem_class(problem)): best}
 
 
 def plan(
@@ -69,12 +96,12 @@ def plan(
 ) -> list[Dispatch]:
     """The dispatches that compute a node by itself; raises Unsupported if the device can't run it.
     """
-    kernel = KernelNode.of(node) if isinstance(node, Node) else node
+    kernel = _kernel_node(node)
     return [*kernels.plan(kernel, KernelTarget(profile, tuned)).dispatches]
 
 
 def _by(schedule: Schedule, node: Node | KernelNode, profile: DeviceProfile) -> list[Dispatch]:
-    kernel = KernelNode.of(node) if isinstance(node, Node) else node
+    kernel = _kernel_node(node)
     solver, problem = solver_of(kernel)
     return solver.lowered(kernel, problem, schedule, profile)
 

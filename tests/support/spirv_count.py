@@ -71,7 +71,7 @@ def count(folder: Path, workers: int = 2) -> Count:
 def _newer_fault(module: Path) -> str:
     """The message of the newest installed validator about a module; "" if it accepts the module."""
     newest, *_ = spirv_validator.programs()
-    return spirv_validator.fault(newest, module.read_bytes(), "vulkan1.3")
+    return spirv_validator.fault(newest, module.read_bytes())
 
 
 def _validate(module: Path) -> tuple[int, str]:

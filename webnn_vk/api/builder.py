@@ -65,8 +65,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
     def __init__(self, context: MLContext) -> None:
         if not isinstance(context, MLContext):
             raise TypeError(f"an MLContext is expected, not {kind_of(context)}")
-        if context.lost.done():
-            raise InvalidStateError("the context is lost")
+        if lost := context._state.loss():
+            raise lost
         self._context = context
         device = context._state.device
         self._experimental = context._state.experimental
@@ -277,8 +277,8 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
     def _check_can_build(self, what: str) -> None:
         if self._built:
             raise InvalidStateError(f"{what}: this builder has built its graph; make a new one")
-        if self._context.lost.done():
-            raise InvalidStateError(f"{what}: the context is lost")
+        if lost := self._context._state.loss():
+            raise lost
 
 
 class SizedBuilder(MLGraphBuilder):

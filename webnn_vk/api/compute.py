@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, elements, entries
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.cpu import CpuExecutable
-from webnn_vk.runtime.mapping import fill, is_host_visible
+from webnn_vk.runtime.mapping import can_fill, fill
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
-from webnn_vk.runtime.storage import Storage, poisoned
+from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.tensor_state import owned
 from webnn_vk.runtime.work import Executable, Read, Run, RunGraph, Work, Write
 from webnn_vk.support import background
@@ -82,20 +83,24 @@ def _shapes(graph: MLGraph, inputs: Mapping[str, Any], what: str) -> dict[str, t
     }
 
 
-def run_once(*run: Any) -> dict[str, np.ndarray]:
-    """A run in the context's order of work, given as for ``_queue``: the outputs by name."""
-    return _queue(*run)[1]()
+def run_once(state: ContextState, *run: Any) -> dict[str, np.ndarray]:
+    """A run in the context's order of work, given as for ``_prepared``: the outputs by name."""
+    works, _, wait = _prepared("compute", state, *run)
+    state.stream.enqueue(*works)
+    del works  # only the order of work holds its memory
+    return wait()
 
 
 def run_in_order(
-    promise: MLPromise[dict[str, np.ndarray]], *run: Any
+    promise: MLPromise[dict[str, np.ndarray]], state: ContextState, *run: Any
 ) -> MLPromise[dict[str, np.ndarray]]:
-    """``promise``, settled with the outputs of a run, given as for ``_queue``, that has its place
-    in the order of work when this returns."""
+    """``promise``, settled with the outputs of a run, given as for ``_prepared``, that has its
+    place in the order of work when this returns."""
     try:
-        made, wait = _queue(*run)
-    except MemoryError as error:
-        raise shortage_error(error, "compute_async") from None
+        works, made, wait = _prepared("compute_async", state, *run)
+    except Exception as error:
+        promise.reject(shortage_error(error, "compute_async"))
+        return promise
     # A token for each promise but one: the callback that finds none is the last.
     tokens = deque(made[1:])
 
@@ -108,24 +113,27 @@ def run_in_order(
             except BaseException as error:
                 promise.reject(shortage_error(error, "compute_async"))
 
+    # Before the work is queued: the main thread, which an interrupt may stop, must not call them.
     for each in made:
         each.add_done_callback(settled)
+    state.stream.enqueue(*works)
     return promise
 
 
-def _queue(
+def _prepared(
+    what: str,
     state: ContextState,
     graph: MLGraph,
     executable: Executable,
     inputs: dict[str, np.ndarray],
     shared: Mapping[str, Storage],
-    held: Reservation | None = None,
-) -> tuple[list[MLPromise[Any]], Callable[[], dict[str, np.ndarray]]]:
-    """Queues a run: promises that are settled when it is over, and a function, to be called once,
-    that waits for them and returns the outputs by name. ``shared``: the storages of donated inputs,
-    which the run updates; their outputs are not in the result. ``held``: the staging memory
-    reserved for the inputs, if they are copies. ``inputs``, bytes by name, is emptied."""
-    check_alive(graph, "compute")
+) -> tuple[list[Work], list[MLPromise[Any]], Callable[[], dict[str, np.ndarray]]]:
+    """A run as work to be queued, the promises that are settled when it is over, and a function, to
+    be called once, that waits for them and returns the outputs by name. ``what``: "compute", or
+    "compute_async", whose caller doesn't wait, so that its data counts as waiting for the device.
+    ``inputs``, bytes by name, are copied, and the mapping is emptied. ``shared``: the storages of
+    donated inputs, which the run updates; their outputs are not in the result."""
+    check_alive(graph, what)
     state.check()
     workspace, donated = executable.workspace, executable.program.donated
     sources, results = workspace and workspace.take() or ({}, {})
@@ -136,17 +144,23 @@ def _queue(
     # Only this call uses the memory that is not shared. No earlier work does, so the host may write
     # to it at once; no later work does, so it need not be zeroed or copied before it is read.
     works: list[Work] = []
+    held: Reservation | None = None
     provided = own.keys() == inputs.keys() and made.keys() == outputs.keys()
-    if provided and all(map(is_host_visible, own.values())):
+    if provided and all(map(can_fill, own.values())):
         # No thread switch: after an interrupt the next run allocates other memory.
+        if what == "compute_async":
+            held = state.timeline.staging.reserve(_total(inputs), what)
         with state.timeline.building():
             while inputs:
                 name, view = inputs.popitem()
                 fill(own[name], view)
                 del view
     else:
-        works = background.run_on_worker(_provide, state, inputs, own, outputs, made, held)
-    works.append(RunGraph(executable, own | shared, made | updated))
+        works, held = background.run_on_worker(
+            _provide, what, state, executable, inputs, own, outputs, made
+        )
+    run = RunGraph(executable, own | shared, made | updated, held)
+    works.append(run)
     promises = {}
     for name, d in outputs.items():
         promises[name] = promise = state.new_promise(f"an array {d}")
@@ -159,14 +173,9 @@ def _queue(
     if not awaited:
         # Nothing is read, but until the run is over it uses its inputs' memory.
         end: MLPromise[None] = state.new_promise("the end of a run")
-
-        def over(error: Exception | None = None) -> None:
-            error = poisoned(updated.values()) or error
-            end.resolve(None) if error is None else end.reject(error)
-
-        works.append(Run(over, over))
+        run.failed = end.reject
+        works.append(Run(partial(end.resolve, None), end.reject))
         awaited = [end]
-    state.stream.enqueue(*works)
 
     def wait() -> dict[str, np.ndarray]:
         nonlocal own, made
@@ -178,27 +187,33 @@ def _queue(
         awaited[0].result()
         return {name: promise.result() for name, promise in promises.items()}
 
-    return awaited, wait
+    return works, awaited, wait
+
+
+def _total(inputs: Mapping[str, np.ndarray]) -> int:
+    return sum(view.nbytes for view in inputs.values())
 
 
 def _provide(
+    what: str,
     state: ContextState,
+    executable: Executable,
     inputs: dict[str, np.ndarray],
     own: dict[str, Storage],
     outputs: Mapping[str, MLOperandDescriptor],
     made: dict[str, Storage],
-    held: Reservation | None,
-) -> list[Work]:
+) -> tuple[list[Work], Reservation]:
     """Allocates what a run lacks in ``own`` and ``made``, and empties ``inputs``: the work that
-    comes before the run."""
-    if held is None:
-        size = sum(view.nbytes for view in inputs.values())
-        held = state.timeline.staging.reserve(size, "compute")
+    comes before the run, and the reservation of the inputs' data."""
+    donated, written_only = executable.program.donated, executable.written_only
+    held = state.timeline.staging.reserve(_total(inputs), what)
     works: list[Work] = []
     while inputs:
         name, view = inputs.popitem()
         if name not in own:
-            own[name], before = state.new_storage(view.nbytes, False)
+            # A donated input is copied to its output before a run's recording would copy it.
+            access = "" if name in donated else "write"
+            own[name], before = state.new_storage(view.nbytes, host_access=access)
             works += before
         with state.timeline.building():
             filled = fill(own[name], view)
@@ -207,9 +222,11 @@ def _provide(
         del view
     for name, d in outputs.items():
         if name not in made:
-            made[name], before = state.new_storage(d.byte_length, False)
+            made[name], before = state.new_storage(
+                d.byte_length, host_access="read", in_place=name in written_only
+            )
             works += before
-    return works
+    return works, held
 
 
 def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Reservation) -> Write:

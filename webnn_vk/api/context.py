@@ -22,6 +22,7 @@ from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.context_state import ContextState, MLContextLostInfo
 from webnn_vk.runtime.device import Device
 from webnn_vk.runtime.driver_device import DriverDevice
+from webnn_vk.runtime.staging import Reservation
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.timeline import Timeline
@@ -322,7 +323,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
         self, graph: MLGraph, inputs: Mapping[str, Any]
     ) -> MLPromise[dict[str, np.ndarray]]:
         """``compute`` as a promise, which asyncio can await (extension). The inputs are copied
-        before the call returns. A run that updates tensors has its place in the order of the calls.
+        before the call returns, and the run has its place in the order of the calls.
         The promise rejects with the errors that ``compute`` raises (TypeError, InvalidStateError,
         OperationError)."""
 
@@ -331,19 +332,16 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             executable, at_once, arrays, shared = checked_arrays(
                 self._state, graph, inputs, what
             )
-            size = sum(array.nbytes for array in arrays.values())
-            held = [self._state.timeline.staging.reserve(size, what)]
-            copies = {name: array.copy() for name, array in arrays.items()}
             promise = self._state.new_promise("outputs by name")
-            if shared:
-                state, reserved = self._state, held.pop()
-                return run_in_order(promise, state, graph, executable, copies, shared, reserved)
+            if at_once is None:
+                return run_in_order(promise, self._state, graph, executable, arrays, shared)
+            size = sum(array.nbytes for array in arrays.values())
+            held = self._state.timeline.staging.reserve(size, what)
+            copies = {name: array.copy() for name, array in arrays.items()}
 
-            def run() -> dict[str, np.ndarray]:
-                if at_once is not None:
-                    self._state.check()
-                    return at_once.compute(copies)
-                return run_once(self._state, graph, executable, copies, {}, held.pop())
+            def run(held: Reservation = held) -> dict[str, np.ndarray]:  # until the copies go
+                self._state.check()
+                return at_once.compute(copies)
 
             return settle_in_background(
                 promise, run, "compute", lambda error: shortage_error(error, what)

@@ -16,7 +16,6 @@ from webnn_vk.compiler.types.data_types import (
 )
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.staging import Reservation
-from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
 from webnn_vk.runtime.work import Run, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
@@ -82,12 +81,8 @@ def import_constant(
 ) -> MLTensor:
     """A constant tensor that is ``buffer`` itself. Raises as ``interop.host_memory.share``, and
     InvalidStateError when the device is lost."""
-    try:
-        with context.timeline.building():
-            storage = host_memory.share(context.device, descriptor, buffer, what)
-    except DeviceLostError as error:
-        context.timeline.lose(str(error))
-        raise InvalidStateError(f"the context is lost: {error}") from error
+    with context.noticing_loss(), context.timeline.building():
+        storage = host_memory.share(context.device, descriptor, buffer, what)
     plain = to_descriptor(descriptor, MLTensorDescriptor)
     tensor = TensorState(context, plain, storage, constant=True)
     context.register(tensor)

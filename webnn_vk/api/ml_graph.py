@@ -16,7 +16,7 @@ from webnn_vk.compiler.types.data_types import shown as shown_value
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.work import Executable
-from webnn_vk.support.errors import InvalidStateError, sanitize
+from webnn_vk.support.errors import InvalidStateError, sanitize, shortage_error
 from webnn_vk.support.experimental import require_experimental
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir, html_table
 from webnn_vk.support.promise import kind_of
@@ -164,9 +164,10 @@ def executable_of(
     inputs: Any = None,
 ) -> Executable:
     """The graph's executable. Raises TypeError unless it is a graph of the context (None: of any),
-    InvalidStateError when it was destroyed. ``what`` names the call. ``shapes``: a
-    function of the graph, ``inputs`` and ``what`` that gives the inputs' shapes by name; without it
-    a graph with named dimensions has the executable of its largest sizes."""
+    InvalidStateError when it was destroyed or the device is lost, OperationError when there is no
+    memory for other sizes. ``what`` names the call. ``shapes``: a function of the graph, ``inputs``
+    and ``what`` that gives the inputs' shapes by name; without it a graph with named dimensions has
+    the executable of its largest sizes."""
     if not isinstance(graph, MLGraph):
         raise TypeError(f"{what}: an MLGraph is expected, not {kind_of(graph)}")
     if context is not None and graph._context is not context:
@@ -174,14 +175,19 @@ def executable_of(
     executable = check_alive(graph, what)
     if (made := graph._shapes) is None or shapes is None:
         return executable
-    return made.at(made.sizes_of(shapes(graph, inputs, what), what))
+    sizes = made.sizes_of(shapes(graph, inputs, what), what)
+    try:
+        return made.at(sizes)
+    except MemoryError as error:
+        raise shortage_error(error, what) from None
 
 
 def check_alive(graph: MLGraph, what: str) -> Executable:
-    """The executable of a graph. InvalidStateError when the graph was destroyed."""
+    """The executable of a graph. InvalidStateError when the graph was destroyed, or the context is
+    lost."""
     executable = graph._executable
     if executable is None:
-        raise InvalidStateError(f"{what}: the graph was destroyed")
+        raise graph._context.loss() or InvalidStateError(f"{what}: the graph was destroyed")
     return executable
 
 

@@ -187,7 +187,7 @@ class ShapedExecutables:
         }
 
     def _find(self, sizes: tuple[int, ...]) -> Executable:
-        with self._lock:
+        with self._state.noticing_loss(), self._state.timeline.building(), self._lock:
             found = self._executables.get(sizes)
             if found is None:
                 found = self._made(sizes)
@@ -205,10 +205,11 @@ class ShapedExecutables:
         best = min(suited or usable, key=lambda c: _distance(c.sizes, sizes))
         program = best.many.at(value)
         assert program is not None, "its guards hold"
-        return best.executable.at(program)
+        return best.executable.at(program, self._state.stream)
 
     def _add(self, sizes: tuple[int, ...]) -> Executable:
-        last = self._compiled[0].executable if self._compiled else None
+        # The last one has the largest memory for intermediates.
+        last = self._compiled[-1].executable if self._compiled else None
         with self._naming(sizes):
             many, executable = self._compile(sizes, last)
         if len(self._compiled) >= _MOST:

@@ -46,8 +46,6 @@ FEATURES: dict[str, tuple[str, str]] = {
     "subgroup_size_control": ("features 1.3", "subgroupSizeControl"),  # for the compute stage
     "subgroup_full": ("features 1.3", "computeFullSubgroups"),
     "cooperative_matrix": ("extension", "VK_KHR_cooperative_matrix"),
-    # On Vulkan 1.3: workgroups' matrices of many sizes, tensor addressing, per-element operations
-    "cooperative_matrix2": ("extension", "VK_NV_cooperative_matrix2"),
     "integer_dot_product": ("features 1.3", "shaderIntegerDotProduct"),
     # 4x8-bit packed signed dot product in hardware
     "integer_dot_product_accelerated": ("", "integerDotProduct4x8BitPackedSignedAccelerated"),
@@ -71,7 +69,6 @@ MASK_GROUPS: dict[str, tuple[str, ...]] = {
     "float16": ("float16", "float16_arithmetic", "denorm_preserve_f16", "nan_preserve_f16",
                 "rounding_rte_f16"),
     "int8": ("int8", "int8_arithmetic"),
-    "cooperative_matrix": ("cooperative_matrix", "cooperative_matrix2"),
     "subgroup": tuple(name for name in FEATURES if name.startswith("subgroup_")),
     "integer_dot_product": ("integer_dot_product", "integer_dot_product_accelerated"),
 }
@@ -93,22 +90,6 @@ class CooperativeMatrix:
     b: str
     c: str
     result: str
-    saturating: bool = False
-
-
-@dataclass(frozen=True)
-class FlexibleMatrix:
-    """Matrices of VK_NV_cooperative_matrix2 at workgroup scope, for workgroups of ``invocations``:
-    their rows are multiples of ``m``, columns of ``n``, and the inner dimension of ``k``."""
-
-    m: int
-    n: int
-    k: int
-    a: str
-    b: str
-    c: str
-    result: str
-    invocations: int
     saturating: bool = False
 
 
@@ -152,9 +133,6 @@ class DeviceProfile:
     #: (heap index, property names) per memory type, in Vulkan's order
     memory_types: tuple[tuple[int, tuple[str, ...]], ...]
     cooperative_matrices: tuple[CooperativeMatrix, ...] = ()
-    flexible_matrices: tuple[FlexibleMatrix, ...] = ()
-    #: the most rows or columns that a flexible matrix may have
-    max_flexible_dimension: int = 0
     #: iterations after which the driver ends the loops of one invocation, silently, all its loops
     #: together (a fault: `vulkan.quirks`); None: it doesn't
     max_loop_iterations: int | None = None
@@ -172,6 +150,9 @@ class DeviceProfile:
     #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
     #: peculiarity: `vulkan.quirks`), so that memory is allocated in other sizes
     compiles_by_size: bool = False
+    #: multiprocessors (AMD: compute units, Arm: shader cores) that run workgroups side by side; 0
+    #: where the driver doesn't say it
+    multiprocessors: int = 0
     #: PCI address, "0000:65:00.0"; "" where the driver doesn't say it
     pci: str = ""
     #: where the data comes from ("snapshot of …", "hand-made …"); not compared
@@ -216,12 +197,11 @@ class DeviceProfile:
             check_feature(name)
             gone.update(MASK_GROUPS.get(name, (name,)))
         shapes = () if "cooperative_matrix" in gone else self.cooperative_matrices
-        flexible = () if "cooperative_matrix2" in gone else self.flexible_matrices
-        kept = (self.cooperative_matrices, self.flexible_matrices) == (shapes, flexible)
-        if not gone & self.features and kept:
+        if not gone & self.features and shapes == self.cooperative_matrices:
             return self
-        return dataclasses.replace(self, features=self.features - gone,
-                                   cooperative_matrices=shapes, flexible_matrices=flexible)
+        return dataclasses.replace(
+            self, features=self.features - gone, cooperative_matrices=shapes
+        )
 
     def mask_from_environment(self, variables: Mapping[str, str] | None = None) -> DeviceProfile:
         """`masked` with the comma-separated names in ``WEBNN_VK_MASK`` (none: unchanged)."""
@@ -322,8 +302,8 @@ def _convert(kind: Any, value: Any) -> Any:
             return tuple(_convert(*pair) for pair in zip(kinds, value, strict=True))
         case types.UnionType:
             return None if value is None else _convert(of[0], value)
-    if kind in (CooperativeMatrix, FlexibleMatrix):
-        return kind(**value)
+    if kind is CooperativeMatrix:
+        return CooperativeMatrix(**value)
     allowed = (int, float) if kind is float else kind
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, allowed):
         raise TypeError(f"{value!r} is not of type {kind.__name__}")

@@ -14,6 +14,7 @@ from webnn_vk.driver.errors import FeatureMissing
 from webnn_vk.driver.facets import Sharing, Timestamps
 from webnn_vk.driver.resources import (
     Allocation,
+    HostAccess,
     MemoryUse,
     Pipeline,
     PipelineRequest,
@@ -39,10 +40,12 @@ class Driver(Protocol):
     absent: Mapping[str, str]
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> Allocation:
+                 host_access: HostAccess = "", label: str = "") -> Allocation:
         """`size` bytes of device memory (host: of memory for transfers, mapped), contents
         undefined. Raises OutOfDeviceMemory.
 
+        host_access: what the host does with memory that kernels use, which then is mapped, and
+        cached if the host reads it, where the device has such memory.
         exportable: for `Sharing.export_memory`; FeatureMissing where that can't be.
         """
 

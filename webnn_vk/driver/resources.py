@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,6 +16,8 @@ TEXEL_BYTES = {
     f"{channels}32{letter}": 4 * len(channels)
     for channels in ("r", "rgba") for letter in ("f", "i", "ui")
 }
+#: What the host does in place with memory that kernels use; "": nothing.
+HostAccess = Literal["", "write", "read"]
 #: Memory is allocated in multiples of this many bytes.
 ALIGNMENT = 256
 
@@ -63,11 +65,13 @@ class Allocation:
     uses it.
 
     `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
-    used after `free`. `offset`: bytes before it in the buffer that is bound.
+    used after `free`. `cached`: whether the host caches it, so that it reads it as fast as other
+    memory. `offset`: bytes before it in the buffer that is bound.
     """
 
     __slots__ = ("__weakref__", "_held", "label", "mapped", "size")
     offset: int = 0
+    cached: bool = True
 
     def __init__(self, held: Any, size: int, mapped: memoryview | None, label: str) -> None:
         self._held, self.size, self.mapped, self.label = held, size, mapped, label

@@ -20,6 +20,8 @@ from .sampling import ALMOST_ONE, MULTIPLE, ROUNDS, SMALL, TINY, Sampling
 DRAWS = 4
 #: The choice where none was found.
 UNDECIDED = -1
+#: Above this temperature the search for the k-th logit is too coarse: see ``_least_of``.
+MAX_TEMPERATURE = 100
 #: Of a row of "choice", without tokens.
 NUMBERS = 10
 #: Below all sums of scores and noise that are chosen.
@@ -39,6 +41,11 @@ class Choice:
         s = self.sampling
         return s.top_k > 0, s.top_p < 1, s.repetition_penalty != 1
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the device chooses as the host does."""
+        return not self.sampling.top_k or self.sampling.temperature <= MAX_TEMPERATURE
+
     def on_host(self, logits: np.ndarray) -> int:
         return self.sampling.choose(logits, self.seen, self.keys)
 
@@ -49,7 +56,7 @@ class Choice:
         s = self.sampling
         numbers = (
             s._scale, s._least_score, s.temperature > 0, s.top_k or 3e38,
-            s.top_p if s.top_p < 1 else 3e30, s.repetition_penalty, *self.keys >> 16,
+            s.top_p if s.top_p < 1 else 3e30, s._penalty, *self.keys >> 16,
             *self.keys & 0xFFFF,
         )
         if not seen:

@@ -84,6 +84,12 @@ _IGNORED = frozenset((
 ))
 _LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
 _GEMMA = ("gemma", "gemma2", "gemma3_text")
+#: What absent fields are in transformers, where null says something else, or other architectures
+#: have another default.
+_QWEN_WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "mistral": {"sliding_window": 4096}, "qwen2": _QWEN_WINDOWS, "qwen3": _QWEN_WINDOWS,
+}
 ARCHITECTURES = (*_LLAMA_LIKE, *_GEMMA, "gpt2")
 
 
@@ -102,7 +108,7 @@ def decoder_config(fields: Any) -> DecoderConfig:
         )
     if "quantization_config" in fields:
         raise UnsupportedModelError("config.json: quantization_config is not supported")
-    known = Fields(fields, "config.json: ")
+    known = Fields({**_DEFAULTS.get(kind, {}), **fields}, "config.json: ")
     if kind == "gpt2":
         config = _gpt2(known)
     else:

@@ -29,11 +29,14 @@ from .rotary import Rotary
 
 @dataclass
 class Decoder:
-    """Builds the graphs of a model on a context. ``capacity``: rows of the cache."""
+    """Builds the graphs of a model on a context. ``capacity``: rows of the cache. ``activations``:
+    the data type of the cache and of what quantised matrices are multiplied by; everything else is
+    computed in the data type of the other weights."""
 
     config: DecoderConfig
     weights: DeviceWeights
     capacity: int
+    activations: str
 
     def outputs(
         self, builder: MLGraphBuilder, tokens: int | MLDynamicDimension, every: bool = False
@@ -108,6 +111,9 @@ class _Graph:
             self._weights[names] = self.b.constant(self.weights.weight(names, shapes))
         return self._weights[names]
 
+    def cast(self, x: MLOperand, data_type: str) -> MLOperand:
+        return x if x.data_type == data_type else self.b.cast(x, data_type)
+
     # -- layers --------------------------------------------------------------------------------
     def outputs(self, every: bool) -> tuple[dict[str, MLOperand], dict[str, str]]:
         c, b = self.c, self.b
@@ -127,8 +133,7 @@ class _Graph:
         x = self.norm(x, names.norm)
         head = names.embedding if c.tied else "lm_head.weight"
         logits = self.product(x, (head,), ((c.vocabulary, c.width),))
-        if self.data_type != "float32":
-            logits = b.cast(logits, "float32")
+        logits = self.cast(logits, "float32")
         if c.final_softcap:
             cap = self.constant(np.array([c.final_softcap], np.float32))
             logits = b.mul(b.tanh(b.div(logits, cap)), cap)
@@ -178,6 +183,7 @@ class _Graph:
         shape = (self.tokens, c.heads, c.head_size)
         y = self.norm(x, f"h.{n}.ln_1")
         qkv = self.convolution(y, f"h.{n}.attn.c_attn", (c.width, 3 * c.width))
+        qkv = self.cast(qkv, self.decoder.activations)
         query, key, value = (b.reshape(part, shape) for part in b.split(qkv, 3, axis=1))
         y = self.attention(query, key, value, n)
         x = b.add(x, self.convolution(y, f"h.{n}.attn.c_proj", (c.width, c.width)))
@@ -202,12 +208,13 @@ class _Graph:
         cached = []
         for kind, update in (("key", key), ("value", value)):
             name = f"{kind}.{n}{sequence}"
-            past = b.input(name, {"data_type": self.data_type, "shape": shape})
-            present = b.scatter_nd(past, rows, update)
+            past = b.input(name, {"data_type": self.decoder.activations, "shape": shape})
+            present = b.scatter_nd(past, rows, self.cast(update, past.data_type))
             self.present[f"new {name}"] = present
             self.donated[name] = f"new {name}"
             cached.append(present)
         group, scale = c.heads // c.kv_heads, c.attention_scale or c.head_size**-0.5
+        query = self.cast(query, self.decoder.activations)
         if tokens == 1:
             # Queries of heads that share keys are the rows of one matrix.
             query = b.reshape(query, (c.kv_heads, group, c.head_size))
@@ -242,7 +249,7 @@ class _Graph:
 
     # -- parts of layers -----------------------------------------------------------------------
     def rotated(self, x: MLOperand, n: int) -> MLOperand:
-        """[S, heads, D] with a layer's rotations at the tokens' positions."""
+        """[S, heads, D] with a layer's rotations at the tokens' positions, in the cache's type."""
         b, c = self.b, self.c
         rotary = c.local_rotary if c.window(n) and c.local_rotary else c.rotary
         assert rotary is not None
@@ -259,9 +266,10 @@ class _Graph:
         turned = b.slice(x, [0, 0, 0], [self.tokens, heads, 2 * half]) if rest else x
         pairs = b.reshape(turned, (self.tokens, heads, 2, half))
         y = b.add(b.mul(pairs, cosines), b.mul(b.reverse(pairs, axes=[2]), sines))
+        y = self.cast(y, self.decoder.activations)
         y = b.reshape(y, (self.tokens, heads, 2 * half))
         kept = [b.slice(x, [0, 0, 2 * half], [self.tokens, heads, rest])] if rest else []
-        return b.concat([y, *kept], 2) if kept else y
+        return b.concat([y, *(self.cast(part, y.data_type) for part in kept)], 2) if kept else y
 
     def rms(self, x: MLOperand) -> MLOperand:
         last = len(x.shape) - 1
@@ -303,9 +311,15 @@ class _Graph:
     ) -> MLOperand:
         """x times weights, which are summed over their dimension ``inner``, + c."""
         b, stacks = self.b, self.weights.stacks(names, shapes, inner)
+        types = [self.decoder.activations if s.packed else self.data_type for s in stacks]
+        given = {kind: self.cast(x, kind) for kind in dict.fromkeys(types)}
         if len(stacks) == 1 and stacks[0].is_plain:
-            return b.gemm(x, self.weight(*names, shapes=shapes), c=c, b_transpose=inner == 1)
-        made = [self.stack_product(x, stack, inner) for stack in stacks]
+            weight = self.weight(*names, shapes=shapes)
+            return b.gemm(given[types[0]], weight, c=c, b_transpose=inner == 1)
+        made = [
+            self.stack_product(given[kind], stack, inner)
+            for kind, stack in zip(types, stacks, strict=True)
+        ]
         result = made[0] if len(made) == 1 else b.concat(made, 1)
         return result if c is None else b.add(result, c)
 

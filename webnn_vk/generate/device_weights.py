@@ -18,8 +18,7 @@ from .source import WeightSource
 
 #: What matrices are rounded to: data type → bits.
 ROUNDED = {"int4": 4, "int8": 8}
-#: What weights may be stored as: activations and cache have the same type, or float32 where the
-#: weights are integers.
+#: What weights may be stored as.
 DATA_TYPES = ("float32", "float16", *ROUNDED)
 
 

@@ -115,7 +115,7 @@ class Engine:
         """New tensors for keys and values. OperationError, with the length of the context that the
         memory found would be enough for, when the device lacks memory."""
         shape = self.decoder.cache_shape()
-        descriptor = {"data_type": self.decoder.weights.data_type, "shape": shape}
+        descriptor = {"data_type": self.decoder.activations, "shape": shape}
         names, made = self.decoder.names(), {}
         for number, name in enumerate(names):
             try:
@@ -124,8 +124,8 @@ class Engine:
                 fits = max(0, shape[0] * number // len(names) - max(CHUNKS) + 1)
                 for tensor in made.values():
                     tensor.destroy()
+                hint = f"; about {fits} would fit (context_length={fits})" if fits else ""
                 raise OperationError(
-                    f"no memory for a context of {self.context_length} tokens; about {fits} would "
-                    f"fit (context_length={fits}): {error}"
+                    f"no memory for a context of {self.context_length} tokens{hint}: {error}"
                 ) from None
         return made

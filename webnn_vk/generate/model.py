@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import webnn_vk
 from webnn_vk.api.context import MLContext
 from webnn_vk.compiler.program import GraphReport
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.support.errors import sanitize
 
 from .config import DecoderConfig
@@ -45,16 +47,19 @@ class Model:
     def load(
         cls, path: str | os.PathLike[str], context: MLContext | None = None,
         dtype: str | None = None, context_length: int | None = None, *,
+        activations: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Model:
         """The model of a GGUF file, or of a Hugging Face folder: ``config.json``,
         ``model.safetensors`` or its shards, ``tokenizer.json``, and if there are any
         ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja``.
 
-        ``context``: a context of its own by default. ``dtype`` of weights and cache on the device:
-        "float32" or "float16"; "int8" and "int4" round matrices to 8 or 4 bits, with a scale for
-        each block of 32, beside a float32 cache. By default the quantised matrices of a GGUF file
-        stay as they are, and all else is float32. ``context_length``: the most tokens of a
+        ``context``: a context of its own by default. ``dtype`` of weights on the device: "float32"
+        or "float16"; "int8" and "int4" round matrices to 8 or 4 bits, with a scale for each block
+        of 32. By default the quantised matrices of a GGUF file stay as they are, and all else is
+        float32. ``activations``: the data type of the cache and of what quantised matrices are
+        multiplied by, "float32" by default beside weights of integers and of float32, and always
+        "float16" beside float16 weights. ``context_length``: the most tokens of a
         conversation, for which a session reserves memory; by default what the model was made for,
         at most 4,096. ``progress`` is called while weights are uploaded, with the numbers of the
         files' tensors that were read and of all.
@@ -66,7 +71,15 @@ class Model:
         config = source.config
         if dtype is not None and dtype not in DATA_TYPES:
             raise ValueError(f"dtype is {dtype!r}; one of {', '.join(DATA_TYPES)} is expected")
-        length = context_length or min(config.context_length, DEFAULT_CONTEXT_LENGTH)
+        types = FLOAT_TYPES if dtype != "float16" else ("float16",)
+        if activations is not None and activations not in types:
+            raise ValueError(
+                f"activations is {activations!r}; {' or '.join(types)} is expected"
+                + (" beside float16 weights" if dtype == "float16" else "")
+            )
+        length = min(config.context_length, DEFAULT_CONTEXT_LENGTH)
+        if context_length is not None:
+            length = operator.index(context_length)
         if not 1 <= length <= config.context_length:
             raise ValueError(
                 f"context_length is {length}; 1 to {config.context_length} are expected"
@@ -87,8 +100,8 @@ class Model:
                 total - sum(1 for _ in source.weights.unused()), total
             )
         engine = Engine(
-            context, Decoder(config, weights, capacity), length, source.tokenizer, source.defaults,
-            source.stop_tokens,
+            context, Decoder(config, weights, capacity, activations or kind), length,
+            source.tokenizer, source.defaults, source.stop_tokens,
         )
         engine.graph(1)
         unused = next(source.weights.unused(), None)

@@ -90,7 +90,7 @@ def _yarn(
     frequencies: np.ndarray, base: float, size: int, context: int, options: Fields
 ) -> tuple[np.ndarray, float]:
     factor = options.number("factor")
-    original = options.number("original_max_position_embeddings", context / factor)
+    original = options.number("original_max_position_embeddings", context)
     fast, slow = options.number("beta_fast", 32), options.number("beta_slow", 1)
     scale = options.number("attention_factor", 0.1 * math.log(factor) + 1 if factor > 1 else 1.0)
 

@@ -19,6 +19,8 @@ MULTIPLE, ROUNDS = 0x9E3779B1, (1, 0, 1, 0)
 #: Uniform numbers are between these; of numbers below SMALL a series is the exponential variable,
 #: since the logarithm of 1 - w would lose digits.
 TINY, SMALL, ALMOST_ONE = (np.float32(n) for n in (2.0**-33, 2.0**-8, 1 - 2.0**-24))
+#: Factors and divisors of logits are at most this, and at least its inverse.
+LARGE = 1e18
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, valid, wanted in (
             ("temperature", 0 <= self.temperature < np.inf, "a number ≥ 0"),
-            ("top_k", self.top_k >= 0 and self.top_k == int(self.top_k), "an integer ≥ 0"),
+            ("top_k", hasattr(self.top_k, "__index__") and self.top_k >= 0, "an integer ≥ 0"),
             ("top_p", 0 < self.top_p <= 1, "a number in (0, 1]"),
             ("min_p", 0 <= self.min_p <= 1, "a number in [0, 1]"),
             ("repetition_penalty", 0 < self.repetition_penalty < np.inf, "a number > 0"),
@@ -57,7 +59,12 @@ class Sampling:
     @property
     def _scale(self) -> np.float32:
         """The factor of differences of logits."""
-        return np.float32(min(1 / self.temperature, 1e38) if self.temperature else 1)
+        return _factor(1 / max(self.temperature, 1 / LARGE) if self.temperature else 1)
+
+    @property
+    def _penalty(self) -> np.float32:
+        """The factor of logits of tokens that occurred."""
+        return _factor(self.repetition_penalty)
 
     @property
     def _least_score(self) -> np.float32:
@@ -70,7 +77,7 @@ class Sampling:
         logits = logits.astype(np.float32)
         if self.repetition_penalty != 1:
             tokens = np.unique(np.array(seen, np.int64))
-            known, penalty = logits[tokens], np.float32(self.repetition_penalty)
+            known, penalty = logits[tokens], self._penalty
             logits[tokens] = np.where(known > 0, known / penalty, known * penalty)
         if self.temperature == 0:
             return int(np.argmax(logits))
@@ -100,6 +107,11 @@ class Sampling:
             # A token is kept if those before it have less than top_p.
             kept = kept[np.cumsum(weights) - weights < self.top_p * np.sum(weights)]
         return float(max(self._least_score, np.min(kept)))
+
+
+def _factor(number: float) -> np.float32:
+    """The number within bounds, so that what it multiplies or divides stays finite."""
+    return np.float32(min(max(number, 1 / LARGE), LARGE))
 
 
 def noise(tokens: np.ndarray, keys: np.ndarray) -> np.ndarray:

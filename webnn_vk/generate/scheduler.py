@@ -76,6 +76,8 @@ class Scheduler:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _waiting: list[Run] = field(default_factory=list)
     _is_starting: bool = False
+    # The runs that are being started.
+    _group: Sequence[Run] = ()
     _last: MLPromise[np.ndarray] | None = None
     # The caches of the last shared run whose sequences want no other run yet.
     _absent: set[int] = field(default_factory=set)
@@ -96,6 +98,8 @@ class Scheduler:
         finally:
             with self._changed:
                 self._waiting.remove(run)
+                # After Ctrl-C: another thread may be about to start the run, on this cache.
+                self._changed.wait_for(lambda: run.is_started or run not in self._group)
         if run.error is not None:
             raise run.error
         assert run.results is not None
@@ -114,7 +118,7 @@ class Scheduler:
             self._start_next()
         finally:
             with self._changed:
-                self._is_starting = False
+                self._is_starting, self._group = False, ()
                 self._changed.notify_all()
 
     def _start_next(self) -> None:
@@ -124,7 +128,7 @@ class Scheduler:
         with self._changed:
             if self._absent and self._next_runs()[0].is_shared:
                 self._changed.wait_for(lambda: not self._absent, self._pause)
-            group = self._next_runs()
+            self._group = group = self._next_runs()
             if group[0].is_shared:
                 self._absent = {id(run.cache) for run in group}
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any
@@ -111,7 +112,7 @@ class Session:
 
     # -- runs ----------------------------------------------------------------------------------
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        given = [int(i) for i in ids]
+        given = [operator.index(i) for i in ids]
         length, size = self._engine.context_length, self._engine.decoder.config.vocabulary
         if not given:
             raise ValueError("no tokens: at least one is needed")
@@ -127,7 +128,7 @@ class Session:
         if sampling.is_greedy:
             return int(self._feed(given, "token")[0])
         choice = Choice(sampling, given, random.integers(0, 1 << 32, 2, np.uint32))
-        if self._engine.chooser.is_used:
+        if self._engine.chooser.is_used and choice.is_exact:
             (token,) = self._feed(given, "choice", choice)
             if token != UNDECIDED:
                 return int(token)

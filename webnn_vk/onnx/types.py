@@ -7,6 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from webnn_vk.compiler.types.data_types import DATA_TYPES
+from webnn_vk.support.mmap_array import own_copy
 
 from .errors import Unsupported
 
@@ -62,7 +63,8 @@ def to_carrier(array: np.ndarray, data_type: str) -> np.ndarray:
     if array.dtype.name != data_type and NATIVE.get(array.dtype.name) != data_type:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(data_type)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    array = np.asarray(array)  # the builder would read a np.memmap later
+    return array if array.flags.c_contiguous else own_copy(array)
 
 
 def numpy_type(name: str) -> np.dtype:

@@ -251,10 +251,7 @@ class BatchRecorder:
         collector.hosts.append(HostRun(run, program, number, start, end))
         self._times.host += end - start
 
-    def transfer(self, work: Any, size: int) -> None:
-        kind = {Write: "upload", Read: "download"}.get(type(work), "copy")
-        if kind == "upload" and work.data is None and work.staged is None:
-            kind = "clear"
+    def transfer(self, kind: str, size: int) -> None:
         self._transfers.append((kind, size))
 
     def timed(self, commands: Sequence[Command]) -> Sequence[Command]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -136,11 +137,20 @@ class ContextState:
         if error is not None:
             raise error
 
-    def new_storage(self, size: int, exportable: bool) -> tuple[Storage, tuple[Allocate, ...]]:
+    def new_storage(
+        self, size: int, exportable: bool = False, **options: Any
+    ) -> tuple[Storage, tuple[Allocate, ...]]:
         """Memory of ``size`` bytes, allocated now or, after destroyed memory is freed, by the
-        queued work. InvalidStateError if the device is lost."""
+        queued work; ``options`` as for ``Device.create_storage``. InvalidStateError if the device
+        is lost."""
+        with self.noticing_loss():
+            return new_storage(self.device, size, exportable, **options)
+
+    @contextmanager
+    def noticing_loss(self) -> Iterator[None]:
+        """Announces the loss of the device that the block finds, and raises InvalidStateError."""
         try:
-            return new_storage(self.device, size, exportable)
+            yield
         except DeviceLostError as error:
             self.timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error

@@ -14,6 +14,7 @@ import numpy as np
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import Constants, Program, with_kernels
 from webnn_vk.compiler.types.data_types import LOW_PRECISION, MAX_DIMENSION
+from webnn_vk.driver.resources import HostAccess
 from webnn_vk.support import background
 from webnn_vk.support.errors import DOMException, InvalidStateError, OperationError
 from webnn_vk.support.heap import trim_heap
@@ -43,6 +44,7 @@ class CpuExecutable:
         self.build_seconds: dict[str, float] = {}
         self.on_host = True
         self.workspace = None
+        self.written_only: frozenset[str] = frozenset()
         self.cost = Cost(program.flops)
         self.modules: Mapping[Any, bytes] = {}
         described = [*program.inputs.values(), *program.outputs.values()]
@@ -63,7 +65,7 @@ class CpuExecutable:
         self._runs = list(prepared.runs.values())
         self._whole = prepared.whole
 
-    def at(self, program: Program) -> CpuExecutable:
+    def at(self, program: Program, order: Order) -> CpuExecutable:
         """See ``work.Executable``."""
         return CpuExecutable(program, *self._source)
 
@@ -144,7 +146,10 @@ class CpuDevice:
     def max_tensor_byte_length(self) -> int:
         return MAX_DIMENSION
 
-    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
+    def create_storage(
+        self, size: int, *, exportable: bool = False, host_access: HostAccess = "",
+        in_place: bool = True,
+    ) -> Storage:
         storage = self.promise_storage(size)
         storage.backing = _memory(size)
         return storage
@@ -241,6 +246,9 @@ class CpuDevice:
             observer.host(executable, None, start, time.perf_counter())
         for storage in outputs.values():
             storage.error = None
+
+    def is_over(self, batch: Batch) -> bool:
+        return True
 
     def wait(self, batch: Batch) -> None:
         if batch.observer is not None:

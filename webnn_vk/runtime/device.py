@@ -13,6 +13,7 @@ import numpy as np
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.program import Constants, Program
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.resources import HostAccess
 from webnn_vk.support.dataclass import dataclass
 
 from .observer import BatchObserver, Observer
@@ -70,9 +71,14 @@ class Device(Protocol):
     @property
     def max_tensor_byte_length(self) -> int: ...
 
-    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
+    def create_storage(
+        self, size: int, *, exportable: bool = False, host_access: HostAccess = "",
+        in_place: bool = True,
+    ) -> Storage:
         """Memory for ``size`` bytes, with undefined contents. MemoryError if there is none,
-        DeviceLostError, or a DOMException with the reason."""
+        DeviceLostError, or a DOMException with the reason. ``host_access``: what the host does
+        before or after each run of a graph, in place or, where that is slower or ``in_place`` is
+        False, in a twin."""
 
     def promise_storage(self, size: int) -> Storage:
         """A storage whose memory an ``Allocate`` will provide."""
@@ -115,6 +121,10 @@ class Device(Protocol):
         """Start work, in order; DeviceLostError if the device is lost. Errors of a single work go
         to ``work.fail``."""
 
+    def is_over(self, batch: Batch) -> bool:
+        """Whether the batch is over, or an error keeps this from being known, which ``wait``
+        raises; at once."""
+
     def wait(self, batch: Batch) -> None:
         """Block until the batch is over; DeviceLostError if it never will be."""
 
@@ -129,12 +139,12 @@ class Device(Protocol):
 
 
 def new_storage(
-    device: Any, size: int, exportable: bool = False
+    device: Any, size: int, exportable: bool = False, **options: Any
 ) -> tuple[Storage, tuple[Allocate, ...]]:
     """Memory of ``size`` bytes on a Device, allocated now or, after destroyed memory is freed, by
-    the returned work."""
+    the returned work. ``options`` as for ``Device.create_storage``."""
     try:
-        return device.create_storage(size, exportable=exportable), ()
+        return device.create_storage(size, exportable=exportable, **options), ()
     except MemoryError:
         storage = device.promise_storage(size)
         return storage, (Allocate(storage, exportable),)

@@ -31,12 +31,21 @@ from webnn_vk.support.integers import padded
 from webnn_vk.support.mmap_array import drop_pages
 
 from .device import Batch
-from .driver_memory import DriverMemory, translated
+from .driver_memory import DriverMemory, from_twins, to_twins, translated
 from .engine import NUMPY, HostEngine
 from .executable import DriverExecutable
 from .host import Arrays
 from .self_test import Trials
-from .storage import DeviceLostError, KernelsRefused, ShadersMissing, again, poisoned, unfound
+from .storage import (
+    DeviceLostError,
+    KernelsRefused,
+    ShadersMissing,
+    Storage,
+    again,
+    poisoned,
+    unfound,
+)
+from .transfers import KEPT_BYTES, Key, Transfer
 from .work import (
     LENT,
     Allocate,
@@ -141,6 +150,12 @@ class DriverDevice(DriverMemory):
         self.free_deferred()
         return batch
 
+    def is_over(self, batch: Batch) -> bool:
+        try:
+            return batch.value is None or self.driver.completed() >= batch.value
+        except DriverError:
+            return True
+
     def wait(self, batch: Batch) -> None:
         if batch.value is not None:
             self.wait_value(batch.value)
@@ -172,6 +187,8 @@ class _Run:
         self._transient: list[Recording] = []
         self._staged: list[Any] = []
         self._staged_bytes = 0
+        # For later batches.
+        self._transfers: list[tuple[Key, Transfer | None]] = []
         # Moves results out of staging memory when the device is done.
         self._collects: list[tuple[Work, Callable[[], Any]]] = []
         # Completions of the whole batch.
@@ -216,6 +233,8 @@ class _Run:
             self._promised = [entry for entry in self._promised if id(entry[0]) not in failed]
         self.batch.completions.extend(self._collects)
         self.batch.completions.append((None, partial(_release, self._transient, self._staged)))
+        for entry in self._transfers:
+            self.batch.completions.append((None, partial(self.device.transfers.keep, *entry)))
         self.batch.completions.extend(self._promised)
 
     # -- transfers -----------------------------------------------------------------------------
@@ -227,22 +246,28 @@ class _Run:
         if size == storage.size:
             storage.error = None
         if work.data is None and work.staged is None:
-            self._transfer(FillCommand(storage.backing, 0, padded(storage.size)))
+            self._transfer("clear", FillCommand(storage.backing, 0, padded(storage.size)))
             return
         if work.staged is not None:
             self._keep(work.staged)
-            self._transfer(CopyCommand(work.staged, 0, storage.backing, offset, size))
+            self._transfer("upload", CopyCommand(work.staged, 0, storage.backing, offset, size))
             return
         if work.fresh and storage.backing.mapped is not None:
             storage.backing.write(work.data, offset)
             drop_pages(work.data)
             work.data = None
             return
+        kept = self._kept_transfer(storage, "upload") if work.part is None else None
+        if kept is not None:
+            kept.staged.write(work.data)
+            work.data = None
+            return
         for start in range(0, size, PIECE_BYTES):
             piece = work.data[start : start + PIECE_BYTES]
             staged = self._stage(len(piece))
             staged.write(piece)
-            self._transfer(CopyCommand(staged, 0, storage.backing, offset + start, len(piece)))
+            to = offset + start
+            self._transfer("upload", CopyCommand(staged, 0, storage.backing, to, len(piece)))
         drop_pages(work.data)
         work.data = None
 
@@ -253,28 +278,59 @@ class _Run:
         offset, total = work.part or (0, storage.size)
         result = np.empty(total, np.uint8)
         backing = storage.backing
-        if work.last and self.device.reads_in_place and backing.mapped is not None:
+        place = backing if storage.twin is None else storage.twin
+        # Reading memory that the host doesn't cache takes longer than copying it on the device.
+        if work.last and place.mapped is not None and place.cached:
 
             def collect_in_place() -> None:
-                result[:] = backing.read()[offset : offset + total]
+                result[:] = place.read()[offset : offset + total]
 
             self._collects.append((work, collect_in_place))
             self._promised.append((work, partial(work.done, result)))
             return
-        for start in range(0, total, PIECE_BYTES):
-            size = min(PIECE_BYTES, total - start)
-            staged = self._stage(size)
-            self._transfer(CopyCommand(storage.backing, offset + start, staged, 0, size))
 
-            def collect(staged: Any = staged, start: int = start, size: int = size) -> None:
-                result[start : start + size] = staged.read()[:size]
+        def collect(staged: Any, start: int, size: int) -> None:
+            result[start : start + size] = staged.read()[:size]
 
-            self._collects.append((work, collect))
+        kept = self._kept_transfer(storage, "download") if work.part is None else None
+        if kept is not None:
+            self._collects.append((work, partial(collect, kept.staged, 0, total)))
+        else:
+            for start in range(0, total, PIECE_BYTES):
+                size = min(PIECE_BYTES, total - start)
+                staged = self._stage(size)
+                command = CopyCommand(storage.backing, offset + start, staged, 0, size)
+                self._transfer("download", command)
+                self._collects.append((work, partial(collect, staged, start, size)))
         self._promised.append((work, partial(work.done, result)))
 
-    def _transfer(self, command: CopyCommand | FillCommand) -> None:
+    def _kept_transfer(self, storage: Storage, kind: str) -> Transfer | None:
+        """A transfer of the whole storage, added to the batch and kept for the next time; None if
+        the caller has to add one."""
+        if not 0 < storage.size <= KEPT_BYTES or self.observer is not None:
+            return None
+
+        def make() -> Transfer:
+            staged = self.device.find(storage.size, host=True, label="staging")
+            ends = (staged, 0, storage.backing, 0) if kind == "upload" else (
+                storage.backing, 0, staged, 0
+            )
+            return Transfer(staged, self.driver.record([CopyCommand(*ends, storage.size)]))
+
+        key = storage.serial, kind
+        try:
+            transfer = self.device.transfers.take(key, make)
+        except (OutOfDeviceMemory, OutOfHostMemory):
+            return None
+        self._transfers.append((key, transfer))
+        if transfer is not None:
+            self._flush()
+            self._recordings.append(transfer.recording)
+        return transfer
+
+    def _transfer(self, kind: str, command: CopyCommand | FillCommand) -> None:
         if self.observer is not None:
-            self.observer.transfer(self._work, command.size)
+            self.observer.transfer(kind, command.size)
         # Transfers of one batch may depend on each other (write, then read).
         if self._commands:
             self._commands.append(BarrierCommand())
@@ -301,20 +357,23 @@ class _Run:
 
     # -- graphs --------------------------------------------------------------------------------
     def _dispatch(self, work: RunGraph) -> None:
-        error = poisoned(work.inputs.values()) or unfound(work.outputs.values())
-        if self.batch.refuses(work, error):
-            return
         executable: Any = work.executable
+        needed = (*work.inputs.values(), *executable.parameters)
+        if self.batch.refuses(work, poisoned(needed) or unfound(work.outputs.values())):
+            return
         # Programs read a donated input from the memory of its output.
         for past, present in executable.program.donated.items():
             source, target = work.inputs[past], work.outputs[present]
             if source is not target:
                 copied = padded(source.size)
-                self._transfer(CopyCommand(source.backing, 0, target.backing, 0, copied))
+                command = CopyCommand(source.backing, 0, target.backing, 0, copied)
+                self._transfer("copy", command)
         arrays: Arrays = {}
-        find = executable.recordings
+        find = partial(executable.recordings, copying=True)
         if self.observer is not None:
             find = partial(self.observer.recordings, executable)
+            for command in from_twins(work.inputs):
+                self._transfer("upload", command)
         cut = False
         for part in find(work.inputs, work.outputs):
             if cut and not isinstance(part, HostSegment):
@@ -330,6 +389,9 @@ class _Run:
             else:
                 self._flush()
                 self._recordings.append(part)
+        if self.observer is not None:
+            for command in to_twins(work.outputs):
+                self._transfer("download", command)
         for storage in work.outputs.values():
             storage.error = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import KeyedRef
@@ -14,6 +14,7 @@ import numpy as np
 
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver import (
+    CopyCommand,
     DeviceLost,
     Driver,
     DriverClosed,
@@ -23,8 +24,7 @@ from webnn_vk.driver import (
     OutOfHostMemory,
     sharing_of,
 )
-from webnn_vk.driver.device_profile import DeviceProfile
-from webnn_vk.driver.resources import room_for
+from webnn_vk.driver.resources import HostAccess, room_for
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, UnknownError
 from webnn_vk.support.heap import trim_heap
 from webnn_vk.support.integers import padded
@@ -34,6 +34,14 @@ from .engine import NUMPY, HostEngine
 from .observer import Observer
 from .packed import PackedForms
 from .storage import DeviceLostError, Storage
+from .transfers import Transfers
+
+#: Up to this many bytes are accessed over the bus, by the host in the device's memory or by kernels
+#: in the host's, where one of them only writes. Copying more of them on the device is faster.
+IN_PLACE_BYTES = 1 << 16
+#: Up to this many bytes have a twin, and recordings that copy from or to it. With more, the host's
+#: copies take longer than finding memory for transfers and recording.
+TWIN_BYTES = 1 << 22
 
 
 @contextmanager
@@ -51,16 +59,6 @@ def translated() -> Iterator[None]:
         raise UnknownError(f"{type(error).__name__}: {error}") from error
 
 
-def reads_in_place(profile: DeviceProfile) -> bool:
-    """Whether the host caches all memory for tensors that it can access: reads of uncached memory
-    take longer than a copy to staging memory on the device."""
-    return all(
-        "host_cached" in names
-        for _, names in profile.memory_types
-        if "device_local" in names and "host_visible" in names
-    )
-
-
 class DriverMemory:
     """Tensors, transfers and intermediates of one driver."""
 
@@ -74,8 +72,6 @@ class DriverMemory:
         self.shaders = shaders
         self.profile = driver.profile
         self.name = driver.profile.name
-        #: Whether the host reads tensors' memory, where it can access it, as fast as its own.
-        self.reads_in_place = reads_in_place(driver.profile)
         self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
         self.packed = PackedForms()
@@ -86,6 +82,7 @@ class DriverMemory:
         # destructor.
         self._live: set[KeyedRef[int, Storage]] = set()
         self._deferred: deque[KeyedRef[int, Storage]] = deque()
+        self.transfers = Transfers()
         #: Guards every executable's recordings.
         self.lock = threading.Lock()
         # Whether work was done, or a tensor was freed, since the last trim.
@@ -97,10 +94,20 @@ class DriverMemory:
         return self.profile.max_tensor_byte_length
 
     # -- memory --------------------------------------------------------------------------------
-    def create_storage(self, size: int, *, exportable: bool = False) -> Storage:
+    def create_storage(
+        self, size: int, *, exportable: bool = False, host_access: HostAccess = "",
+        in_place: bool = True,
+    ) -> Storage:
         """``exportable``: for another opened device or API (``runtime.external``)."""
         with translated():
-            return self.adopt(size, self.allocate(size, exportable))
+            access = host_access if in_place and size <= IN_PLACE_BYTES else ""
+            backing = self.allocate(size, exportable, access)
+            storage = self.adopt(size, backing)
+            if host_access and 0 < size <= TWIN_BYTES and not (
+                backing.mapped is not None and (host_access == "write" or backing.cached)
+            ):
+                storage.twin = self.find(size, host=True, label="staging")
+            return storage
 
     def adopt(self, size: int, backing: Any) -> Storage:
         """A storage over an allocation of the driver."""
@@ -124,13 +131,15 @@ class DriverMemory:
             ) from error
         return self.adopt(data.nbytes, backing)
 
-    def allocate(self, size: int, exportable: bool = False) -> Any:
+    def allocate(
+        self, size: int, exportable: bool = False, host_access: HostAccess = ""
+    ) -> Any:
         """The driver's allocation for a tensor of ``size`` bytes; its errors are the driver's."""
         self.free_deferred()
         room = room_for(padded(size), self.profile)
         if room > min(self.profile.max_memory_allocation_size, self.profile.max_buffer_size):
             room = padded(size)
-        return self.find(room, exportable=exportable, label="tensor")
+        return self.find(room, exportable=exportable, host_access=host_access, label="tensor")
 
     def find(self, size: int, **options: Any) -> Any:
         """The driver's ``allocate``; if memory is short it is retried after all devices of the
@@ -152,6 +161,7 @@ class DriverMemory:
             except IndexError:
                 return
             self._live.discard(gone)
+            self.transfers.forget(gone.key)
             if executables is None:
                 executables = self._alive()
             with self.lock:
@@ -166,6 +176,7 @@ class DriverMemory:
         """See ``device.Device``."""
         for executable in self._alive():
             executable.trim()
+        self.transfers.clear()
         self.free_deferred()
         self.driver.reclaim(pipelines=False)
         if self._used:
@@ -176,6 +187,7 @@ class DriverMemory:
         """Free unused memory and caches. Never raises."""
         for executable in self._alive():
             executable.trim()
+        self.transfers.clear()
         try:
             self.free_deferred()
             self.driver.reclaim()
@@ -190,3 +202,19 @@ class DriverMemory:
         """Block until the driver's submission of that value is done; DeviceLostError."""
         with translated():
             self.driver.wait(value)
+
+
+def from_twins(inputs: Mapping[str, Storage]) -> list[CopyCommand]:
+    """The copies from the twins of inputs, before a run."""
+    return [
+        CopyCommand(s.twin, 0, s.backing, 0, s.size)
+        for s in inputs.values() if s.twin is not None
+    ]
+
+
+def to_twins(outputs: Mapping[str, Storage]) -> list[CopyCommand]:
+    """The copies to the twins of outputs, after a run."""
+    return [
+        CopyCommand(s.backing, 0, s.twin, 0, s.size)
+        for s in outputs.values() if s.twin is not None
+    ]

@@ -40,18 +40,23 @@ from webnn_vk.driver import (
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import TEXEL_BYTES, room_for
+from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.heap import trim_heap
 
-from .driver_memory import DriverMemory
+from .driver_memory import DriverMemory, from_twins, to_twins, translated
 from .host import Arrays
-from .setup import Setup
+from .mapping import fill
+from .setup import Setup, params_of
 from .storage import KernelsRefused, Storage
 from .throttle import BATCH_SECONDS, Cost, seconds_of
-from .work import Order, Work
+from .work import Order, Work, Write
 from .workspace import Workspace
 
 #: Recorded command buffers that a graph keeps, one per set of tensors.
-MAX_RECORDINGS = 32
+MAX_RECORDINGS = 64
+
+# The end of the key of recordings that also copy from and to twins.
+_WITH_COPIES = -1
 
 #: Errors that say nothing about the kernel being made or run.
 NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
@@ -89,7 +94,7 @@ class DriverExecutable:
         self.device = device
         self.program = program
         self.build_seconds: dict[str, float] = {}
-        self.workspace: Workspace | None = Workspace()
+        self.workspace: Workspace | None = Workspace(program)
         self.on_host = any(isinstance(part, HostSegment) for part in program.segments)
         self.cost = Cost(program.flops)
         start = time.perf_counter()
@@ -109,7 +114,7 @@ class DriverExecutable:
         # Allocations and storages by slot: those that all dispatches use.
         self._allocations: dict[int, Any] = {}
         self._host: Any = None
-        #: The memory of intermediates; another graph's ``arenas`` where these are large enough.
+        #: The memory of intermediates: another graph's ``arenas``, and larger ones where needed.
         self.arenas = self._allocate(arenas)
         prepared = device.engine.prepare(program, constants)
         self.report = with_kernels(program.report, program, prepared.notes)
@@ -118,6 +123,8 @@ class DriverExecutable:
         }
         self._setup: Setup | None = Setup(device, program, constants)
         self._storages: dict[int, Storage] = self._setup.storages
+        #: Memory that was filled after the set-up, without which no run is possible.
+        self.parameters: tuple[Storage, ...] = ()
         # Bytes of the constants that CPU steps read, by number.
         self._host_constants: Mapping[int, np.ndarray] = self._setup.host_constants
         self._setup_errors: list[Exception] = []
@@ -128,6 +135,22 @@ class DriverExecutable:
         # The keys of recordings by the tensors that they refer to.
         self._keys: dict[int, set[tuple[int, ...]]] = {}
         device.add(self)
+
+    @cached_property
+    def written_only(self) -> frozenset[str]:
+        """See ``work.Executable``. Elements of fewer than 4 bytes may need atomics."""
+        slots = self.program.slots
+        read = {
+            slots[place.slot].name
+            for part in self.program.segments for step in part.steps
+            if isinstance(step, (DispatchStep, CopyStep, RepeatStep))
+            for place, reads, _ in step.accesses()
+            if reads and slots[place.slot].kind == "output"
+        }
+        return frozenset(
+            name for name, d in self.program.outputs.items()
+            if name not in read and d.numpy_dtype.itemsize >= 4
+        )
 
     def _stage(self, name: str, start: float) -> None:
         self.build_seconds[name] = time.perf_counter() - start
@@ -164,10 +187,12 @@ class DriverExecutable:
 
     def _allocate(self, given: Sequence[Any]) -> list[Any]:
         find = self.device.find
-        sizes = self.program.arenas
-        pairs = zip(given, sizes, strict=False)
-        fits = len(given) >= len(sizes) and all(arena.size >= size for arena, size in pairs)
-        arenas = list(given) if fits else [find(size, label="arena") for size in sizes]
+        arenas = list(given)
+        for number, size in enumerate(self.program.arenas):
+            if number == len(arenas):
+                arenas.append(find(size, label="arena"))
+            elif arenas[number].size < size:
+                arenas[number] = find(size, label="arena")
         if self.program.host_size:
             self._host = find(self.program.host_size, host=True)
         for number, slot in enumerate(self.program.slots):
@@ -177,18 +202,34 @@ class DriverExecutable:
                 self._allocations[number] = self._host
         return arenas
 
-    def at(self, program: Program) -> DriverExecutable:
+    def at(self, program: Program, order: Order) -> DriverExecutable:
         """See ``work.Executable``."""
         if self._host_runs:
             return self  # the guards accept these sizes only
         other = copy.copy(self)
         other.program = program
-        other.workspace = Workspace()
+        other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
         other.report = self.report
         other._recordings, other._keys = OrderedDict(), {}
+        if program.params != self.program.params:
+            with translated():
+                made = self._with_params(program, order)
+            other.parameters = tuple(made.values())
+            other._storages = self._storages | made
         self.device.add(other)
         return other
+
+    def _with_params(self, program: Program, order: Order) -> dict[int, Storage]:
+        """Memory with a program's parameters, by slot."""
+        made = {}
+        for number, data in params_of(program).items():
+            made[number] = storage = self.device.create_storage(data.nbytes, host_access="write")
+            fill(storage, data)
+            staged, storage.twin = storage.twin, None
+            if staged is not None:
+                order.enqueue(Write(storage, None, staged))
+        return made
 
     # -- set-up --------------------------------------------------------------------------------
     def set_up(self, order: Order, *after: Work) -> None:
@@ -233,20 +274,24 @@ class DriverExecutable:
 
     # -- recordings ----------------------------------------------------------------------------
     def recordings(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], copying: bool = False
     ) -> list[Recording | HostSegment]:
         """The recordings of each device segment for this set of tensors, from the cache or made
-        now: one, and more where it is cut (``_pieces``)."""
+        now: one, and more where it is cut (``_pieces``). ``copying``: with the copies from the
+        inputs' twins and to the outputs'."""
+        before = from_twins(inputs) if copying else []
+        after = to_twins(outputs) if copying else []
         key = tuple(
             [inputs[name].serial for name in self.program.inputs]
             + [outputs[name].serial for name in self.program.outputs]
+            + [_WITH_COPIES] * bool(before or after)
         )
         with self.device.lock:
             found = self._recordings.get(key)
             if found is not None:
                 self._recordings.move_to_end(key)
                 return found
-        found = self._record(inputs, outputs)
+        found = self._record(inputs, outputs, before, after)
         with self.device.lock:
             self._recordings[key] = found
             for serial in key:
@@ -260,7 +305,7 @@ class DriverExecutable:
     ) -> list[Recording | HostSegment]:
         """Like ``recordings``, but made for this call and not kept, with timestamps in the
         recordings' own slots: one before the first step, and one after each dispatch and copy."""
-        return self._record(inputs, outputs, timed=True)
+        return self._record(inputs, outputs, [], [], timed=True)
 
     def forget(self, serial: int) -> None:
         """Free the recordings that refer to a freed tensor (lock held)."""
@@ -283,8 +328,10 @@ class DriverExecutable:
         del self._recordings[key]
 
     def _record(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], timed: bool = False
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
+        before: Sequence[Command], after: Sequence[Command], timed: bool = False,
     ) -> list[Recording | HostSegment]:
+        """``before``, ``after``: commands for the begin and the end."""
         tensors = {("input", name): s.backing for name, s in inputs.items()}
         tensors |= {("output", name): s.backing for name, s in outputs.items()}
 
@@ -292,19 +339,28 @@ class DriverExecutable:
             return self._bind(place, tensors)
 
         parts: list[Recording | HostSegment] = []
-        for segment in self.program.segments:
+        numbers = [n for n, s in enumerate(self.program.segments) if not isinstance(s, HostSegment)]
+        for number, segment in enumerate(self.program.segments):
             if isinstance(segment, HostSegment):
                 parts.append(segment)
             elif timed:
                 parts.append(self.device.driver.record(self._commands(segment.steps, bind, True)))
             else:
-                parts += map(self.device.driver.record, self._pieces(segment.steps, bind))
+                pieces = self._pieces(
+                    segment.steps, bind, before if number == numbers[0] else (),
+                    after if number == numbers[-1] else (),
+                )
+                parts += map(self.device.driver.record, pieces)
         return parts
 
-    def _pieces(self, steps: Iterable[DeviceStep], bind: Bind) -> Iterator[Sequence[Command]]:
+    def _pieces(
+        self, steps: Iterable[DeviceStep], bind: Bind, before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+    ) -> Iterator[Sequence[Command]]:
         """The commands of a segment, cut between the turns of long loops: each piece is a submit of
-        its own, which no watchdog takes for a hang."""
-        commands: list[Command] = []
+        its own, which no watchdog takes for a hang. ``before``, ``after``: the first and the last
+        commands."""
+        commands: list[Command] = [*before, BarrierCommand()] if before else []
         seconds = 0.0
         for loops, group in groupby(steps, lambda step: isinstance(step, RepeatStep)):
             if not loops:
@@ -318,7 +374,7 @@ class DriverExecutable:
                         commands, seconds = [], 0.0
                     commands += turn
                     seconds += of_turn
-        yield commands
+        yield [*commands, BarrierCommand(), *after] if after else commands
 
     def _bind(
         self, place: Range, tensors: Mapping[tuple[str, str], Any]

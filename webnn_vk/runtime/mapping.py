@@ -47,6 +47,8 @@ class HostMapping:
     def _stage(self, device: Any) -> None:
         driver, size, backing = device.driver, self._storage.size, self._storage.backing
         self._allocation = staged = device.find(size, host=True, label="view")
+        if not size:
+            return
         # Both are recorded now: a view may end in a destructor, where nothing may fail.
         self._fetch = driver.record([CopyCommand(backing, 0, staged, 0, size)])
         self._store = driver.record([CopyCommand(staged, 0, backing, 0, size)])
@@ -84,16 +86,23 @@ class HostMapping:
 
 
 def fill(storage: Storage, data: np.ndarray) -> bool:
-    """Copy bytes into a storage that no work uses yet. Returns False, without effect, if the host
-    can't access its memory."""
+    """Copy bytes into a storage that no work uses yet, for a run of a graph. Returns False, without
+    effect, if the host can't access its memory."""
     backing = storage.backing
     if isinstance(backing, np.ndarray):
         backing[: data.nbytes] = data
+    elif storage.twin is not None:
+        storage.twin.write(data)
     elif backing is None or backing.mapped is None:
         return False
     else:
         backing.write(data)
     return True
+
+
+def can_fill(storage: Storage) -> bool:
+    """Whether ``fill`` has an effect."""
+    return storage.twin is not None or is_host_visible(storage)
 
 
 def is_host_visible(storage: Storage) -> bool:

@@ -21,8 +21,8 @@ class BatchObserver(Protocol):
         """The host has computed a segment; None: all of a program on the CPU device. The times are
         ``time.perf_counter``'s."""
 
-    def transfer(self, work: Any, size: int) -> None:
-        """The next transfer: its work, and its size in bytes."""
+    def transfer(self, kind: str, size: int) -> None:
+        """The next transfer: "upload", "download", "clear" or "copy", and its size in bytes."""
 
     def timed(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Transfers that are about to be recorded, with timestamps between them."""

@@ -67,7 +67,10 @@ class PlannedBatch:
     costs: dict[Cost, int] = field(default_factory=dict)
     #: Whether its duration measures its graphs: nothing in it waits for another side.
     timed: bool = True
-    #: Whether it is short, callers wait for all its results, and there is no other work.
+    #: Whether it is short and ends with a read, there is no other work, and the device does
+    #: everything: a caller probably waits for its end.
+    expected: bool = False
+    #: Whether it is expected, and callers wait for all its results.
     alone: bool = False
 
 
@@ -129,6 +132,8 @@ class Schedule:
             on_host = self.streams > 1 and _needs_host(work)
             if works and (on_host or _begins_a_batch(work)):
                 break
+            if seconds >= SHORT_SECONDS and type(works[-1]) is Read and type(work) is not Read:
+                break  # results don't wait for the end of longer work behind them
             cost = self._cost(work)
             if cost is not None and not on_host:
                 seconds += self.throttle.seconds(cost)
@@ -150,8 +155,9 @@ class Schedule:
                 break
         if not works:
             return None
-        alone = not (self._running or queue or self._held)
-        batch.alone = alone and seconds < SHORT_SECONDS and _awaited(works)
+        alone = not (self._running or queue or self._held or batch.stream)
+        batch.expected = alone and seconds < SHORT_SECONDS and type(works[-1]) is Read
+        batch.alone = batch.expected and _awaited(works)
         self._running.append(batch)
         return batch
 
@@ -254,10 +260,8 @@ def _waits(work: Work) -> bool:
 
 
 def _awaited(works: Sequence[Work]) -> bool:
-    """Whether these are only runs of graphs whose callers wait for the results."""
-    return type(works[-1]) is Read and all(
-        work.last if type(work) is Read else type(work) is RunGraph for work in works
-    )
+    """Whether these are only runs of graphs, and reads whose callers wait for the results."""
+    return all(work.last if type(work) is Read else type(work) is RunGraph for work in works)
 
 
 def _begins_a_batch(work: Work) -> bool:

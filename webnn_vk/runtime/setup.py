@@ -27,6 +27,14 @@ DENSE = ""
 Record = Callable[[Iterable[DeviceStep], Mapping[int, tuple[Any, int]]], Any]
 
 
+def params_of(program: Program) -> dict[int, np.ndarray]:
+    """The parameters that are in buffers, by slot: flat bytes."""
+    return {
+        number: np.frombuffer(program.params, np.uint8, slot.size, slot.offset)
+        for number, slot in enumerate(program.slots) if slot.kind == "params"
+    }
+
+
 class Setup:
     """The one-time work for a program. ``storages`` (by slot) and ``host_constants`` (by number)
     stay: the executable shares them.
@@ -43,9 +51,9 @@ class Setup:
         }
         self.storages: dict[int, Storage] = {}
         self.host_constants: dict[int, np.ndarray] = {}
-        self._params = [n for n, slot in enumerate(program.slots) if slot.kind == "params"]
-        for number in self._params:
-            self.storages[number] = device.create_storage(program.slots[number].size)
+        self._params = params_of(program)
+        for number, data in self._params.items():
+            self.storages[number] = device.create_storage(data.nbytes)
         for number in sorted(program.resident_constants()):
             storage = constants.storage(number)
             # Forms that other graphs may have are looked up once it is known which work comes
@@ -69,9 +77,7 @@ class Setup:
             self.host_constants[number] = constants.read(number)
         with self._device.packed.lock:
             works: list[Work] = []
-            for number in self._params:
-                params = program.slots[number]
-                data = np.frombuffer(program.params, np.uint8, params.size, params.offset)
+            for number, data in self._params.items():
                 works.append(Write(self.storages[number], data, fresh=True))
             made = [part for part in program.setup if not self._share(part, order)]
             uses = {part.constant for part in made}

@@ -48,10 +48,12 @@ class Storage:
     """A tensor's memory. Python's references are its lifetime: tensors, queued work, work in flight
     and graphs that use it hold it, and the memory is freed after the last of them.
 
-    ``error`` is the error of the last work on it; reading it raises that.
+    ``error`` is the error of the last work on it; reading it raises that. ``twin`` is memory for
+    transfers, if the host accesses the bytes there: each run of a graph copies its inputs from
+    their twins, and its outputs to theirs.
     """
 
-    __slots__ = ("__weakref__", "backing", "error", "serial", "size")
+    __slots__ = ("__weakref__", "backing", "error", "serial", "size", "twin")
 
     # ``backing`` is None until an ``Allocate`` of the timeline has allocated the memory.
     def __init__(self, size: int, backing: Any) -> None:
@@ -59,6 +61,7 @@ class Storage:
         self.backing = backing
         self.serial = next(_serials)
         self.error: Exception | None = None
+        self.twin: Any = None
 
     def release(self) -> None:
         """Free the memory before the last reference is dropped. No later work may use it."""

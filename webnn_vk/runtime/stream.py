@@ -11,7 +11,7 @@ from webnn_vk.support.event import Event
 from .device import Device
 from .schedule import Follow, StreamState
 from .storage import again
-from .work import Work
+from .work import Run, Work
 
 
 class Fence:
@@ -103,5 +103,9 @@ class Stream(StreamState):
         return fence
 
     def leave(self) -> None:
-        """Release the timeline: see ``Timeline.leave``. Queued work goes on."""
+        """Release the timeline: see ``Timeline.leave``."""
         self.timeline.leave(self._user)
+
+    def leave_after_work(self) -> None:
+        """``leave`` once all work queued so far is over: its results may still be wanted."""
+        self.enqueue(Run(self.leave, lambda error: self.leave()))

@@ -131,7 +131,7 @@ class Span:
         self.duration = Duration(0.0)
 
     def end(self) -> None:
-        """It is over, within the call that started it."""
+        """It is over, and nothing was on the device before it."""
         self._ended = time.monotonic()
         self.duration = Duration(self._ended - self._begun)
 

@@ -1,7 +1,8 @@
 """The order of work on one device: a context's own device, or one of a GPUDevice and its contexts.
 
 Calls put small records into an inbox and return. A thread starts them on the device in batches (one
-submit for all waiting records), a second one waits for their ends and resolves promises. At most
+submit for all waiting records), a second one waits for their ends and resolves promises. The first
+does both for a short batch that a caller waits for, if there is no other work. At most
 ``schedule.MAX_IN_FLIGHT`` batches are on the device; further records wait in the queue, where the
 next batch takes them together. Work for the host in between (CPU steps of a graph, waits for
 another timeline) runs on a separate thread per stream if there are other streams, which go on.
@@ -42,6 +43,9 @@ FORKED_ON_VULKAN = (
     "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
     f"device in the child process, or {forks.SPAWN}"
 )
+#: For this many seconds at most, a thread polls for the end of a batch instead of sleeping: waking
+#: it takes 20 to 50 µs, and other Python threads may wait for the interpreter meanwhile.
+POLL_SECONDS = 0.0002
 #: After this many seconds without a call the device may free unused memory.
 QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()
@@ -75,7 +79,8 @@ class Timeline:
         self._in_flight: SimpleQueue[tuple[Batch, PlannedBatch, Span] | Event | None]
         self._in_flight = SimpleQueue()
         # Whether the device computes on the host's cores. Then the thread that starts a batch alone
-        # also finishes it, as waking the other one would take time from the kernels.
+        # also finishes it, as waking the other one would take time from the kernels. On other
+        # devices it does so if the batch ends soon.
         self._shares_cores = device.profile is None or device.profile.device_type == "cpu"
         # The span of the batch that ended last; used by the thread that finishes batches.
         self._last: Span | None = None
@@ -111,8 +116,8 @@ class Timeline:
     # -- users ---------------------------------------------------------------------------------
     def stream(self, on_lost: Callable[[str], None] | None = None) -> Stream:
         """A new strict order of work, which is a user. ``on_lost``: a method to call when the
-        device is lost; the stream leaves, in the background, when the method's object is
-        collected."""
+        device is lost; once the method's object is collected, the stream leaves after its
+        work, in the background."""
         method = None if on_lost is None else weakref.WeakMethod(on_lost)
 
         def lost(message: str) -> None:
@@ -122,7 +127,8 @@ class Timeline:
         stream = Stream(self, self.join(lost))
         self._scheduler.inbox.put(self._scheduler.enter)
         if on_lost is not None:
-            background.when_gone(on_lost.__self__, stream.leave)  # type: ignore[attr-defined]
+            gone_with = on_lost.__self__  # type: ignore[attr-defined]
+            background.when_gone(gone_with, stream.leave_after_work)
         return stream
 
     def join(self, on_lost: Callable[[str], None]) -> int:
@@ -323,14 +329,28 @@ class Timeline:
         del works
         if batch.value is None:
             span.end()
-        if planned.stream is not None:
-            self._scheduler.inbox.put(partial(self._scheduler.schedule.host_done, planned))
-        if planned.alone and self._shares_cores:
+        if self._shares_cores:
+            here = planned.alone
+        else:
+            here = planned.expected and self._ends_soon(batch, span)
+        if here:
             self._finish(batch, planned, span)
         else:
             self._in_flight.put((batch, planned, span))
+        if planned.stream is not None:
+            # Not before: later batches of its stream end after it.
+            self._scheduler.inbox.put(partial(self._scheduler.schedule.host_done, planned))
         del batch
         self._scheduler.process()
+
+    def _ends_soon(self, batch: Batch, span: Span) -> bool:
+        """Whether the batch is over before the next message comes, and within ``POLL_SECONDS``."""
+        end = time.monotonic() + POLL_SECONDS
+        while self._scheduler.inbox.empty() and time.monotonic() < end:
+            if self.device.is_over(batch):
+                span.end()
+                return True
+        return False
 
     def _finish_batches(self) -> None:
         item: tuple[Batch, PlannedBatch, Span] | Event | None

@@ -20,7 +20,7 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, OperationError, UnknownError
 
 from .staging import Reservation
-from .storage import Storage
+from .storage import Storage, again
 from .throttle import Cost
 from .workspace import Workspace
 
@@ -102,6 +102,8 @@ class Read:
     last: bool = False
 
     def fail(self, error: Exception) -> None:
+        if self.storage.error is not None and not isinstance(error, DOMException):
+            error = again(self.storage.error)  # what should have written the memory failed with it
         self.failed(_as(UnknownError, error))
 
 
@@ -117,6 +119,8 @@ class Executable(Protocol):
     on_host: bool
     #: Memory for runs that nothing else sees; None if keeping it gains nothing.
     workspace: Workspace | None
+    #: Outputs that kernels write, each element once and without atomics, and no step reads.
+    written_only: frozenset[str]
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]
     #: The program's segments, with the code that computes each CPU step.
@@ -127,9 +131,10 @@ class Executable(Protocol):
         uploaded and packed), and ``after`` behind it. To be called once; from then on the library
         holds no other copy of constants on the device."""
 
-    def at(self, program: Program) -> Executable:
+    def at(self, program: Program, order: Order) -> Executable:
         """The executable for a program that differs from this one's only in sizes: with the same
-        constants and, on a device, pipelines and memory of intermediates."""
+        constants and, on a device, pipelines and memory of intermediates. What has to be over
+        before its first dispatch is queued on ``order``."""
 
     def setup_error(self) -> Exception | None:
         """The error of the set-up, once it is over."""
@@ -141,14 +146,17 @@ class Executable(Protocol):
 
 @dataclass(slots=True)
 class RunGraph:
-    """Run a graph on tensors' memory, by name."""
+    """Run a graph on tensors' memory, by name. ``held``: the reservation of the inputs' data, if
+    the host has written it to their memory. ``failed`` gets the error."""
 
     executable: Executable
     inputs: Mapping[str, Storage]
     outputs: Mapping[str, Storage]
+    held: Reservation | None = None
+    failed: Callable[[Exception], Any] | None = None
 
     def fail(self, error: Exception) -> None:
-        _fail(error, self.outputs.values())
+        _fail(error, self.outputs.values(), self.failed)
 
 
 @dataclass(slots=True)
@@ -245,7 +253,8 @@ def refused(work: Any, lent: Collection[weakref.ref[Storage]]) -> Refuse:
     """Fails work on memory that is ``lent``: readers of the memory it should have written get the
     error, except the memory's holder."""
     if isinstance(work, RunGraph):
-        return Refuse([s for s in work.outputs.values() if weakref.ref(s) not in lent], None)
+        free = [s for s in work.outputs.values() if weakref.ref(s) not in lent]
+        return Refuse(free, work.failed)
     if isinstance(work, Submit):
         return Refuse([s for s in work.writes if weakref.ref(s) not in lent], work.failed)
     return Refuse((), work.failed if isinstance(work, Read) else None)

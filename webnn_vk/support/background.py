@@ -93,6 +93,8 @@ class _Job:
                 _print(error)
                 self.refused(error)
         _current.job = None
+        if self.abandoned:
+            self.result = None  # it may be what keeps this job alive (see ``waiting``)
         # Its arguments are released before its end is visible.
         del call
         _running.discard(self)
@@ -316,6 +318,7 @@ def run_on_worker(function: Callable[..., T], *arguments: Any) -> T:
         return result
     except BaseException:
         job.abandoned = True
+        job.result = None
         raise
     finally:
         # An error's traceback must not hold the job, which holds the error.

@@ -7,6 +7,7 @@ change of state is one call into C, which a signal handler can't split.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -14,6 +15,9 @@ from typing import Any
 
 #: Interval of polling when there is no memory for a lock to wait on.
 _POLL_SECONDS = 0.001
+#: Longest sleep in one call into C. A signal that comes right before the sleep doesn't end it:
+#: Python sees the signal after it.
+_SLICE_SECONDS = 1.0
 
 
 class Event:
@@ -61,10 +65,10 @@ class Event:
         self._waiting.append(lock)
         try:
             if not self._is_set:
-                if timeout is None:
-                    lock.acquire()
-                elif timeout > 0:
-                    lock.acquire(True, min(timeout, threading.TIMEOUT_MAX))
+                end = math.inf if timeout is None else time.monotonic() + timeout
+                while (left := end - time.monotonic()) > 0:
+                    if lock.acquire(True, min(left, _SLICE_SECONDS)):
+                        break
         finally:
             try:
                 self._waiting.remove(lock)

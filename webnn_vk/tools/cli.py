@@ -305,6 +305,8 @@ def generate(
         "--stop", metavar="TEXT", help="A text that ends the result.")] = None,
     dtype: Annotated[Literal["float32", "float16", "int8", "int4"] | None, option(
         "--dtype", metavar="TYPE", help="Of weights: float32, float16, int8, int4.")] = None,
+    activations: Annotated[Literal["float32", "float16"] | None, option(
+        "--activations", metavar="TYPE", help="Of the cache and of products' inputs.")] = None,
     context_length: Annotated[int | None, option(
         "--context-length", min=1, metavar="N", help="The most tokens at all.")] = None,
     device: Device = None, json: Json = False,
@@ -313,7 +315,7 @@ def generate(
     from .generate import generate as do
 
     do(model, prompt, max_new_tokens, chat=chat, device=device, dtype=dtype,
-       context_length=context_length, as_json=json, sampling={
+       activations=activations, context_length=context_length, as_json=json, sampling={
            "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
            "stop": stop or (),
        })

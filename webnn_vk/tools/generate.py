@@ -35,13 +35,14 @@ def demo(prompt: str | None, device: str | None, as_json: bool) -> None:
         )
     generate(
         str(folder), PROMPT if prompt is None else prompt, DEMO_TOKENS, chat=False, device=device,
-        dtype=None, context_length=None, as_json=as_json, sampling={},
+        dtype=None, activations=None, context_length=None, as_json=as_json, sampling={},
     )
 
 
 def generate(
     path: str, prompt: str, count: int, *, chat: bool | None, device: str | None,
-    dtype: str | None, context_length: int | None, as_json: bool, sampling: Mapping[str, Any],
+    dtype: str | None, activations: str | None, context_length: int | None, as_json: bool,
+    sampling: Mapping[str, Any],
 ) -> None:
     """Write the text that follows a prompt as it comes, and on stderr how fast it came. ``chat``:
     the prompt is a user's message; None: if the model has a chat template."""
@@ -54,7 +55,7 @@ def generate(
         context = open_context(device)
         with working("loading", 100) as bar:
             model = Model.load(
-                path, context, dtype=dtype, context_length=context_length,
+                path, context, dtype=dtype, context_length=context_length, activations=activations,
                 progress=lambda done, total: bar.reach(100 * done / total),
             )
         loaded = time.perf_counter()

@@ -18,7 +18,7 @@ import numpy as np
 
 from webnn_vk.compiler.ir import Graph, Value
 from webnn_vk.compiler.ir.emit import Emitter, bind_call, make_node
-from webnn_vk.compiler.kernels import FAMILIES, MATRIX2_FEATURES, MATRIX_FEATURES, KernelNode
+from webnn_vk.compiler.kernels import FAMILIES, MATRIX_FEATURES, KernelNode
 from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.kernels.loads import SHUFFLES, SUBGROUP_SUMS
 from webnn_vk.compiler.ops import ALL_OPERATORS, Operator
@@ -31,7 +31,7 @@ from webnn_vk.compiler.types.data_types import (
     LOW_PRECISION,
     MLOperandDescriptor,
 )
-from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, FlexibleMatrix
+from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile
 from webnn_vk.runtime.device_selection import NullDevice
 
 #: Kernels that use these have variants that do without: devices have any subset of them.
@@ -41,7 +41,7 @@ OPTIONAL = (
 )
 _PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUP_SUMS | SHUFFLES
 #: All features that kernels use.
-FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES | MATRIX2_FEATURES
+FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES
 
 _LEAST = NullDevice().profile
 #: A device on the processor, which reads texels.
@@ -51,25 +51,20 @@ SOFTWARE = _LEAST.replace(
     max_storage_buffers_per_stage=32, max_storage_buffers_per_set=32,
     subgroup_size=8, min_subgroup_size=8, max_subgroup_size=8,
 )
-#: A GPU that multiplies matrices by each of the extensions for that.
+#: A GPU that multiplies matrices.
 GPU = SOFTWARE.replace(
     device_type="discrete",
-    features=SOFTWARE.features | MATRIX_FEATURES | MATRIX2_FEATURES | {"maintenance4"},
+    features=SOFTWARE.features | MATRIX_FEATURES,
     max_workgroup_size=(1024, 1024, 64), max_workgroup_invocations=1024, max_shared_memory=49152,
     subgroup_size=32, min_subgroup_size=32, max_subgroup_size=32,
     cooperative_matrices=tuple(
         CooperativeMatrix(16, 16, 16, kind, kind, "float32", "float32") for kind in FLOAT_TYPES
     ),
-    flexible_matrices=(
-        FlexibleMatrix(32, 16, 16, *["float16"] * 2, *["float32"] * 2, 128),
-        FlexibleMatrix(64, 64, 16, *["float16"] * 4, 128),  # smaller ones are stored otherwise
-    ),
-    max_flexible_dimension=1024,
 )
 TARGETS = (SOFTWARE, GPU)
 #: The targets of fused kernels. Their matrices are float32, which no known device multiplies by
-#: the extensions.
-FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=(), flexible_matrices=()))
+#: cooperative ones.
+FUSED_TARGETS = (SOFTWARE, GPU.replace(cooperative_matrices=()))
 #: Kernels that pack constants read texels on every device that has them.
 _PACKING = (*TARGETS, SOFTWARE.masked(["texel_buffers"]))
 

@@ -14,9 +14,9 @@ import numpy
 
 import webnn_vk
 from webnn_vk.codegen.archive import ARCHIVE_PATH, ShaderArchive
-from webnn_vk.codegen.compiler import find_compiler, find_supporting, supports
+from webnn_vk.codegen.compiler import find_compiler, supports
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import MATRIX2_EXTENSION, MATRIX2_TARGET, MATRIX_EXTENSION, build_pack
+from webnn_vk.codegen.store import MATRIX_EXTENSION, build_pack
 from webnn_vk.codegen.template_files import SHADERS
 from webnn_vk.compiler.kernels import KernelNode, all_modules
 from webnn_vk.compiler.kernels.fusion import fuse
@@ -29,18 +29,17 @@ from webnn_vk.support import source_tree
 from . import archive_cache, samples
 
 
-def specs(matrices: bool = True, matrices2: bool = False) -> list[KernelSpec]:
+def specs(matrices: bool = True) -> list[KernelSpec]:
     """The kernels of every sample, without repeats: unfused ones for every device, and the fused
-    ones that many models have. ``matrices``: those with cooperative matrices too; ``matrices2``:
-    those with NV2's, for which few compilers are new enough."""
-    found = [spec for spec in _planned() if not _lacks(spec, matrices, matrices2)]
+    ones that many models have. ``matrices``: those with cooperative matrices too."""
+    found = [spec for spec in _planned() if matrices or not _by_matrices(spec)]
     return [*found, nanoseconds.spec(), *roofline.specs()]
 
 
-def left_out(matrices: bool, matrices2: bool) -> dict[str, int]:
-    """The number of modules that an archive lacks, by template, where compilers don't support
-    cooperative matrices, or NV2's."""
-    return dict(Counter(s.template for s in _planned() if _lacks(s, matrices, matrices2)))
+def left_out(matrices: bool) -> dict[str, int]:
+    """The number of modules that an archive lacks, by template. ``matrices``: whether the compiler
+    supports cooperative matrices."""
+    return dict(Counter(s.template for s in _planned() if not matrices and _by_matrices(s)))
 
 
 @cache
@@ -72,10 +71,8 @@ def _modules(node: KernelNode, target: DeviceProfile) -> Iterator[KernelSpec]:
         waiting += [features - some for some in samples.OPTIONAL if some <= used]
 
 
-def _lacks(spec: KernelSpec, matrices: bool, matrices2: bool) -> bool:
-    if "cooperative_matrix2" in spec.features:
-        return not matrices2
-    return "cooperative_matrix" in spec.features and not matrices
+def _by_matrices(spec: KernelSpec) -> bool:
+    return "cooperative_matrix" in spec.features
 
 
 def _sources() -> dict[str, Path]:
@@ -89,9 +86,8 @@ def main(arguments: Sequence[str]) -> int:
     (folder,) = arguments
     path = Path(folder) / ARCHIVE_PATH.name
     compiler = find_compiler()
-    newest = None if compiler is None else find_supporting(MATRIX2_EXTENSION, MATRIX2_TARGET)
     made_with = [f"{library.__name__} {library.__version__}" for library in (jinja2, numpy)]
-    made_with += ["none" if c is None else c.version for c in (compiler, newest)]
+    made_with.append("none" if compiler is None else compiler.version)
     made_with.append("lzma" if importlib.util.find_spec("_lzma") else "zlib")
     key = archive_cache.key(_sources(), made_with)
     kept = archive_cache.get(key)
@@ -100,8 +96,7 @@ def main(arguments: Sequence[str]) -> int:
         path.chmod(0o644)
     else:
         matrices = compiler is not None and supports(compiler, MATRIX_EXTENSION)
-        missing = left_out(matrices, newest is not None)
-        build_pack(specs(matrices, newest is not None), path, left_out=missing)
+        build_pack(specs(matrices), path, left_out=left_out(matrices))
         archive_cache.put(key, path.read_bytes())
     pack = ShaderArchive(path)
     about = pack.about

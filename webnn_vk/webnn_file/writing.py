@@ -17,7 +17,7 @@ from webnn_vk.api.graph_source import source_of
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.ir import Graph, Node, Value
 from webnn_vk.compiler.ops import OPERATORS
-from webnn_vk.compiler.passes import without_loops
+from webnn_vk.compiler.passes import by_specification
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.compiler.types.sizes import Size, sizes_in
 from webnn_vk.support.dataclass import dataclass
@@ -59,9 +59,9 @@ def document(
     name: str,
     elements: Callable[[Value], np.ndarray | None] = lambda value: value.data,
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """A graph's text, and the arrays that it refers to. ``elements`` reads a constant. Loops, which
-    the text doesn't have, are unrolled."""
-    graph = without_loops(graph)
+    """A graph's text, and the arrays that it refers to. ``elements`` reads a constant.
+    Compiler operators, which the text doesn't have, are decomposed, and loops unrolled."""
+    graph = by_specification(graph)
     return _Writer(graph, elements).document(name)
 
 

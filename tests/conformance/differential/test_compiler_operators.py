@@ -28,3 +28,13 @@ def test_a_wrong_reference_is_noticed(record, vulkan_context, cpu_context):
 
     with pytest.raises(AssertionError, match=record.name):
         test_operators.compare(record.name, vulkan_context, cpu_context, 40, Count())
+
+
+def test_types_that_chance_left_out_get_examples(record, vulkan_context, cpu_context):
+    count = Count()
+    test_operators.compare(
+        record.name, vulkan_context, cpu_context, test_operators.BATCH, count, {"a": "float16"}
+    )
+    assert set(count.missing(record.name)) == {(row, "float32") for row in ("a", "b", "output")}
+    test_operators.compare_the_missing(record.name, vulkan_context, cpu_context, count)
+    assert not count.missing(record.name)

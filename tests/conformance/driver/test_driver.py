@@ -136,6 +136,26 @@ def test_host_memory_is_mapped_and_aligned_sizes_are_at_least_what_was_asked(dri
         assert driver.allocate(size).size >= max(size, 1)
 
 
+def test_memory_that_the_host_accesses_too(driver: Driver, pipeline: MakePipeline,
+                                           computes: bool) -> None:
+    """Kernels and copies use it like any other memory, whether or not it is mapped."""
+    values = np.arange(500, dtype=np.uint32)
+    source = driver.allocate(2000, host_access="write")
+    target = driver.allocate(2000, host_access="read")
+    if source.mapped is None:
+        staged = upload(driver, values)
+        run(driver, CopyCommand(staged, 0, source, 0, 2000))
+    else:
+        source.write(values.view(np.uint8))
+    run(driver, FillCommand(target, 0, 2000, 9), BarrierCommand(),
+        scale(pipeline(driver, 3), source, target, 499, 7))
+    expected = np.append(values[:499] * 3 + 7 if computes else np.full(499, 9), 9)
+    assert np.array_equal(download(driver, target, 500), expected)
+    if target.mapped is not None:
+        assert target.cached
+        assert np.array_equal(target.read().view(np.uint32)[:500], expected)
+
+
 def test_too_much_memory_is_refused(driver: Driver) -> None:
     profile = driver.profile
     before = driver.memory_in_use()

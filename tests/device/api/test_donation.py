@@ -18,6 +18,7 @@ from webnn_vk import (
     Settings,
     ml,
 )
+from webnn_vk.api import compute
 
 
 def _operand(builder, name, shape, kind="float32"):
@@ -142,6 +143,28 @@ def test_a_run_without_results_that_fails(how):
             made = getattr(context, how)(graph, feeds)
             made.result(60)
         assert driver.injected["submit"] == 1
+
+
+@pytest.mark.parametrize("results", [0, 1])
+@pytest.mark.parametrize("how", ["compute", "compute_async"])
+def test_a_tensor_that_is_lent_while_the_call_is_under_way(context, monkeypatch, how, results):
+    graph, tensor = _triple(context, results), _tensor(context, np.zeros(3, np.float32))
+    feeds = {"past": tensor, "x": np.ones(3, np.float32)}
+    views, prepared = [], compute._prepared
+
+    def lent_meanwhile(*given):
+        made = prepared(*given)
+        views.append(tensor.to_numpy())
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compute, "_prepared", lent_meanwhile)
+        with pytest.raises(InvalidStateError, match="another one gave the memory to someone"):
+            getattr(context, how)(graph, feeds).result(60)
+    assert views[0].tolist() == [0] * 3
+    views.pop().release()
+    context.compute(graph, feeds)
+    assert context.read_tensor(tensor).result().tolist() == [1] * 3
 
 
 @pytest.mark.parametrize("results", [0, 1, 2])

@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_context
+from tests.support.contexts import open_context, open_over
+from tests.support.faults import FaultyDriver
 from webnn_vk import (
     InvalidStateError,
     MLDynamicDimension,
     MLGraphBuilder,
+    OperationError,
+    from_dlpack,
 )
 
 N, T = MLDynamicDimension("n", 6), {"name": "t", "max_size": 40}
@@ -104,6 +107,119 @@ def test_dispatch_takes_the_sizes_of_the_tensors(context):
         wrong = {**outputs, "mean": outputs["y"]}
         with pytest.raises(TypeError):
             context.dispatch(graph, tensors, wrong)
+
+
+FACTORS = [f"f{i}" for i in range(10)]
+
+
+def sums(builder, n, t):
+    """More parameters than the push constants hold."""
+    def given(name, *shape):
+        return builder.input(name, {"data_type": "float32", "shape": shape})
+
+    y = given("x", n, t)
+    for i, name in enumerate(FACTORS):
+        added = builder.constant(np.array(i + 0.5, np.float32))
+        y = builder.add(builder.mul(y, given(name, *((n, 1) if i % 2 else (1, t)))), added)
+    return {"y": y}
+
+
+def terms(n, t):
+    """Inputs of ``sums``, and its result."""
+    rng = np.random.default_rng((n, t))
+    arrays = {"x": rng.random((n, t), np.float32)}
+    wanted = arrays["x"]
+    for i, name in enumerate(FACTORS):
+        arrays[name] = rng.random((n, 1) if i % 2 else (1, t), np.float32)
+        wanted = wanted * arrays[name] + np.float32(i + 0.5)
+    return arrays, wanted
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("device_type", ["cpu", "discrete"])
+def test_parameters_beyond_the_push_constants(vulkan, device_type):
+    """They lie in a buffer, of which each shape has its own: nothing is compiled for it, and
+    dispatches with different shapes may wait together."""
+    draft = {"experimental": ["dynamic-shapes"], "limits": {"device_type": device_type}}
+    with open_context("vulkan", **draft) as context:
+        graph = built(context, sums, N, T)
+        compiled = len(graph._shapes._compiled)
+        for made in graph._shapes._compiled:
+            dispatches = [*made.executable.program.dispatches]
+            assert any(step.spec.param_storage == "buffer" for step in dispatches)
+        pending = []
+        for n, t in ((2, 8), (3, 12), (2, 8), (5, 9), (3, 12), (4, 7)):
+            arrays, wanted = terms(n, t)
+            tensors = {}
+            for name, array in arrays.items():
+                described = {"data_type": "float32", "shape": array.shape, "writable": True}
+                tensors[name] = context.create_tensor(described).result()
+                context.write_tensor(tensors[name], array)
+            out = {"data_type": "float32", "shape": (n, t), "readable": True}
+            y = context.create_tensor(out).result()
+            context.dispatch(graph, tensors, {"y": y})
+            pending.append((context.read_tensor(y), wanted))
+        for read, wanted in pending:
+            np.testing.assert_allclose(read.result(), wanted, rtol=1e-5)
+        assert len(graph._shapes._compiled) == compiled
+
+
+class NoWindow(FaultyDriver):
+    """Of a GPU whose memory the host can't write."""
+
+    def allocate(self, size, **options):
+        allocation = super().allocate(size, **options)
+        if not options.get("host"):
+            allocation.mapped = None
+        return allocation
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("wrap", [FaultyDriver, NoWindow])
+def test_parameters_that_are_not_there(vulkan, wrap):
+    """No run takes what is in their memory for them."""
+    context, driver = open_over(wrap, experimental=["dynamic-shapes"])
+    with context:
+        graph = built(context, sums, N, T)
+        for n, t in ((2, 8), (3, 12)):
+            arrays, wanted = terms(n, t)
+            if n == 3:
+                driver.fail_submit()
+                with pytest.raises(OperationError, match="injected: vkQueueSubmit"):
+                    context.compute(graph, arrays)
+                assert driver.injected["submit"] == 1
+            if n == 3 and wrap is NoWindow:
+                with pytest.raises(OperationError, match="injected: vkQueueSubmit"):
+                    context.compute(graph, arrays)
+            else:
+                found = context.compute(graph, arrays)["y"]
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("call", ["compute", "compute_async", "dispatch"])
+@pytest.mark.parametrize("fault", ["lost", "allocation"])
+def test_faults_where_sizes_are_compiled(vulkan, call, fault):
+    context, driver = open_over(FaultyDriver, experimental=["dynamic-shapes"])
+    with context:
+        graph = built(context, sums, N, T)
+        graph._shapes._compiled.clear()
+        arrays, y = terms(2, 8)
+        tensors = {n: from_dlpack(array, context) for n, array in (arrays | {"y": y}).items()}
+        calls = {
+            "compute": lambda: context.compute(graph, arrays),
+            "compute_async": lambda: context.compute_async(graph, arrays).result(60),
+            "dispatch": lambda: context.dispatch(
+                graph, {name: tensors[name] for name in arrays}, {"y": tensors["y"]}),
+        }
+        if fault == "lost":
+            driver.lose_at()
+            with pytest.raises(InvalidStateError, match="lost.*injected"):
+                calls[call]()
+            assert "injected" in context.lost.result(60).message
+        else:
+            driver.fail_allocation(times=1000)
+            with pytest.raises(OperationError, match=f"{call}: out of memory: injected"):
+                calls[call]()
 
 
 def test_shapes_that_do_not_fit_are_refused(cpu_context):

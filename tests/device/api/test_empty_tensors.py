@@ -223,8 +223,37 @@ def test_tensors_without_elements(context):
     builder = MLGraphBuilder(context)
     x_operand = builder.input("x", {"data_type": F, "shape": [0, 3]})
     graph = builder.build({"y": builder.add(x_operand, x_operand)}).result()
-    context.dispatch(graph, {"x": x}, {"y": y})
-    assert context.read_tensor(y).result().shape == (0, 3)
+    for _ in range(3):
+        context.write_tensor(x, np.zeros((0, 3), np.float32))
+        context.dispatch(graph, {"x": x}, {"y": y})
+        assert context.read_tensor(y).result().shape == (0, 3)
+    with x.to_numpy() as view:
+        assert view.shape == (0, 3)
+
+
+def test_a_donated_input_without_elements(context):
+    n = MLDynamicDimension("n", 8, 0)
+    builder = MLGraphBuilder(context)
+    x, y = (builder.input(name, {"data_type": F, "shape": [n, 3]}) for name in "xy")
+    graph = builder.build({"z": x + y, "w": y * 2}, donate={"x": "z"}).result()
+    for rows in (0, 2, 0):
+        described = {"data_type": F, "shape": [rows, 3], "readable": True, "writable": True}
+        tensor, other, w = (context.create_tensor(described).result() for _ in range(3))
+        ones = np.ones((rows, 3), np.float32)
+        context.write_tensor(other, ones)
+        np.testing.assert_array_equal(
+            context.compute(graph, {"x": tensor, "y": ones})["w"], 2 * ones)
+        context.dispatch(graph, {"x": tensor, "y": other}, {"z": tensor, "w": w})
+        np.testing.assert_array_equal(context.read_tensor(tensor).result(), 2 * ones)
+
+
+def test_nothing_is_updated_in_place(vulkan):
+    with open_context(device="vulkan", experimental=["dynamic-shapes"]) as context:
+        builder = MLGraphBuilder(context)
+        x = builder.input("x", {"data_type": F, "shape": [0, 3]})
+        graph = builder.build({"y": builder.neg(x)}, donate={"x": "y"}, in_place=True).result()
+        zero = np.zeros((0, 3), np.float32)
+        assert context.compute(graph, {"x": zero})["y"].shape == (0, 3)
 
 
 def test_an_output_without_elements_beside_others(context):

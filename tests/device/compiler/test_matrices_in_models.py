@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
-from tests.support.matrices import pretended_gpu_with_own
+from tests.support.forced import pretended_gpu
+from tests.support.matrices import with_denormals
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
+from tests.support.running import device_profile
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.compiler.kernels import coopmat
 from webnn_vk.generate import Model
@@ -21,8 +23,9 @@ _SIZE = _WIDTH // _HEADS
 
 
 @pytest.fixture
-def gpu(vulkan: None) -> Iterator[MLContext]:
-    with open_context(limits=pretended_gpu_with_own()) as context:
+def gpu(vulkan: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
+    with_denormals(monkeypatch)
+    with open_context(limits=pretended_gpu(device_profile())) as context:
         yield context
 
 
@@ -76,6 +79,50 @@ def test_an_encoder(gpu: MLContext, cpu_context: MLContext) -> None:
     # Roundings of the layer norms' results, up to 4, and of what they are made of.
     np.testing.assert_allclose(
         computed.astype(np.float64), expected.astype(np.float64), rtol=0, atol=2.0**-6
+    )
+
+
+@pytest.mark.parametrize("zeros", ["one", "of blocks"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_layers_with_weights_in_blocks(
+    gpu: MLContext, cpu_context: MLContext, bits: int, zeros: str
+) -> None:
+    """As `MatMulNBits` is imported: activations and scales in float16, here 32 elements a block. In
+    the first layer K ends within a block."""
+    rng = np.random.default_rng(bits)
+
+    def layers(context: MLContext, given: list[tuple[np.ndarray, ...]]) -> Any:
+        b = MLGraphBuilder(context)
+        value = b.input("x", {"data_type": "float16", "shape": [_TOKENS, 120]})
+        for integers, scale, zero, bias in given:
+            weights = b.dequantize_linear(*map(b.constant, (integers, scale, zero)))
+            inner = value.shape[1]
+            weights = b.slice(weights, [0, 0], [len(integers), inner])
+            product = b.matmul(value, b.transpose(weights, permutation=[1, 0]))
+            value = b.gelu(b.add(product, b.constant(bias)))
+        return b.build({"y": value}).result(120)
+
+    given = []
+    for outputs, inputs in ((96, 128), (120, 96)):
+        zero = np.full((outputs, inputs // 32), 1 << (bits - 1))
+        if zeros == "of blocks":
+            zero = rng.integers(1 << (bits - 2), 3 << (bits - 2), zero.shape)
+        scale = rng.uniform(0.5, 1, zero.shape) / (1 << (bits - 2)) / inputs**0.5
+        given.append((
+            rng.integers(0, 1 << bits, (outputs, inputs)).astype(np.uint8),
+            scale.astype(np.float16), zero.astype(np.uint8),
+            rng.uniform(-1, 1, outputs).astype(np.float16),
+        ))
+    x = rng.standard_normal((_TOKENS, 120)).astype(np.float16)
+    graph = layers(gpu, given)
+    kernels = [(step.kernel, step.operators) for step in graph.report().steps]
+    assert [kernel for kernel, _ in kernels] == [coopmat.KERNEL] * 2, kernels
+    assert all(names[0] == "block_matmul" and len(names) > 2 for _, names in kernels), kernels
+    expected = _computed(layers(cpu_context, given), x, cpu_context)
+    # Roundings of products, sums and activations of up to 4, each of the CPU's operators in turn.
+    np.testing.assert_allclose(
+        _computed(graph, x, gpu).astype(np.float64), expected.astype(np.float64), rtol=0,
+        atol=2.0**-7,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ import pytest
 from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
 from webnn_vk import InvalidStateError, MLContext, OperationError
 from webnn_vk.generate import Model
+from webnn_vk.generate.chooser import Choice
+from webnn_vk.generate.sampling import Sampling
 from webnn_vk.generate.scheduler import BATCHES, Run
 
 
@@ -31,7 +34,7 @@ def group_sizes(model: Model) -> list[int]:
     return sizes
 
 
-def compare_rows(model: Model, given: list[list[int]]) -> None:
+def compare_rows(model: Model, given: list[list[int]], **tolerance: float) -> None:
     """The logits of sequences that share a run, and of each alone."""
     alone, runs = [], []
     sessions = [model.session() for _ in given]
@@ -41,7 +44,8 @@ def compare_rows(model: Model, given: list[list[int]]) -> None:
         runs.append(Run(session._cache, [7], len(ids), wants="logits"))
     model._engine.scheduler._start(runs)
     together = [run.results.result()[run.row] for run in runs]
-    np.testing.assert_allclose(np.stack(together), np.stack(alone), rtol=2e-4, atol=2e-5)
+    tolerance = {"rtol": 2e-4, "atol": 2e-5} | tolerance
+    np.testing.assert_allclose(np.stack(together), np.stack(alone), **tolerance)
     for session in sessions:
         session.close()
 
@@ -68,6 +72,17 @@ def test_matrices_in_panels(context: MLContext, tmp_path, sequences):
     rng = np.random.default_rng(sequences)
     given = [rng.integers(0, config["vocab_size"], 1 + n).tolist() for n in range(sequences)]
     compare_rows(Model.load(tmp_path, context), given)
+
+
+@pytest.mark.parametrize("sequences", [2, 4])
+def test_activations_of_sequences_in_float16(context: MLContext, tmp_path, sequences):
+    config = CONFIGS["qwen2"]
+    write_folder(tmp_path, config, random_weights(config, 6))
+    rng = np.random.default_rng(sequences)
+    given = [rng.integers(0, config["vocab_size"], 5 + n).tolist() for n in range(sequences)]
+    model = Model.load(tmp_path, context, dtype="int8", activations="float16")
+    largest = max(np.abs(model.logits(ids)).max() for ids in given)
+    compare_rows(model, given, rtol=0, atol=5e-3 * float(largest))
 
 
 def test_sequences_in_threads_share_runs(model):
@@ -110,8 +125,11 @@ def test_sequences_join_and_leave_at_random(model):
         return run(number)
 
     alone = [run(number) for number in range(count)]
+    choice = Choice(Sampling(temperature=1.0, top_k=20), (), np.zeros(2, np.uint32))
     for sequences in BATCHES:
         model._engine.scheduler._tensors_of(model._engine.graph(1, False, sequences), 1)
+        if model._engine.chooser.is_used:
+            model._engine.chooser.prepare([choice] * sequences)
     device = model.context._state.device
     sizes, memory = group_sizes(model), device.memory_in_use()
     with ThreadPoolExecutor(24) as pool:
@@ -247,3 +265,39 @@ def test_an_interrupted_thread_leaves_the_runs_of_others(model):
     with model.session() as session:
         assert list(session.tokens(given[0], 10)) == alone[0]
 
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
+def test_an_interrupted_thread_keeps_its_cache_until_its_run_is_started(model):
+    """Ctrl-C in a thread whose run another thread starts: the other sequence goes on, although the
+    interrupted one closes its session."""
+    ours, theirs = prompts(2, 12)
+    alone = model.generate_tokens(theirs, 10)
+    scheduler, interrupted, results = model._engine.scheduler, threading.Event(), []
+    hold_until_all_ask(model, 2)
+    start, start_or_wait = scheduler._start, scheduler._start_or_wait
+
+    def interrupt(group):
+        if len(group) == 2 and not interrupted.is_set():
+            interrupted.set()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.3)
+        start(group)
+
+    def wait(run):
+        if run.is_shared and threading.current_thread() is threading.main_thread():
+            interrupted.wait(60)  # the other thread starts both
+        start_or_wait(run)
+
+    scheduler._start_or_wait = wait
+    scheduler._start = interrupt
+
+    def run() -> None:
+        with model.session() as session:
+            results.extend(session.tokens(theirs, 10))
+
+    other = threading.Thread(target=run)
+    other.start()
+    with pytest.raises(KeyboardInterrupt), model.session() as session:
+        list(session.tokens(ours, 10))
+    other.join()
+    assert interrupted.is_set() and results == alone

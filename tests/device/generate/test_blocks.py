@@ -205,8 +205,10 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
         assert kernels == [kernel] * (4 * WIDE["num_hidden_layers"] + 1)
 
 
-@pytest.mark.parametrize("dtype", [None, "int4"])
-def test_without_a_compiler(context: MLContext, tmp_path, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "activations"), [(None, None), ("int4", None), ("int4", "float16")]
+)
+def test_without_a_compiler(context: MLContext, tmp_path, dtype, activations):
     """The shader archive has the kernels of weights in panels and of packed ones."""
     from bench.isa.catalogue import catalogue
     from tests.support.profiles import stored_profile
@@ -214,7 +216,8 @@ def test_without_a_compiler(context: MLContext, tmp_path, dtype):
     if not context.device_info.is_vulkan:
         pytest.skip("the CPU device computes with floats")
     write_folder(tmp_path, WIDE, random_weights(WIDE, 1))
-    decoder = Model.load(tmp_path, context, dtype=dtype, context_length=64)._engine.decoder
+    model = Model.load(tmp_path, context, dtype, context_length=64, activations=activations)
+    decoder = model._engine.decoder
     for name in ("nvidia_ampere", "llvmpipe"):
         profile = stored_profile(name)
         available = set(catalogue(profile.features))

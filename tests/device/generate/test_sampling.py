@@ -17,6 +17,7 @@ OPTIONS = [
     {"temperature": 1.0, "top_p": 0.9}, {"temperature": 1.3, "top_k": 64, "top_p": 0.8},
     {"repetition_penalty": 1.4}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1e-30},
     {"temperature": 0.8, "top_k": 30, "top_p": 0.95, "min_p": 0.02, "repetition_penalty": 0.7},
+    {"temperature": 1.0, "repetition_penalty": 1e-300}, {"repetition_penalty": 1e300},
 ]
 
 
@@ -56,6 +57,18 @@ def test_the_device_chooses_as_the_host(vulkan_context: MLContext, options):
     assert undecided <= 1
 
 
+@pytest.mark.parametrize("temperature", [0, 1e-300, 0.5])
+@pytest.mark.parametrize(("penalty", "expected"), [(1e-300, 1), (1e300, 0)])
+def test_penalties_of_any_size(temperature, penalty, expected):
+    """Tokens 1, 2 and 3 occurred. Nothing is infinite or no number on the way."""
+    logits = np.array([50, 3, -2, 0, -4], np.float32)
+    sampling = Sampling(temperature, repetition_penalty=penalty)
+    with np.errstate(all="raise", under="ignore"):
+        for seed in range(20):
+            words = keys(np.random.default_rng(seed))
+            assert sampling.choose(logits, [1, 2, 3], words) == expected
+
+
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3], OPTIONS[8]], ids=str)
 def test_texts_do_not_depend_on_what_chooses(model, options, monkeypatch):
     """With one draw, ``top_p`` leaves tokens to the host now and then."""
@@ -78,6 +91,24 @@ def test_texts_do_not_depend_on_what_chooses(model, options, monkeypatch):
     assert 0 < left < 20 if options == OPTIONS[3] else left < 3
 
 
+def test_high_temperatures(model):
+    """Logits divided by 10,000 lie so close to each other that the device's search would keep more
+    than three."""
+    options = {"temperature": 1e4, "top_k": 3, "seed": 5}
+    model._engine.chooser.is_used = False
+    expected = model.generate_tokens([1, 2, 3], 60, **options)
+    model._engine.chooser.is_used = True
+    assert model.generate_tokens([1, 2, 3], 60, **options) == expected
+
+
+def test_impossible_tokens_at_any_temperature():
+    logits = np.array([1, -np.inf, 2], np.float32)
+    sampling = Sampling(1e300, top_p=0.99)
+    with np.errstate(all="raise", under="ignore"):
+        found = {sampling.choose(logits, (), keys(np.random.default_rng(n))) for n in range(30)}
+    assert found == {0, 2}
+
+
 def test_sequences_with_different_options_share_runs(model):
     given = [{}, *({**OPTIONS[n], "seed": n} for n in (0, 3, 8))]
 
@@ -91,7 +122,9 @@ def test_sequences_with_different_options_share_runs(model):
 
 
 def test_the_cpu_leaves_choices_to_the_host(model):
-    assert not model._engine.chooser.is_used
+    info = model.context.device_info
+    is_gpu = info.is_vulkan and info.type != "cpu"
+    assert model._engine.chooser.is_used == is_gpu
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.8}, {"min_p": 0.1}], ids=str)

@@ -142,6 +142,9 @@ def test_out_of_memory_says_how_much_context_would_fit(model, folder):
     smaller = Model.load(folder, model.context, context_length=fits)
     with session(smaller) as found:
         assert len(list(found.tokens([1, 2, 3], 4))) == 4
+    room = 30_000  # not even for the rows of a chunk
+    with pytest.raises(OperationError, match="a context of 200 tokens: no memory$"):
+        session(model)
 
 
 def test_a_stream_ends_early(model):
@@ -196,6 +199,11 @@ def test_the_context_ends(model, folder, context):
     ids = list(range(1, 9))
     tokens = short.generate_tokens(ids, 100)
     assert tokens == model.generate_tokens(ids, len(tokens)) and len(tokens) == 5
+    for wrong in (0, 201):
+        with pytest.raises(ValueError, match=f"context_length is {wrong}; 1 to 200 are"):
+            Model.load(folder, context, context_length=wrong)
+    with pytest.raises(TypeError, match="'float' object"):
+        Model.load(folder, context, context_length=12.5)
     with pytest.raises(ValueError, match="13 tokens exceed the context of 12"):
         short.generate_tokens(list(range(13)))
     assert len(short.logits(list(range(12)))) == 12
@@ -208,6 +216,8 @@ def test_the_context_ends(model, folder, context):
     (lambda m: m.generate_tokens([1], temperature=-1), "temperature is -1"),
     (lambda m: m.generate_tokens([1], top_p=0), "top_p is 0"),
     (lambda m: m.generate_tokens([1], min_p=2), "min_p is 2"),
+    (lambda m: m.generate_tokens([1], top_k=20.0), "top_k is 20.0; an integer ≥ 0"),
+    (lambda m: m.generate_tokens([1], top_k=math.inf), "top_k is inf"),
     (lambda m: m.generate_tokens([1], repetition_penalty=0), "repetition_penalty is 0"),
     (lambda m: m.generate("x", stop=""), "none of them empty"),
 ])
@@ -219,6 +229,9 @@ def test_wrong_arguments(model, call, message):
 def test_wrong_options_and_messages(model):
     with pytest.raises(TypeError, match="unknown option 'temprature'"):
         model.generate_tokens([1], temprature=1)
+    for ids in ([1.7], ["1"], "12"):
+        with pytest.raises(TypeError, match="integer"):
+            model.logits(ids)
     for messages in ([{"content": "x"}], [3], 5):
         with pytest.raises(TypeError, match="message"):
             model.generate(messages)

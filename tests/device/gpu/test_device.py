@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 import weakref
 from typing import Any
 
@@ -28,6 +30,7 @@ from webnn_vk.gpu.adapter import GPUDevice
 from webnn_vk.runtime.device_selection import open_device
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.reclaim import TRIES
+from webnn_vk.runtime.work import Await
 
 
 @pytest.fixture
@@ -376,3 +379,20 @@ def test_a_device_that_another_thread_destroys_meanwhile(
     monkeypatch.setattr(driver, method, late)
     with pytest.raises(InvalidStateError, match="closed"):
         call(device)
+
+
+def test_a_device_dropped_with_results_pending(adapter: Any) -> None:
+    gate = threading.Event()
+
+    def promises() -> tuple[Any, Any]:
+        device = adapter.request_device().result(60)
+        buffer = device.create_buffer_with_data(data=b"12345678", usage=ALL)
+        device._state.stream.enqueue(Await(lambda: gate.wait(60)))
+        return device.queue.read_buffer(buffer), device.queue.on_submitted_work_done()
+
+    read, done = promises()
+    gc.collect()
+    time.sleep(0.1)  # the end of the device is noticed
+    gate.set()
+    assert read.result(60)[:8].tobytes() == b"12345678"
+    assert done.result(60) is None

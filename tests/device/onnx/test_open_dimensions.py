@@ -41,6 +41,14 @@ def close(got, wanted):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.device
+def test_one_build_serves_all_shapes_on_gpus(vulkan, request):
+    """With the kernels of GPUs, which fuse attention."""
+    limits = {"device_type": "discrete"}
+    with open_context("vulkan", limits=limits, experimental=DRAFT) as named:
+        test_one_build_serves_all_shapes(named, request)
+
+
 def test_one_build_serves_all_shapes(named, request):
     full = request.config.option.long and named.device_info.is_vulkan
     rng = np.random.default_rng(3)

@@ -11,6 +11,7 @@ from tests.support.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
 from webnn_vk.runtime import driver_device
 from webnn_vk.runtime.reclaim import TRIES
+from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.throttle import Cost
 from webnn_vk.runtime.work import Read, Run, RunGraph, Write
 
@@ -21,6 +22,7 @@ def faulty(monkeypatch):
     require_vulkan()
     monkeypatch.setattr(driver_device, "PIECE_BYTES", 256)
     monkeypatch.setattr(driver_device, "STAGED_BYTES", 512)
+    monkeypatch.setattr(driver_device, "KEPT_BYTES", 256)  # one piece
     context, driver = open_over(FaultyDriver)
     with context:
         yield context._state.device, driver
@@ -48,6 +50,25 @@ def test_transfers_in_pieces(faulty):
     data = np.random.default_rng(0).integers(0, 256, 2000, np.uint8)
     assert run(device, Write(storage, data), read(storage, result)) > 4
     np.testing.assert_array_equal(result[0], data)
+
+
+def test_a_batch_is_over_when_its_submits_are_or_the_device_is_lost(faulty):
+    device, driver = faulty
+    storage, result = device.create_storage(100), []
+    assert device.is_over(device.execute([Run(print, print)])), "nothing was submitted"
+    batch = device.execute([Write(storage, np.ones(100, np.uint8)), read(storage, result)])
+    driver.completed = lambda: batch.value - 1
+    assert not device.is_over(batch)
+    del driver.completed
+    device.wait(batch)
+    assert device.is_over(batch)
+    batch.complete()
+    assert result[0].all()
+    batch = device.execute([read(storage, result)])
+    driver.lose()
+    assert device.is_over(batch)
+    with pytest.raises(DeviceLostError, match="injected"):
+        device.wait(batch)
 
 
 def test_a_failing_submit_fails_what_is_in_it(faulty):
@@ -109,9 +130,9 @@ class Recorded:
 
     def __init__(self):
         self.cost, self.program = Cost(), SimpleNamespace(donated={})
-        self.runs = 0
+        self.parameters, self.runs = (), 0
 
-    def recordings(self, inputs, outputs):
+    def recordings(self, inputs, outputs, copying):
         self.runs += 1
         return []
 

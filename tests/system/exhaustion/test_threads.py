@@ -135,11 +135,29 @@ with Starts(0):
     context.write_tensor(tensor, x)
     assert (context.read_tensor(tensor).result(60) == x).all()
     assert context.fence().wait(60)
-    error = context.compute_async(graph, {"x": x}).exception(60)
-    assert isinstance(error, webnn.OperationError) and "no thread" in str(error), error
+    promises = [context.compute_async(graph, {"x": n * x}) for n in range(3)]
+    for n, promise in enumerate(promises):
+        y = promise.result(60)["y"]
+        np.testing.assert_allclose(y, np.maximum(n * (x @ W + x), 0) + n * x, rtol=1e-5)
     tensor.destroy()
     graph.destroy()
-assert context.compute_async(check(context), {"x": x}).result(60)["y"].shape == (4, 4)
+''', environment=environment)
+
+
+def test_a_promised_run_of_an_engine_has_a_thread_or_says_so(child):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    environment = {"WEBNN_VK_DEVICE": "cpu", "WEBNN_VK_CPU_ENGINE": "onnxruntime"}
+    child(STARTS + '''
+context = ml.create_context().result(60)
+graph = check(context)
+x = np.ones((4, 4), np.float32)
+no_workers()
+with Starts(0):
+    error = context.compute_async(graph, {"x": x}).exception(60)
+    assert isinstance(error, webnn.OperationError) and "no thread" in str(error), error
+y = context.compute_async(graph, {"x": x}).result(60)["y"]
+np.testing.assert_allclose(y, np.maximum(x @ W + x, 0) + x, rtol=1e-5)
 ''', environment=environment)
 
 

@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import pytest
 
-from tests.support.contexts import returns_to, settled_bytes
+from tests.support.contexts import open_context, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.paths import ROOT
@@ -103,6 +104,31 @@ def test_a_context_destroyed_with_everything_pending(over):
     driver.gate.set()
     assert context._state.timeline._closed.wait(30)
     assert driver.driver.memory_in_use().reserved == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("vulkan", marks=pytest.mark.device)])
+def test_a_context_dropped_with_results_pending(device, request):
+    """They come, and then the device is closed."""
+    if device == "vulkan":
+        request.getfixturevalue("vulkan")
+    gate, timelines = threading.Event(), []
+
+    def promises():
+        context = open_context(device)
+        timelines.append(context._state.timeline)
+        graph = build(context, lambda b, a: b.neg(a), "a").result()
+        context._state.stream.enqueue(_hold(gate))
+        made = [context.compute_async(graph, {"a": ints(n, 0, 0, n)}) for n in range(3)]
+        return made, context.fence()
+
+    computed, fence = promises()
+    gc.collect()
+    time.sleep(0.1)  # the end of the context is noticed
+    gate.set()
+    for n, promise in enumerate(computed):
+        assert promise.result(30)["y"].tolist() == [-n, 0, 0, -n]
+    assert fence.wait(30)
+    assert timelines[0]._closed.wait(30)
 
 
 def test_destroying_in_a_callback(fresh):

@@ -40,8 +40,8 @@ CALLS = {
     "create_tensor": 10, "write_tensor": 14, "read_tensor": 14, "read_tensor_into": 7,
     "to_numpy": 3, "destroy_tensor": 3, "drop_tensor": 3, "create_constant_tensor": 1,
     "import_constant_tensor": 1, "destroy_constant_tensor": 1, "build": 3, "dispatch": 30,
-    "compute": 2, "destroy_graph": 1, "drop_graph": 1, "check_pending": 8, "fence": 3, "misuse": 3,
-    "from_dlpack": 2, "numpy_from_dlpack": 3,
+    "compute": 2, "compute_async": 2, "destroy_graph": 1, "drop_graph": 1, "check_pending": 8,
+    "fence": 3, "misuse": 3, "from_dlpack": 2, "numpy_from_dlpack": 3,
 }
 if wgpu is not None:
     CALLS["export_to_wgpu"] = 2

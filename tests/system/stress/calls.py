@@ -93,6 +93,8 @@ class Calls:
             except DOMException as error:
                 world.excuse(error, *items)
                 return
+            if isinstance(found, dict):
+                (found,) = found.values()  # of a computation
             got = found.view(np.int32) if result is None else result
             if not np.array_equal(got, value):
                 raise Failure(f"{world.context!r}: read {got[:8]}, expected {value[:8]}")
@@ -247,6 +249,20 @@ class Calls:
             result = world.context.compute(graph.graph, {"x": x, "y": y})["z"]
             if not np.array_equal(result, graph.formula.evaluate(x, y)):
                 raise Failure(f"{world.context!r}: compute {graph.formula.name}: {result[:8]}")
+        return True
+
+    def compute_async(self, world: World) -> bool:
+        """Some in flight."""
+        with world.lock:
+            graph = self.pick(world.graphs)
+            if graph is None:
+                return False
+            for _ in range(self.random.randint(1, 8)):
+                x, y = self.values(graph.length), self.values(graph.length)
+                wanted = graph.formula.evaluate(x, y)
+                promise = world.context.compute_async(graph.graph, {"x": x, "y": y})
+                x[:] = y[:] = -1  # the call has copied them
+                self.expect(world, promise, wanted, world, graph)
         return True
 
     def destroy_graph(self, world: World) -> bool:

@@ -163,7 +163,7 @@ def test_a_library_is_warmed_up_once_and_on_another_thread(monkeypatch: pytest.M
 
     monkeypatch.setattr(LibraryCompiler, "compile", noted)
     for _ in range(3):
-        FallbackCompiler([library]).prepare("vulkan1.2")
+        FallbackCompiler([library]).prepare()
     end = time.monotonic() + 60
     while not library._library and time.monotonic() < end:
         time.sleep(0.001)
@@ -176,7 +176,7 @@ def test_a_library_that_is_missing_is_reported_by_the_compilation_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     library = LibraryCompiler(str(tmp_path / "none.so"))
-    library.prepare("vulkan1.2")
+    library.prepare()
     with pytest.raises(CompilerUnavailable, match="none.so"):
         library.compile([Source(GOOD % "2.0", "good")])
     end = time.monotonic() + 60

@@ -36,7 +36,9 @@ EXPLAINED = {
         "max(now, tops[(y0 + i) * LX + l])": "keys in order: integers",
         "max(top[i], highest[i])": "keys in order: integers",
         "subgroupMax(largest)": "keys in order: integers",
-        "min(BN, end - t0)": _SIZES,
+        'min(BN, end - {{ "min(t0, end)" if parted else "t0" }})': _SIZES,
+        "min(t0, end)": _SIZES,
+        "max(top[i], tops[(z * BM + y0 + i) * LX])": "keys in order: integers",
         "min(v_at[e] + c, last)": "positions",
     },
     "attention_tiled.comp.j2": {
@@ -72,12 +74,12 @@ EXPLAINED = {
     "lib/positions.glsl.j2": {"min(P.items, P.outer - s.outer)": _SIZES},
     "matmul.comp.j2": {"min(TM, P.M - m0)": _SIZES, "min(first + GROUP, rows * TN)": _SIZES},
     "matmul_coopmat.comp.j2": {"min(e %% (%s / V) * V, rows_left - V)": _SIZES},
-    "matmul_coopmat2.comp.j2": {"min(P.N - n_tile, BN)": _SIZES},
     "reduce.comp.j2": {
         "max(a, b)": "of keys: integers", "min(P.len, first + P.chunk)": _SIZES,
     },
     "scan.comp.j2": {"min(P.len, first + P.chunk)": _SIZES},
     "softmax.comp.j2": {"max(a, b)": "of keys: integers"},
+    "softmax_kept.comp.j2": {"max(a, b)": "of keys: integers"},
 }
 
 

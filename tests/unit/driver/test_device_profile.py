@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.support.profiles import NAMES, stored_profile
+from tests.support.profiles import H200, NAMES, stored_profile
 from tests.support.profiles.of_chips import SOURCES
 from webnn_vk.driver.device_profile import FEATURES, MASK_GROUPS, NEEDED, DeviceProfile
 
@@ -19,6 +19,11 @@ def test_stored_profiles() -> None:
         assert profile.max_loop_iterations == (65_535 if name == "llvmpipe" else None)
         assert profile.compiles_by_size == (name == "llvmpipe")
         assert bool(profile.cooperative_matrices) == ("cooperative_matrix" in profile.features)
+        assert profile.multiprocessors == 0, "no chip was asked"
+    h200 = stored_profile(H200)
+    assert h200.note.startswith("snapshot of an NVIDIA H200") and h200.multiprocessors == 132
+    assert DeviceProfile.from_json(h200.to_json()) == h200
+    assert h200.cooperative_matrices
 
 
 @pytest.mark.parametrize("name", PROFILES)

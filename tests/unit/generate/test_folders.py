@@ -127,6 +127,24 @@ def test_windows_of_layers():
     assert decoder_config({**used, "layer_types": types}).windows == (64, 0, 64, 0)
 
 
+def test_windows_that_the_file_leaves_out():
+    """As in transformers: 4,096 tokens, of Qwen models in the layers after 28."""
+    fields = ("sliding_window", "max_window_layers")
+    for name, expected in (("mistral", [4096] * 30), ("qwen2", [0] * 28 + [4096] * 2)):
+        config = {key: value for key, value in CONFIGS[name].items() if key not in fields}
+        config |= {"num_hidden_layers": 30, "use_sliding_window": True}
+        assert decoder_config(config).windows == tuple(expected)
+
+
+def test_yarn_without_the_original_length():
+    """As in transformers, it is the length that the model is said to be made for."""
+    given = {**CONFIGS["yarn"], "head_dim": 64}
+    scaling = {"rope_type": "yarn", "factor": 4.0}
+    full = {**scaling, "original_max_position_embeddings": given["max_position_embeddings"]}
+    made = [decoder_config({**given, "rope_scaling": s}).rotary for s in (scaling, full)]
+    assert made[0] == made[1] != decoder_config(given).rotary
+
+
 def test_weights_that_are_missing_or_wrong(cpu_context, tmp_path):
     name = "model.layers.0.mlp.up_proj.weight"
     refused(small(tmp_path / "a", drop=[name]), cpu_context, "lack the tensor 'layers.0.mlp.up")
@@ -202,6 +220,8 @@ def test_progress(cpu_context, tmp_path):
     ([], "no JSON object"), ({"eos_token_id": "x"}, "eos_token_id"),
     ({"do_sample": True, "top_p": "x"}, "top_p is not a number"),
     ({"do_sample": True, "temperature": -1}, "temperature is -1"),
+    ({"do_sample": True, "top_k": 20.0}, "top_k is 20.0; an integer ≥ 0 is expected"),
+    ({"do_sample": True, "top_k": float("inf")}, "top_k is inf; an integer ≥ 0 is expected"),
 ])
 def test_generation_configs(cpu_context, tmp_path, generation, message):
     folder = small(tmp_path)

@@ -278,30 +278,52 @@ def test_allocations_wait_for_what_runs_and_waits_begin_a_batch():
 
 def test_runs_that_callers_wait_for_alone():
     """Only where nothing else runs, is queued or was held back, every result is read last, and
-    the runs are short."""
+    the runs are short. The end of a batch is expected also if other work precedes the last read."""
     def result(last=True):
         return Read(Storage(4, None), print, print, last=last)
 
-    for works, alone in (
-        ([graph(), result()], True),
-        ([graph(), result(), graph(), result(), result()], True),
-        ([graph(), result(last=False)], False),
-        ([graph(SHORT_SECONDS / 2), result()], True),
-        ([graph(SHORT_SECONDS), result()], False),
-        ([graph(None), result()], False),
-        ([graph()], False),
-        ([result(), graph()], False),
-        ([Write(Storage(4, None), None), graph(), result()], False),
-        ([run(), graph(), result()], False),
+    for works, alone, expected in (
+        ([graph(), result()], True, True),
+        ([graph(), result(), graph(), result(), result()], True, True),
+        ([graph(), result(last=False)], False, True),
+        ([graph(SHORT_SECONDS / 2), result()], True, True),
+        ([graph(SHORT_SECONDS), result()], False, False),
+        ([graph(None), result()], False, False),
+        ([graph()], False, False),
+        ([result(), graph()], False, False),
+        ([Write(Storage(4, None), None), graph(), result()], False, True),
+        ([run(), graph(), result()], False, True),
     ):
         schedule, (a,) = streams(1)
         schedule.append(a, works)
-        assert schedule.next().alone == alone, works
+        batch = schedule.next()
+        assert (batch.alone, batch.expected) == (alone, expected), works
         schedule.append(a, [graph(), result()])
-        assert not schedule.next().alone, "there is a batch before it"
+        batch = schedule.next()
+        assert not batch.alone and not batch.expected, "there is a batch before it"
     schedule, (a, b) = streams(2)
     schedule.append(a, [graph(), result(), graph(on_host=True)])
-    assert not schedule.next().alone, "there is work behind it"
+    batch = schedule.next()
+    assert not batch.alone and not batch.expected, "there is work behind it"
+
+
+def test_a_longer_batch_ends_with_its_results():
+    """Short runs share a batch; all results of a run are in the same one."""
+    def result():
+        return Read(Storage(4, None), print, print, last=True)
+
+    schedule, (a,) = streams(1)
+    half = SHORT_SECONDS / 2
+    works = [
+        [graph(half), result(), graph(half), result(), result()],
+        [graph(half), result(), graph(half), graph(half), result()],
+        [graph(3 * SHORT_SECONDS), run(), result()],
+        [graph(0.0), result(), run()],
+    ]
+    schedule.append(a, [work for batch in works for work in batch])
+    for batch in works:
+        assert schedule.next().works == batch
+    assert schedule.next() is None
 
 
 def test_what_is_dropped_is_never_over():

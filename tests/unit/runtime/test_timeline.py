@@ -3,87 +3,21 @@
 import gc
 import threading
 import time
-import weakref
-from collections import deque
 from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from webnn_vk.runtime.device import Batch
+from tests.support.gated_device import FakeDevice, failed
+from webnn_vk.runtime import timeline
 from webnn_vk.runtime.schedule import MAX_BATCH_WORKS, MAX_IN_FLIGHT
-from webnn_vk.runtime.storage import DeviceLostError, Storage
+from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.throttle import BATCH_SECONDS, Cost
 from webnn_vk.runtime.timeline import Timeline
 from webnn_vk.runtime.work import Allocate, Await, Read, Run, RunGraph, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
-
-
-class FakeDevice:
-    """Runs batches when the test opens the gate; can be lost."""
-
-    profile = None
-    name = "fake"
-
-    def __init__(self):
-        self.started = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.fail_with = None
-        self.closed = False
-        self.living, self.deferred = set(), deque()
-
-    def create_storage(self, size):
-        storage = Storage(size, np.zeros(size, np.uint8))
-        self.living.add(weakref.ref(storage, self.deferred.append))
-        return storage
-
-    def execute(self, works):
-        if self.fail_with is not None:
-            raise self.fail_with
-        self.started.append(len(works))
-        batch = Batch(works, value=len(self.started))
-        for work in works:
-            if isinstance(work, Run):
-                batch.completions.append((work, work.function))
-            elif isinstance(work, Write):
-                work.storage.backing[:] = work.data
-            elif isinstance(work, Read):
-                data = work.storage.backing.copy()
-                batch.completions.append((work, lambda work=work, data=data: work.done(data)))
-        return batch
-
-    def wait(self, batch):
-        self.gate.wait(30)
-        if self.fail_with is not None:
-            raise self.fail_with
-
-    def trim(self):
-        pass
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.fixture
-def device():
-    return FakeDevice()
-
-
-@pytest.fixture
-def stream(device):
-    """The one stream of a timeline."""
-    timeline = Timeline(device)
-    yield timeline.stream()
-    device.gate.set()
-    timeline.close()
-    assert device.closed
-
-
-def failed(error):
-    raise error
 
 
 def test_order_is_the_order_of_the_calls(device, stream):
@@ -146,6 +80,42 @@ def test_a_batch_is_bounded_in_works_and_in_estimated_cost(device, stream):
     assert stream.fence().wait(10)
     # A job that costs more than a batch may goes alone.
     assert device.started[MAX_IN_FLIGHT:] == [MAX_BATCH_WORKS, MAX_BATCH_WORKS, 4, 3, 1, 1, 1]
+
+
+def test_work_behind_work_on_the_host_ends_after_it(device, monkeypatch):
+    """Also what takes no time on the device: it may read what the other work wrote."""
+    class Late(SimpleQueue):
+        def put(self, item):
+            if threading.current_thread().name == "webnn_vk-host":
+                time.sleep(0.1)
+            super().put(item)
+
+    monkeypatch.setattr(timeline, "SimpleQueue", Late)
+    execute, ends = device.execute, SimpleQueue()
+
+    def started(works):
+        batch = execute(works)
+        if isinstance(works[0], Run):
+            batch.value = None
+        return batch
+
+    def waited(batch):
+        if batch.value is not None:
+            device.gate.wait(30)
+            ends.put("on the device")
+
+    device.execute, device.wait = started, waited
+    device.gate.clear()
+    order = Timeline(device)
+    stream, _ = order.stream(), order.stream()
+    graph = SimpleNamespace(cost=Cost(seconds=0.0), on_host=True)
+    stream.enqueue(RunGraph(graph, {}, {}), Run(lambda: ends.put("behind it"), failed))
+    while len(device.started) < 2:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    device.gate.set()
+    assert [ends.get(timeout=10) for _ in range(2)] == ["on the device", "behind it"]
+    order.close()
 
 
 def test_an_end_waits_for_little_of_what_takes_long(device):
@@ -357,68 +327,6 @@ def test_a_completion_that_fails_fails_its_work_alone(device, stream):
     device.gate.set()
     assert done.wait(10)
     assert seen == [1, 2] and [str(e) for e in errors] == ["ValueError: odd"]
-
-
-def _finishes_on(device, stream, *, alone):
-    """The name of the thread that finishes a run and its read."""
-    names, storage = SimpleQueue(), device.create_storage(4)
-    executable = SimpleNamespace(cost=Cost(seconds=0.0), on_host=False)
-    stream.enqueue(
-        RunGraph(executable, {}, {}),
-        Read(storage, lambda data: names.put(threading.current_thread().name), failed, last=alone),
-    )
-    return names.get(timeout=10)
-
-
-@pytest.mark.parametrize("device_type", [None, "cpu", "discrete"])
-def test_the_thread_that_starts_a_run_on_the_hosts_cores_waits_for_it(device, device_type):
-    if device_type is not None:
-        device.profile = SimpleNamespace(device_type=device_type)
-    stream = Timeline(device).stream()
-    same = "webnn_vk-finish" if device_type == "discrete" else "webnn_vk-submit"
-    for _ in range(3):
-        assert _finishes_on(device, stream, alone=False) == "webnn_vk-finish"
-        assert stream.fence().wait(10)
-        assert _finishes_on(device, stream, alone=True) == same
-        assert stream.fence().wait(10)
-    stream.timeline.close()
-    assert device.closed
-
-
-def test_calls_during_a_run_that_its_caller_waits_for(device, stream):
-    """They are ordered behind it, a fence that is reached says so, and the end drops them."""
-    device.gate.clear()
-    names = []
-    waiter = threading.Thread(
-        target=lambda: names.append(_finishes_on(device, stream, alone=True)), daemon=True
-    )
-    waiter.start()
-    while not device.started:
-        pass
-    behind, errors = threading.Event(), SimpleQueue()
-    fence = stream.fence()
-    stream.enqueue(Run(behind.set, errors.put))
-    assert fence.value == 2 and not fence.done and not behind.wait(0.05)
-    stream.timeline.end("enough")
-    assert "enough" in str(errors.get(timeout=10))
-    device.gate.set()
-    waiter.join(10)
-    assert names == ["webnn_vk-submit"] and fence.wait(10) and not behind.is_set()
-
-
-def test_a_run_that_its_caller_waits_for_fails_with_the_device(device, stream):
-    storage, errors = device.create_storage(4), SimpleQueue()
-    device.gate.clear()
-    executable = SimpleNamespace(cost=Cost(seconds=0.0), on_host=False)
-    stream.enqueue(
-        RunGraph(executable, {}, {}), Read(storage, failed, errors.put, last=True)
-    )
-    while not device.started:
-        pass
-    device.fail_with = DeviceLostError("unplugged")
-    device.gate.set()
-    assert "unplugged" in str(errors.get(timeout=10))
-    device.fail_with = None
 
 
 def test_allocations_wait_for_what_runs_and_awaits_begin_a_batch(device, stream):

@@ -44,6 +44,7 @@ BESIDE = {
     "bench/ncnn_decoder.py": {"ncnn", "safetensors"},  # an extra: generate; what is measured
     "bench/ncnn_recurrent.py": {"ncnn"},  # what is measured, where it is installed
     "bench/serving.py": {"tokenizers"},  # an extra: generate
+    "bench/vendor.py": {"torch"},  # what is measured
     "examples/chat_service.py": {"fastapi", "pydantic", "uvicorn"},
     "examples/docs_decoder/train.py": {"safetensors", "tokenizers", "torch"},
     "examples/service.py": {"fastapi", "pydantic"},

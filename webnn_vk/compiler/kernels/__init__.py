@@ -12,7 +12,6 @@ import importlib
 import pkgutil
 
 from .coopmat import FEATURES as MATRIX_FEATURES
-from .coopmat2 import FEATURES as MATRIX2_FEATURES
 from .dispatch import Dispatch, Packed, Refused, Scratch, Unsupported
 from .family import FAMILIES, family_of, solver_of
 from .lower import KERNEL_PASSES, PACK, kernel_nodes, lower_graph

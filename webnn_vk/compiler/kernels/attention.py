@@ -7,6 +7,7 @@ There are two ways: ``attention`` reads keys and values from memory for each que
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded
 
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
-from .dispatch import Dispatch, Unsupported
+from .dispatch import Dispatch, Unsupported, is_workgroup
 from .epilogue import build
 from .family import Family
 from .heuristics import device_class
@@ -33,6 +34,8 @@ from .product import BATCH_RANK
 from .rows import check_iterations
 from .schedule import Schedule
 
+#: Schedules of the template ``attention`` whose modules the shader archive has no room for.
+PARTED = "attention_parted"
 _OPTIONAL = ("mask", "seen")
 _SCALARS = (*_OPTIONAL, "length")
 _FLOATS = dict.fromkeys(("scale", "unseen", "softcap"), "float")
@@ -40,6 +43,8 @@ _FLOATS = dict.fromkeys(("scale", "unseen", "softcap"), "float")
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 #: More of them for processors, which compute rows past the last at full length.
 _FEW_QUERIES = ((8, 1, 2), (8, 1, 1))
+#: Of few queries on GPUs: queries of a subgroup, and how many subgroups share the keys.
+_PART_LANES, _PART_QUERIES, _PARTS = 32, (1, 2, 4, 8), (2, 4, 8, 16)
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
 #: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
 _SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
@@ -132,19 +137,20 @@ class AttentionFamily(Family):
                     Schedule("attention", numbers, load)
                     for load in ("storage", *["texel"] * by_texel)
                 ]
-        return schedules + _tiled(problem, profile)
+        return schedules + _parted(problem, profile) + _tiled(problem, profile)
 
     def lower(
         self, node: KernelNode, problem: AttentionProblem, schedule: Schedule,
         profile: DeviceProfile,
     ) -> list[Dispatch]:
-        p, tile = problem, 4 * schedule["LX"]
-        if schedule.kernel == "attention_tiled":
+        p, tile, tiled = problem, 4 * schedule["LX"], schedule.kernel == "attention_tiled"
+        if tiled:
             steps = ceil_divide(p.depth, schedule["DC"]) + ceil_divide(tile, schedule["VC"])
         else:
             steps = (p.depth // 4 if p.vector else p.depth) + tile // 4
             steps += schedule["LX"] * schedule["TM"]
-        check_iterations(ceil_divide(p.keys, tile) * steps, profile)
+        parts = dict(schedule.numbers).get("LZ", 1)
+        check_iterations(ceil_divide(p.keys, parts * tile) * steps, profile)
         present = [name for name in _OPTIONAL if name in node.operands]
         texels = texel_bytes(profile, schedule.load)
         operands = [
@@ -162,29 +168,33 @@ class AttentionFamily(Family):
             "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
             "choosing": "seen" in present,
         }
-        if schedule.kernel == "attention":
-            options |= {"vector": p.vector, "bounded": p.bounded, "capped": p.capped}
+        if not tiled:
+            options |= {
+                "vector": p.vector, "bounded": p.bounded, "capped": p.capped, "parted": parts > 1,
+            }
         rows = schedule["LY"] * schedule["TM"]
         constants = dict(schedule.numbers)
-        if schedule.kernel == "attention_tiled":
+        if tiled:
             # Whether tiles reach past the last element.
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
         step = dispatch(
-            node, schedule.kernel, operands, build(node), p.batches * ceil_divide(p.rows, rows),
+            node, "attention_tiled" if tiled else "attention", operands, build(node),
+            p.batches * ceil_divide(p.rows, rows),
             _params(node, p, present), constants, profile, options.items(), types=_FLOATS,
             converts=True,
             variant=f"{'sv'[p.vector]}{'x' * (texels > 0)} {rows}x{tile}{' causal' * p.causal}"
             f"{' of a length' * p.bounded}{' capped' * p.capped}",
             flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
         )
-        if schedule.kernel == "attention_tiled":
+        if tiled:
             return [step]
         return [with_subgroup_sums(step, schedule["LX"], profile, _EXCHANGES)]
 
 
-def shared_bytes(lanes: int, rows: int) -> int:
-    """Shared memory of a workgroup: the weights, with a vector more a row, and the largest."""
-    return rows * ((lanes + 1) * VECTOR_BYTES + lanes * 4)
+def shared_bytes(lanes: int, rows: int, wide: int = 1) -> int:
+    """Shared memory of a workgroup: the weights, with a vector more a row, or the sums of parts of
+    ``wide`` vectors a lane, and the largest."""
+    return rows * (max(lanes + 1, lanes * wide) * VECTOR_BYTES + lanes * 4)
 
 
 def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> int:
@@ -193,6 +203,29 @@ def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> in
     vectors a lane; the weights, and a number a lane and row."""
     tile = max((rows + 4 * lanes) * (steps // 4 + 1), values * lanes * wide)
     return (tile + rows * (lanes + 1)) * VECTOR_BYTES + rows * lanes * 4
+
+
+def _parted(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
+    """Schedules whose workgroups divide the keys among subgroups: few queries make few workgroups,
+    and each key waits for the one before."""
+    if profile.device_type == "cpu":
+        return []
+    schedules, lanes = [], _PART_LANES
+    # Before the queries, whose number divides shapes that share a compilation otherwise.
+    counts = [parts for parts in _PARTS if 2 * lanes * parts < problem.keys]
+    if not counts or problem.rows > _PART_QUERIES[-1]:
+        return []
+    wide, most = ceil_divide(problem.width, 4 * lanes), device_class(profile).shared_memory(profile)
+    for tall, parts in itertools.product(_PART_QUERIES, counts):
+        if (
+            tall < 2 * problem.rows
+            and tall * wide <= 16
+            and is_workgroup(lanes, parts, profile) and parts <= profile.max_workgroup_size[2]
+            and shared_bytes(lanes, parts * tall, wide) <= most
+        ):
+            numbers = ("LX", lanes), ("LY", 1), ("LZ", parts), ("TM", tall), ("TE", wide)
+            schedules.append(Schedule(PARTED, numbers))
+    return schedules
 
 
 def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:

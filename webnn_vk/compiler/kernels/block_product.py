@@ -1,7 +1,7 @@
 """Products with weights of 4 or 8 bits and scales of blocks, which stay so in memory and become
 floats where they are loaded. ``matvec_blocks`` computes few rows: it reads each weight once and
 scales sums of a block. More rows go through the tiles of float products (``matmul``,
-``matmul_tiled``)."""
+``matmul_tiled``, and ``matmul_coopmat``, whose tiles have weights rounded to float16)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.integers import ceil_divide
 
 from ..types.access import Access
-from ..types.data_types import FLOAT_TYPES
-from .dispatch import Binding, Dispatch, Unsupported
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES
+from . import coopmat
+from .dispatch import Binding, Dispatch, Unsupported, is_workgroup
 from .epilogue import build
+from .expression import HALF_CONVERSIONS
 from .family import Family
+from .heuristics import GpuClass, device_class
 from .loads import has_texels, texel_bytes, with_subgroup_sums
 from .multi_binding import Bound, dispatch
 from .node import KernelNode
@@ -29,8 +32,15 @@ from .rows import check_iterations
 from .schedule import Schedule
 
 KERNEL = "matvec_blocks"
-# Workgroups of GPUs: invocations that share the inner dimension, and columns.
-_SHARED_ROWS = (32, 4), (16, 8), (8, 16)
+# Workgroups of GPUs: invocations that share the inner dimension, and columns, of which a subgroup
+# has up to four; and columns of an invocation, of one row several, for which it reads a once.
+_SHARED_ROWS = (32, 4, 1), (16, 8, 1), (8, 16, 1), (64, 2, 1), (128, 1, 1), (256, 1, 1)
+_SHARED_ROW = (
+    (32, 4, 4), (64, 2, 4), (64, 4, 4), (64, 2, 2), (128, 1, 4), (128, 2, 4), (128, 1, 2),
+    (128, 2, 2), (256, 1, 2),
+)
+# Elements that matrices of float16 take at once.
+_VECTOR = 8
 # Parts of the weights begin at such rows, so that bindings of all operands can begin there.
 _ROW_STEP = 128
 
@@ -61,6 +71,13 @@ class BlockSums:
         return 128 // self.bits
 
     @property
+    def by_halves(self) -> bool:
+        """Whether weights may be rounded to float16, and vectors of them are of one block. They are
+        in graphs of float16, whose scales stay so without offsets (`passes/quantized.py`)."""
+        rounded = self.data_type == "float16" and self.offset == (self.scale_type == "float32")
+        return rounded and not (self.block % _VECTOR or self.k % _VECTOR)
+
+    @property
     def product(self) -> Product:
         """The same as a product of floats."""
         return Product(
@@ -73,7 +90,7 @@ class BlockProductFamily(Family):
     """See the module's docstring."""
 
     name = "block_product"
-    templates = (KERNEL, "matmul", "matmul_tiled")
+    templates = (KERNEL, "matmul", "matmul_tiled", coopmat.KERNEL)
     fuses = True
 
     def problem(self, node: KernelNode) -> BlockSums:
@@ -91,20 +108,26 @@ class BlockProductFamily(Family):
         # No rule for GPUs chooses texels.
         texels = has_texels(profile) and profile.device_type == "cpu"
         loads = ("storage", *["texel"] * texels)
+        gpu = profile.device_type != "cpu"
+        shared = (*_SHARED_ROWS[: None if gpu else 3], *(_SHARED_ROW if gpu and p.m == 1 else ()))
         vectors_of = [
             Schedule(KERNEL, (("LX", x), ("LY", y), ("TM", tm), ("TR", rows)), load)
             for load in loads for x, y, tm, rows in (
-                *((x, y, 1, min(4, p.m)) for x, y in _SHARED_ROWS if load == "storage"),
+                *((x, y, tm, min(4, p.m)) for x, y, tm in shared if load == "storage"),
                 *((8, 1, tm, tr) for tm, tr in ((16, 1), (8, 2), (8, 4), (8, 8)) if tr <= p.m),
             )
-            if x * y <= profile.max_workgroup_invocations
+            if is_workgroup(x, y, profile)
         ] if not p.block % p.chunk else []
         direct = [
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)), load)
             for load in loads for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 8), (8, 4, 4))
         ]
         by_vectors = any(vectors(p.product, (0, 0, 0, 0)))
-        return [*vectors_of, *direct, *tiled_schedules(True, True, by_vectors, profile)]
+        tiled = tiled_schedules(True, True, by_vectors, profile)
+        return [*vectors_of, *direct, *tiled, *_by_matrices(p, profile)]
+
+    def rounding(self, problem: BlockSums) -> float:
+        return 2.0**-11 if problem.by_halves else 0.0
 
     def lower(
         self, node: KernelNode, problem: BlockSums, schedule: Schedule, profile: DeviceProfile
@@ -129,6 +152,20 @@ class BlockProductFamily(Family):
         return [_dispatch(p, node, weights, schedule, part, texels, profile) for part in parts]
 
 
+def _by_matrices(p: BlockSums, profile: DeviceProfile) -> list[Schedule]:
+    """Tilings by cooperative matrices."""
+    if not (p.by_halves and _conversions(profile) <= profile.features):
+        return []
+    return coopmat.schedules(p.product, profile)
+
+
+def _conversions(profile: DeviceProfile) -> frozenset[str]:
+    """The features by which weights become float16: exactly, but in the emulation of matrices."""
+    if "cooperative_matrix" in profile.features:
+        return HALF_CONVERSIONS
+    return frozenset({"float16_arithmetic"})
+
+
 def _dispatch(
     p: BlockSums, node: KernelNode, weights: Sequence[Access], schedule: Schedule, rows: Items,
     texels: bool, profile: DeviceProfile,
@@ -145,6 +182,11 @@ def _dispatch(
             "chunk_bits": (p.block // p.chunk).bit_length() - 1, "b_row": first, "ldo": p.n,
             "a_base": 0, "out_base": rows.start, "zero_point": p.zero_point,
         }
+        device = device_class(profile)
+        # Columns share what it costs for each row. With offsets, Adreno 660 spills 6 registers.
+        slow_conversions = isinstance(device, GpuClass) and device.slow_conversions
+        pays = slow_conversions or (p.bits == 4 and not p.offset)
+        constants["IN_PLACE"] = int(pays and schedule["TM"] > 2 * schedule["TR"])
     else:
         a_vector, b_vector = vectors(p.product, (0, 0, 0, 0))
         out_vector = b_vector and kernel == "matmul" and node.out_type in FLOAT_TYPES
@@ -159,6 +201,11 @@ def _dispatch(
         }
         if kernel == "matmul":
             constants |= {"STEPS": 1, "STREAMS": 1, "ADDENDS": 4}
+        elif kernel == coopmat.KERNEL:
+            constants = {c.name: int(c.default) for c in coopmat.CONSTANTS} | constants
+            _, _, out_vector = coopmat.vectors(p.product, (0, 0, 0, 0))
+            out_vector = out_vector and DATA_TYPES[node.out_type].size <= 4
+            options |= {"operand": p.data_type, "b_vector": False, "out_vector": out_vector}
     options |= {
         "bits": p.bits, "has_offset": p.offset, "half_scale": p.scale_type == "float16"
     }
@@ -178,6 +225,10 @@ def _dispatch(
     step = replace(step, bytes=round(step.bytes * rows.count / p.n))
     if kernel == KERNEL:
         return with_subgroup_sums(step, schedule["LX"], profile)
+    if kernel == coopmat.KERNEL:
+        features = step.spec.features | _conversions(profile)
+        spec = replace(step.spec, features=features)
+        return replace(step, spec=coopmat.with_features(spec, p.data_type, profile.features))
     return shuffling_rows(step, schedule, profile) if kernel == "matmul" else step
 
 
@@ -199,8 +250,11 @@ def _buffers(
 ) -> tuple[Buffer, ...]:
     load = "texel" if texels else "storage"
     scale_type = "uint32" if p.scale_type == "float16" else "float32"
+    a_type = p.data_type
+    if kernel == coopmat.KERNEL:
+        a_type, scale_type = "uint32", p.scale_type
     return (
-        Buffer("a", p.data_type, "r", 4 if a_vector else 1),
+        Buffer("a", a_type, "r", 4 if a_vector else 1),
         Buffer("b", "uint32", "r", 4 if kernel == KERNEL else 1, load=load),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
         *(Buffer(name, scale_type, load=load) for name in ("scale", *["offset"] * p.offset)),

@@ -5,11 +5,11 @@ There are eight ways: a 1×1 convolution with stride 1 is computed as a matrix p
 the template ``conv_tiled`` computes others as products too, with tiles in shared memory (GPUs);
 ``conv_wide`` loads the filter in vectors of output channels (CPUs; GPUs where input channels are
 few: there neighbours are pixels, for which the filter's elements are the same, and lie in scalar
-registers of the hardware that has such); ``conv_columns`` copies the inputs of each output
-into a column, and multiplies those as a matrix (CPUs); ``conv_channels`` has output channels as
-lanes, which exchange the pixels that they load (CPUs); ``conv_depthwise`` serves groups of one
-input channel; ``conv`` serves the rest. In a transposed convolution too, each output gathers the
-inputs that reach it. All accumulate in float32.
+registers of the hardware that has such); ``conv_columns`` copies the inputs of each output into a
+column, and multiplies those as a matrix (CPUs; GPUs by cooperative matrices); ``conv_channels`` has
+output channels as lanes, which exchange the pixels that they load (CPUs); ``conv_depthwise`` serves
+groups of one input channel; ``conv`` serves the rest. In a transposed convolution too, each output
+gathers the inputs that reach it. All accumulate in float32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webnn_vk.support.integers import ceil_divide
 
 from ..ops.lowering import QuantizedConvolution
 from ..types.data_types import DATA_TYPES
-from . import conv_channels, conv_columns, matmul, winograd
+from . import conv_channels, conv_columns, coopmat, matmul, split_k, winograd
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed
 from .family import Family
@@ -73,6 +73,11 @@ class Geometry:
             if key == name:
                 return number
         raise AttributeError(name)
+
+    @property
+    def columns(self) -> Product:
+        """The product by cooperative matrices that it can be computed as (``conv_columns``)."""
+        return conv_columns.product(self, by_matrices=True)
 
 
 def geometry(node: KernelNode) -> Geometry:
@@ -299,6 +304,7 @@ _ALGORITHMS = {
     "conv_depthwise": _Algorithm(_depthwise, _launch_depthwise, (*_SIZES, "PH")),
 }
 _WINOGRAD = ("winograd", winograd.TILED)
+_BY_COLUMNS = (conv_columns.KERNEL, conv_columns.BY_MATRICES)
 
 
 # -- the family -----------------------------------------------------------------------------------
@@ -307,8 +313,9 @@ class Conv(Family):
 
     name = "conv"
     templates = (
-        *_ALGORITHMS, conv_channels.KERNEL, "matmul", "copy", "winograd_filter", "winograd_input",
-        "winograd_product", "winograd_output", "winograd_tiled_output",
+        *_ALGORITHMS, conv_channels.KERNEL, "matmul", coopmat.KERNEL, split_k.KERNEL, "copy",
+        "winograd_filter", "winograd_input", "winograd_product", "winograd_output",
+        "winograd_tiled_output",
     )
     fuses = True
     weights = "filter"
@@ -345,7 +352,7 @@ class Conv(Family):
         dimensions permuted so that the channels loaded together lie side by side."""
         if isinstance(problem, Product) and problem.operands[1] == self.weights:
             return MATMUL.pack(node, problem, schedule, profile)
-        if schedule.kernel in (*_WINOGRAD, "conv_wide", conv_columns.KERNEL, conv_channels.KERNEL):
+        if schedule.kernel in (*_WINOGRAD, "conv_wide", *_BY_COLUMNS, conv_channels.KERNEL):
             return node  # lowered, it binds the form that it can't do without
         return _permuted(node, _filter_order(problem, schedule))
 
@@ -356,7 +363,7 @@ class Conv(Family):
             return winograd.lower(node, problem, schedule, profile)
         if schedule.kernel == conv_channels.KERNEL:
             return conv_channels.lower(node, problem, schedule, profile)
-        if schedule.kernel == conv_columns.KERNEL:
+        if schedule.kernel in _BY_COLUMNS:
             return conv_columns.lower(
                 _permuted(node, "oihw" * problem.constant), problem, schedule, profile
             )

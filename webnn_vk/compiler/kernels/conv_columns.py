@@ -4,7 +4,9 @@ reach it, and the filter times these columns.
 Software devices multiply so where lanes exchange what they load of the columns or of a filter
 (``product_dispatch.row_schedules``, ``loads.lanes_that_shuffle``): that saves more than the columns
 take, if there are few enough to stay in the processor's caches. ``conv_channels`` is faster for the
-filters that it takes. Channels come first; padding is written out, in a dispatch of its own.
+filters that it takes. GPUs multiply so by cooperative matrices, which read whole vectors of columns
+that lie one behind the other, and whose inner dimension can be cut into parts. Channels come first;
+padding is written out, in a dispatch of its own.
 """
 
 from __future__ import annotations
@@ -15,37 +17,63 @@ from typing import Any
 from webnn_vk.driver.device_profile import DeviceProfile
 
 from ..types.access import strides
+from ..types.data_types import DATA_TYPES
 from ..types.sizes import Size
+from . import coopmat, split_k
 from .dispatch import Dispatch, Scratch
+from .heuristics import device_class
 from .loads import has_texels
 from .node import KernelNode
 from .product import Product, fits_bindings
-from .product_dispatch import Tensors, one_dispatch, row_schedules
+from .product_dispatch import Tensors, in_parts, one_dispatch, row_schedules
 from .raw_copy import Box, move
 from .rows import check_iterations
 from .schedule import Schedule
 
-KERNEL = "conv_columns"
+KERNEL, BY_MATRICES = "conv_columns", "conv_coopmat"
 
 
 def candidates(g: Any, profile: DeviceProfile) -> list[Schedule]:
     """The schedules by which the device could compute a convolution (``conv.Geometry``) so: the
     product's. None where a dimension is named: columns would grow with it beyond the caches."""
-    possible = (
-        not any(isinstance(n, Size) for _, n in g.numbers) and has_texels(profile)
-        and not g.transposed and not g.channels_last and g.G == 1 < g.IC
-        and g.data_types[0] == "float32" and g.zero_point is None
-        and (g.constant or _lies_in_rows(g)) and not _depth(g) % 4
-        and 4 * g.N * _padded_size(g) <= profile.max_storage_buffer_range
-        and fits_bindings(_product(g), profile)
-    )
-    return [replace(s, kernel=KERNEL) for s in (_tilings(g, profile) if possible else ())]
+    if (
+        any(isinstance(n, Size) for _, n in g.numbers) or g.transposed or g.channels_last
+        or g.G > 1 or g.IC == 1 or g.zero_point is not None
+        or not (g.constant or _lies_in_rows(g))
+        or _size(g) * g.N * _padded_size(g) > profile.max_storage_buffer_range
+    ):
+        return []
+    by_texels = has_texels(profile) and g.data_types[0] == "float32" and not _depth(g) % 4
+    made = []
+    if by_texels and _fits(g, False, profile):
+        made += [replace(s, kernel=KERNEL) for s in _by_texels(g, profile)]
+    if _fits(g, True, profile):
+        made += [replace(s, kernel=BY_MATRICES) for s in _by_matrices(g, profile)]
+    return made
 
 
-def _tilings(g: Any, profile: DeviceProfile) -> list[Schedule]:
-    """The schedules of the product."""
+def _fits(g: Any, by_matrices: bool, profile: DeviceProfile) -> bool:
+    return bool(fits_bindings(product(g, by_matrices), profile))
+
+
+def _by_texels(g: Any, profile: DeviceProfile) -> list[Schedule]:
     tall = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 32), ("TN", 4)), "texel")
-    return [tall, *row_schedules(_product(g), profile)]
+    return [tall, *row_schedules(product(g), profile)]
+
+
+def _by_matrices(g: Any, profile: DeviceProfile) -> list[Schedule]:
+    p = product(g, by_matrices=True)
+    tilings = coopmat.schedules(p, profile)
+    return tilings + (
+        split_k.schedules(p, tilings, profile) if device_class(profile).cuts_products else []
+    )
+
+
+def _tiling(g: Any, schedule: Schedule, profile: DeviceProfile) -> Schedule:
+    """The schedule of the product."""
+    if schedule.kernel == BY_MATRICES:
+        return replace(schedule, kernel=coopmat.KERNEL)
+    return next(s for s in _by_texels(g, profile) if s.numbers == schedule.numbers)
 
 
 def _depth(g: Any) -> int:
@@ -67,16 +95,30 @@ def lower(
         box = Box(
             shape, strides(size), strides(shape), begin=(0, g.PH, g.PW), size=size, mode="constant"
         )
-        padded = Scratch(4 * g.N * _padded_size(g))
+        padded = Scratch(_size(g) * g.N * _padded_size(g), g.data_types[0])
         dispatches += move(source, padded, box, profile, value=(0,) * 4)
         source = padded
-    columns = Scratch(4 * g.N * g.OH * g.OW * _depth(g))
-    shape = g.N * g.IC, g.KH, g.KW, g.OH, g.OW
-    steps = rows * width, g.DH * width, g.DW, g.SH * width, g.SW
+    columns = Scratch(_size(g) * g.N * g.OH * g.OW * _depth(g), g.data_types[0])
+    # An image's taps and channels, and its pixels: as they lie in the columns, and in the input.
+    taps, steps = (g.IC, g.KH, g.KW), (rows * width, g.DH * width, g.DW)
+    pixels, strides_of_pixels = (g.OH, g.OW), (g.SH * width, g.SW)
+    by_matrices = schedule.kernel == BY_MATRICES
+    if by_matrices:
+        shape, steps = (*pixels, *taps), (*strides_of_pixels, *steps)
+    else:
+        shape, steps = (*taps, *pixels), (*steps, *strides_of_pixels)
+    shape, steps = (g.N, *shape), (g.IC * rows * width, *steps)
     dispatches += move(source, columns, Box(shape, steps, strides(shape)), profile)
     operands = Tensors(node.operands["filter"], columns, node.operand("bias"), node.output)
-    tiling = next(s for s in _tilings(g, profile) if s.numbers == schedule.numbers)
-    return [*dispatches, one_dispatch(_product(g), node, operands, tiling, profile)]
+    p, tiling = product(g, by_matrices), _tiling(g, schedule, profile)
+    if tiling.parts > 1:
+        return [*dispatches, *in_parts(p, node, operands, tiling, profile)]
+    return [*dispatches, one_dispatch(p, node, operands, tiling, profile)]
+
+
+def _size(g: Any) -> int:
+    """Bytes of an element of the input."""
+    return DATA_TYPES[g.data_types[0]].size
 
 
 def _lies_in_rows(g: Any) -> bool:
@@ -93,11 +135,13 @@ def _padded_size(g: Any) -> int:
     return int(g.IC * rows * width)
 
 
-def _product(g: Any) -> Product:
+def product(g: Any, by_matrices: bool = False) -> Product:
+    """The product of a filter and columns; ``by_matrices``: the columns are stored as rows."""
     pixels, k = g.OH * g.OW, _depth(g)
     many = g.N > 1
     return Product(
-        g.OC, pixels, k, k, pixels, pixels, batch=(g.N,) * many, a_batch=(0,) * many,
-        b_batch=(k * pixels,) * many, out_batch=(g.OC * pixels,) * many, c_strides=(1, 0),
+        g.OC, pixels, k, k, k if by_matrices else pixels, pixels, b_transposed=by_matrices,
+        batch=(g.N,) * many, a_batch=(0,) * many, b_batch=(k * pixels,) * many,
+        out_batch=(g.OC * pixels,) * many, c_strides=(1, 0), data_type=g.data_types[0],
         operands=("filter", "columns", "bias"),
     )

@@ -30,18 +30,22 @@ FEATURES = frozenset({
 })
 #: Data types that cooperative matrices may multiply here.
 OPERANDS = ("float16", "float32")
-#: Rows, and columns, of the output that a workgroup computes, and its subgroups below each other.
-_SIDES, _SUBGROUPS = (32, 64, 128), 2
-#: Sums that an invocation keeps, at most; of more, NVK's compiler spills for Ampere.
-_MOST_SUMS = 64
-#: Bytes of a tile along the inner dimension.
-_STEP_BYTES = 64
+#: Rows and columns of the output that a workgroup computes, bytes of its tiles along the inner
+#: dimension, and tiles of each operand in shared memory. On an H200 one long tile is faster than
+#: two of half its length, except for the smallest. Only devices with many registers have room for
+#: the two largest.
+_TILES = (
+    (32, 32, 64, 2), (64, 64, 128, 1), (128, 128, 64, 2), (128, 128, 128, 1), (128, 256, 64, 1),
+)
+#: Subgroups below each other, and the most sums of an invocation where the sides are equal.
+_SUBGROUPS, _MOST_SUMS = 2, 64
 CONSTANTS = (
     Constant("SUBGROUP", default=32),
     *(Constant(name, default=64) for name in ("BM", "BN")),
     Constant("BK", default=32),
     *(Constant(name, default=16) for name in ("FM", "FN", "FK")),
     *(Constant(name, default=2) for name in ("WM", "WN")),
+    Constant("BUFFERS", default=2),
 )
 
 
@@ -86,19 +90,19 @@ def schedules(p: Product, profile: DeviceProfile) -> list[Schedule]:
     if shape is None or not subgroup or not (emulated or needed(p.data_type) <= profile.features):
         return []
     tilings = []
-    for side in _SIDES:
+    for high, wide, step, buffers in _TILES:
         beside = _SUBGROUPS
-        while side * side > _MOST_SUMS * subgroup * _SUBGROUPS * beside:
+        while high * high > _MOST_SUMS * subgroup * _SUBGROUPS * beside:
             beside *= 2
-        rows, columns = side // _SUBGROUPS, side // beside
+        rows, columns = high // _SUBGROUPS, wide // beside
         if rows % shape.m or columns % shape.n:
             continue
         tiling = Schedule(KERNEL, (
             ("LX", subgroup * _SUBGROUPS * beside), ("SUBGROUP", subgroup),
-            ("BM", side), ("BN", side),
-            ("BK", round_up(_STEP_BYTES // DATA_TYPES[p.data_type].size, shape.k)),
+            ("BM", high), ("BN", wide),
+            ("BK", round_up(step // DATA_TYPES[p.data_type].size, shape.k)),
             ("FM", shape.m), ("FN", shape.n), ("FK", shape.k),
-            ("WM", rows // shape.m), ("WN", columns // shape.n),
+            ("WM", rows // shape.m), ("WN", columns // shape.n), ("BUFFERS", buffers),
         ))
         if (
             tiling["LX"] <= min(profile.max_workgroup_invocations, profile.max_workgroup_size[0])
@@ -134,7 +138,8 @@ def shared_bytes(p: Product, tiling: Schedule, emulated: bool = False) -> int:
         rows, length = (side, t["BK"]) if along_k else (t["BK"], side)
         return rows * (length // vector + 1) * VECTOR_BYTES
 
-    tiles = 2 * (tile(t["BM"], not p.a_transposed) + tile(t["BN"], p.b_transposed))
+    both = tile(t["BM"], not p.a_transposed) + tile(t["BN"], p.b_transposed)
+    tiles = tiling["BUFFERS"] * both
     subgroups = tiling["LX"] // tiling["SUBGROUP"]
     stage = subgroups * t["FM"] * (t["WN"] * t["FN"] // 4 + 1) * VECTOR_BYTES
     size = max(tiles, stage)
@@ -182,6 +187,11 @@ def spec(
         "addend": c_type is not None,
     }
     made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
+    return with_features(made, data_type, features)
+
+
+def with_features(spec: KernelSpec, data_type: str, features: frozenset[str]) -> KernelSpec:
+    """The kernel with the device's own matrices if it has any."""
     if "cooperative_matrix" not in features:
-        return made
-    return replace(made, features=made.features | needed(data_type) - {"float16"})
+        return spec
+    return replace(spec, features=spec.features | needed(data_type) - {"float16"})

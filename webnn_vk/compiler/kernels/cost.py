@@ -162,7 +162,7 @@ def _coopmat(p: Any, s: Schedule) -> list[Workload]:
     k, sums = steps * s["BK"], rows * columns / lanes
     shared = loaded = k * (rows + columns) / lanes
     registers = 0
-    if s.kernel == "matmul_coopmat":
+    if s.by_matrices:
         shared += k * (s["WM"] * s["FM"] + s["WN"] * s["FN"]) / s["SUBGROUP"]
         registers = _of_fragments(p, s)
     groups = s.parts * p.batches * s.tiles(p.m, p.n)
@@ -184,15 +184,17 @@ def _of_fragments(p: Any, s: Schedule) -> int:
 
 def _matvec(p: Any, s: Schedule) -> list[Workload]:
     """TM rows an invocation; those beside it share their inner dimension. Their sums are added up
-    by halves, or at once where there are as many outputs as sums of each."""
-    p, tm = p.by_vector, s["TM"]
+    by halves, or at once where there are as many outputs as sums of each. AHEAD steps are loaded
+    at once: of vectors of a, and of b an element where a is stored transposed."""
+    p, tm, ahead = p.by_vector, s["TM"], dict(s.numbers).get("AHEAD", 1)
     along, beside = (s["LX"], s["LY"]) if p.a_transposed else (s["LY"], s["LX"])
     steps = ceil_divide(p.k, beside)
     groups = p.batches * ceil_divide(p.m, tm * along)
     rounds = 0.0 if beside == 1 else 1 if beside <= tm else log2(beside)
     shared = 2 * tm if rounds == 1 else tm * (1 + 3 * rounds)
+    kept = ahead * (5 if p.a_transposed else 4 * tm + 4) if ahead > 1 else tm + 1
     return [Workload(groups, along * beside, tm * steps, (tm + 1) * steps, tm,
-                     shared=shared if rounds else 0, barriers=rounds, registers=2 * tm + 1)]
+                     shared=shared if rounds else 0, barriers=rounds, registers=tm + kept)]
 
 
 # -- convolutions ---------------------------------------------------------------------------------
@@ -245,6 +247,11 @@ def _conv_tiled(g: Any, s: Schedule) -> list[Workload]:
     # Positions of a tap and of a pixel, and of four elements if channels are loaded one by one.
     positions = 6 if g.channels_last and g.IC % 4 else 2
     return [replace(work, registers=work.registers + positions)]
+
+
+def _conv_coopmat(g: Any, s: Schedule) -> list[Workload]:
+    """The product; the columns take as long by each."""
+    return _coopmat(g.columns, s)
 
 
 def _conv_depthwise(g: Any, s: Schedule) -> list[Workload]:
@@ -304,12 +311,12 @@ def _winograd_tiled(g: Any, s: Schedule) -> list[Workload]:
 # -- the others -----------------------------------------------------------------------------------
 def _attention(p: Any, s: Schedule) -> list[Workload]:
     """Queries of a workgroup read each key and value once between them."""
-    lanes, high, tall = s["LX"], s["LY"], s["TM"]
+    lanes, high, tall, parts = s["LX"], s["LY"], s["TM"], dict(s.numbers).get("LZ", 1)
     groups = p.batches * ceil_divide(p.rows, high * tall)
-    steps = ceil_divide(p.keys, 4 * lanes)
+    steps = ceil_divide(p.keys, 4 * lanes * parts)
     each = 4 * steps * (p.depth + p.width)
     return [Workload(
-        groups, lanes * high, tall * each, each + tall * p.depth, tall * p.width / lanes,
+        groups, lanes * high * parts, tall * each, each + tall * p.depth, tall * p.width / lanes,
         shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4) + 9,
     )]
 
@@ -362,9 +369,10 @@ def _subgroups(problem: Any, s: Schedule) -> list[Workload]:
 
 
 def _elementwise(p: Any, s: Schedule) -> list[Workload]:
-    items = 4 * s["ITEMS"]
+    items, operands = 4 * s["ITEMS"], max(1, len(p.modes))
+    together = dict(s.numbers).get("TOGETHER", 1)
     return [Workload(ceil_divide(p.size, s["LX"] * items), s["LX"], items * max(1, p.statements),
-                     items * max(1, len(p.modes)), items, registers=8)]
+                     items * operands, items, registers=4 * operands * (together - 1) + 8)]
 
 
 _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Workload]]] = {
@@ -372,15 +380,16 @@ _DESCRIBE: Mapping[str, Callable[[Any, Schedule], list[Workload]]] = {
     "matmul_rows": _matmul_rows,
     "matmul_tiled": _matmul_tiled,
     "matmul_coopmat": _coopmat,
-    "matmul_coopmat2": _coopmat,
     "matvec": _matvec,
     "conv": _conv,
     "conv_wide": _conv_wide,
     "conv_tiled": _conv_tiled,
+    "conv_coopmat": _conv_coopmat,
     "conv_depthwise": _conv_depthwise,
     "winograd": _winograd,
     "winograd_tiled": _winograd_tiled,
     "attention": _attention,
+    "attention_parted": _attention,
     "attention_tiled": _attention_tiled,
     "group": _rows,
     "invocation": _rows,

@@ -152,6 +152,15 @@ def workgroup(profile: DeviceProfile, wanted: int = 256) -> int:
     return min(wanted, profile.max_workgroup_invocations, profile.max_workgroup_size[0])
 
 
+def is_workgroup(width: int, height: int, profile: DeviceProfile) -> bool:
+    """Whether the device has workgroups of this size."""
+    most = profile.max_workgroup_size
+    return (
+        width * height <= profile.max_workgroup_invocations
+        and width <= most[0] and height <= most[1]
+    )
+
+
 class Unsupported(Exception):
     """The device can't run this node; the message says why."""
 

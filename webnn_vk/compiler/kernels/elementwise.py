@@ -19,7 +19,7 @@ from webnn_vk.support.integers import ceil_divide, padded
 from ..ir import Value
 from ..ops.lowering import Elementwise
 from ..types.access import Access, collapse, span, strides
-from ..types.data_types import DATA_TYPES, MLOperandDescriptor
+from ..types.data_types import DATA_TYPES, FLOAT_TYPES, MLOperandDescriptor
 from ..types.sizes import Size
 from .addressing import Mode, Operand, laid_out, width
 from .dispatch import Binding, Dispatch, Unsupported, grid, workgroup
@@ -43,6 +43,9 @@ from .schedule import Schedule
 
 # A part of a tensor can mostly lie in place where it begins at a multiple of this many bytes.
 _PLACED = 256
+# Invocations of a workgroup of GPUs and the vectors that each loads before it computes: the more of
+# them are under way, the nearer is memory to its rate.
+_TOGETHER = (64, 4), (128, 4), (256, 4), (128, 2), (128, 8)
 # Slices begin at multiples of this many elements: 256 bytes or more in every data type.
 _ALIGNMENT = 256
 
@@ -108,6 +111,9 @@ def _spec(
     ]
     params = [Param("low"), Param("high")]
     constants = [Constant("ITEMS"), Constant("WHOLE", default=0)]
+    # Of GPUs, which read no texels.
+    together = all(b.data_type in FLOAT_TYPES and b.load == "storage" for b in buffers)
+    constants += [Constant("TOGETHER")] * together
     if _in_vectors(out, *(kind for _, kind in extra_outputs)):
         constants.append(Constant("PARTIAL", default=0))
     broadcasting = [o.name for o in operands if o.broadcasts]
@@ -123,6 +129,8 @@ def _spec(
         ("operands", tuple((o.name, o.broadcasts) for o in operands)),
         ("statements", chain.statements),
     ]
+    if together:
+        options.append(("together", True))
     if extra_outputs:
         stored = enumerate(place for place, _ in extra_outputs)
         options.append(("extra_outputs", tuple((f"s{i}", place) for i, place in stored)))
@@ -145,12 +153,14 @@ def _spec(
 @dataclass(frozen=True)
 class Pointwise:
     """Statements computed for each of ``size`` elements, from operands read in these modes. The
-    longest one of float32 has that many bytes (0: there is none)."""
+    longest one of float32 has that many bytes (0: there is none). ``floats``: nothing else is read
+    or stored."""
 
     size: int
     statements: int
     modes: tuple[Mode, ...]
     float_bytes: int = 0
+    floats: bool = False
 
     @property
     def in_order(self) -> bool:
@@ -190,15 +200,24 @@ class ElementwiseFamily(Family):
         values = [o.access.value for o in operands]
         longest = max((padded(v.descriptor.byte_length) for v in values
                        if v.data_type == "float32"), default=0)
-        return Pointwise(node.output.size, len(chain.statements), modes, longest)
+        floats = all(v.data_type in FLOAT_TYPES for v in (*values, *node.writes))
+        return Pointwise(node.output.size, len(chain.statements), modes, longest, floats)
 
     def candidates(self, problem: Pointwise, profile: DeviceProfile) -> Sequence[Schedule]:
         texels = 0 < problem.float_bytes <= texel_bytes(profile)
-        return [
+        candidates = [
             Schedule("elementwise", (("LX", workgroup(profile, size)), ("ITEMS", items)), load)
             for load in ("storage", *["texel"] * texels)
             for size, items in ((256, 1), (64, 4), (8, 1), (8, 16))
         ]
+        known = not isinstance(problem.size, Size)
+        if profile.device_type != "cpu" and problem.in_order and problem.floats and known:
+            candidates += [
+                Schedule("elementwise", (("LX", size), ("ITEMS", items), ("TOGETHER", items)))
+                for size, items in _TOGETHER
+                if size == workgroup(profile, size) and not problem.size % (4 * size * items)
+            ]
+        return candidates
 
     def lower(
         self, node: KernelNode, problem: Pointwise, schedule: Schedule, profile: DeviceProfile
@@ -242,6 +261,8 @@ class ElementwiseFamily(Family):
                 profile.device_type != "cpu" and not isinstance(count, Size)
                 and schedule["ITEMS"] > 1 and start == begin and count % per_group == 0
             )
+            if not constants["WHOLE"]:
+                constants.pop("TOGETHER", None)
             params = {"low": start - begin, "high": count, **chain.values}
             if broadcasting:
                 params["first"] = begin

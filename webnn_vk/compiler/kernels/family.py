@@ -65,6 +65,11 @@ class Family:
         where there are none, with the reason."""
         raise NotImplementedError
 
+    def rounding(self, problem: Any) -> float:
+        """The relative error by which kernels may round elements of an operand before they multiply
+        them."""
+        return 0.0
+
     def pack(
         self, node: KernelNode, problem: Any, schedule: Schedule, profile: DeviceProfile
     ) -> KernelNode:

@@ -151,7 +151,7 @@ def _attempt(
                 attempt.refused.update(dict.fromkeys(node.sources, str(error)))
             if len(node.sources) > 1 or not _is_plain(node):
                 attempt.unfused.update(node.sources)
-            elif hasattr(node.lowering, "decompose"):
+            elif getattr(node.lowering, "decompose", None) is not None:
                 attempt.decomposed.update(node.sources)
             else:
                 attempt.unsupported[node.sources[0]] = str(error)

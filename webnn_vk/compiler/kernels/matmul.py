@@ -1,9 +1,9 @@
 """Matrix products: matmul, gemm, and convolutions that can be computed as such.
 
-Five templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
-(shared memory: GPUs), ``matmul_coopmat`` and ``matmul_coopmat2`` (cooperative matrices: GPUs that
-have them, see ``coopmat`` and ``coopmat2``) and ``matvec`` (M or N is 1). All accumulate in
-float32. GPUs may cut a long inner dimension into parts (``split_k``).
+Four templates: ``matmul`` (register tiles straight from the buffers: CPUs), ``matmul_tiled``
+(shared memory: GPUs), ``matmul_coopmat`` (cooperative matrices: GPUs that have them, see
+``coopmat``) and ``matvec`` (M or N is 1). All accumulate in float32. GPUs may cut a long inner
+dimension into parts (``split_k``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..ops.lowering import QuantizedProduct
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
 from ..types.sizes import Size
-from . import coopmat, coopmat2, split_k
-from .dispatch import Dispatch, Packed, Scratch
+from . import coopmat, split_k
+from .dispatch import Dispatch, Packed, Scratch, is_workgroup
 from .family import FAMILIES, Family
 from .heuristics import device_class
 from .loads import has_texels, lanes_that_shuffle
@@ -38,11 +38,20 @@ from .product_dispatch import (
 from .rows import loop_budget
 from .schedule import Schedule
 
-_BY_TILES = ("matmul_tiled", coopmat.KERNEL, coopmat2.KERNEL)
+_BY_TILES = ("matmul_tiled", coopmat.KERNEL)
 # Sums that go through a scratch buffer are rare: one kernel for them on every device.
 _DIRECT = Schedule("matmul", (("LX", 8), ("LY", 8), ("TM", 4), ("TN", 4)))
+_DIRECT_COLUMN = Schedule("matmul", (("LX", 1), ("LY", 8), ("TM", 8), ("TN", 1)))
 # Columns of b for each column of padding that panels for one row may have.
 _COLUMNS_PER_PADDING = 50
+# Of a matrix times a vector on GPUs: workgroups and an invocation's outputs, the most outputs of a
+# workgroup first, where a is stored transposed and where it isn't; vectors loaded ahead.
+_DOWN = (
+    (32, 8, 4), (16, 16, 4), (16, 32, 4), (8, 32, 4), (16, 64, 4), (8, 64, 4), (4, 64, 4),
+    (8, 128, 4), (4, 128, 4), (4, 256, 4),
+)
+_ALONG = (32, 4, 4), (32, 4, 2), (32, 4, 1), (64, 4, 1), (128, 2, 1), (256, 1, 1)
+_AHEAD = 4, 2
 #: Columns of the panels that software Vulkan reads for one row, and for most tiles of more.
 PANEL_COLUMNS = 64
 
@@ -108,7 +117,7 @@ class Matmul(Family):
             return [
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
                 for load in loads for x, y, tm in _shares(vector, load)
-            ] + rows
+            ] + rows + _ahead(vector, profile)
         return self.tilings(p, profile)
 
     def tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
@@ -120,7 +129,7 @@ class Matmul(Family):
         tiled = tiled_schedules(
             not p.a_transposed, p.b_transposed, any(vectors(p, p.starts)), profile
         )
-        by_tiles = tiled + coopmat.schedules(p, profile) + coopmat2.schedules(p, profile)
+        by_tiles = tiled + coopmat.schedules(p, profile)
         cut = device_class(profile).cuts_products
         in_parts = split_k.schedules(p, by_tiles, profile) if cut else []
         return direct + by_tiles + in_parts + [
@@ -167,6 +176,7 @@ class Matmul(Family):
         if schedule.parts > 1:
             return in_parts(problem, node, Tensors(a, b, c, node.output), schedule, profile)
         itemsize = max(DATA_TYPES[a.data_type].size, DATA_TYPES[b.data_type].size)
+        halves = problem.data_type == "float16"
         dispatches: list[Dispatch] = []
         scratch: list[Scratch] = []
         for group in pieces(problem, itemsize, profile):
@@ -191,8 +201,13 @@ class Matmul(Family):
                 way = schedule
                 if len(group) > 1 and schedule.kernel in _BY_TILES:
                     way = _DIRECT
+                elif len(group) > 1 and schedule.kernel == "matvec" and halves:
+                    way = _DIRECT_COLUMN
                 elif "STEPS" in dict(schedule.numbers):
                     way = _row(piece, schedule.load, profile)
+                elif piece.k < problem.k:  # which the steps loaded ahead may not divide
+                    kept = (number for number in schedule.numbers if number[0] != "AHEAD")
+                    way = replace(schedule, numbers=tuple(kept))
                 tensors = Tensors(a, b, addend, out)
                 dispatches.append(one_dispatch(piece, node, tensors, way, profile))
         return dispatches
@@ -236,6 +251,24 @@ def _shares(p: Product, load: str) -> tuple[tuple[int, int, int], ...]:
     if p.k < 32:
         return (1, 8, 4), *wide
     return (8, 1, 4), (8, 1, 16), *wide
+
+
+def _ahead(p: Product, profile: DeviceProfile) -> list[Schedule]:
+    """Schedules of a matrix times a vector for GPUs, whose memory delivers its rate only while
+    loads of most of the device's invocations are under way: with several vectors a time, and from
+    few to many invocations that share the inner dimension."""
+    if profile.device_type == "cpu" or isinstance(p.k, Size) or not vectors(p, p.starts)[0]:
+        return []
+    steps, shares = (p.k, _DOWN) if p.a_transposed else (p.k // 4, _ALONG)
+    most = profile.max_shared_memory // (4 * 4)
+    made = []
+    for x, y, tm in shares:
+        parts = y if p.a_transposed else x
+        ahead = next((n for n in _AHEAD if not steps % (n * parts)), 0)
+        if ahead and x * y <= most and is_workgroup(x, y, profile):
+            numbers = ("LX", x), ("LY", y), ("TM", tm), ("AHEAD", ahead)
+            made.append(Schedule("matvec", numbers))
+    return made
 
 
 def _oriented(node: KernelNode, operand: str) -> Access:

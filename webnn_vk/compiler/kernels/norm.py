@@ -50,9 +50,9 @@ class Normalization:
         """Whether a row's elements have a scale and a bias each, instead of one for all."""
         return bool(dict(self.affine)["affine_step"])
 
-    def vectors(self, lanes: int) -> Vectors:
+    def vectors(self, lanes: int, subgroups: bool) -> Vectors:
         """How ``lanes`` invocations load a row."""
-        return Vectors() if self.permuted else rows.vectors(self.rows, lanes)
+        return Vectors() if self.permuted else rows.vectors(self.rows, lanes, subgroups)
 
 
 class Norm(Family):
@@ -79,17 +79,10 @@ class Norm(Family):
         return Normalization(rows.split(shape, axes), texels, permuted, tuple(affine.items()))
 
     def candidates(self, problem: Normalization, profile: DeviceProfile) -> Sequence[Schedule]:
-        """Rows that a workgroup keeps in registers may be summed by subgroup operations: but for
-        devices on a CPU, whose subgroups share no faster than their workgroups do."""
         candidates = rows.schedules(problem.rows, profile)
-        if profile.features >= SUBGROUP_SUMS and profile.device_type != "cpu":
-            sizes = {candidate["lanes"] for candidate in candidates} | {profile.subgroup_size}
-            candidates += [
-                Schedule("subgroups", (("lanes", lanes), ("rows", together)))
-                for lanes in sorted(sizes) if problem.vectors(lanes).kept
-                for together in _ROWS
-                if together == 1 or (problem.by_element and _one_subgroup(lanes, profile))
-            ]
+        if not problem.permuted:
+            together = _ROWS if problem.by_element else _ROWS[:1]
+            candidates += rows.by_subgroups(problem.rows, candidates, profile, together)
         return candidates
 
     def lower(
@@ -97,7 +90,8 @@ class Norm(Family):
     ) -> list[Dispatch]:
         x, split, lanes = node.operands["input"], problem.split, schedule["lanes"]
         texels = texel_bytes(profile, schedule.load)
-        vectors = problem.vectors(lanes)
+        subgroups = schedule.kernel == "subgroups"
+        vectors = problem.vectors(lanes, subgroups)
         width = vectors.width
         by_element = bool(vectors.way and problem.by_element)
         side = 4 if by_element else 1
@@ -119,15 +113,14 @@ class Norm(Family):
             "SHIFTED": int("bias" in node.operands),
             "CENTRED": int(node.lowering.centred),
         }
-        template, together, subgroups = "norm", 1, schedule.kernel == "subgroups"
+        template, together = "norm", 1
         if vectors.kept:  # the elements of a row lie side by side
             template, together = "norm_kept", schedule["rows"] if subgroups else 1
             options: dict[str, Any] = {"by_element": by_element, "subgroups": subgroups}
             params["channels"] = dict(problem.affine)["channels"]
-            constants |= {
-                "ROWS": together, "FULL": int(split.length == 4 * lanes * vectors.kept),
-                "SUBGROUP": lanes if subgroups and _one_subgroup(lanes, profile) else 0,
-            }
+            constants |= {"ROWS": together} | rows.kept_constants(
+                problem.rows, lanes, vectors.kept, subgroups, profile
+            )
         else:
             options = {
                 "group": lanes > 1, "vectors": vectors.way, "by_element": by_element,
@@ -160,12 +153,3 @@ def _permutation(shape: tuple[int, ...], reduced: tuple[int, ...]) -> dict[str, 
         "digits": (1,) * fill + tuple(shape[a] for a in order),
         "affine_stride": (0,) * fill + tuple(step_of[a] for a in order),
     }
-
-
-def _one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
-    """Whether a workgroup of this many invocations is certain to be one subgroup."""
-    if "subgroup_full" not in profile.features:
-        return False
-    if "subgroup_size_control" in profile.features:
-        return profile.min_subgroup_size <= lanes <= profile.max_subgroup_size
-    return lanes == profile.min_subgroup_size == profile.max_subgroup_size

@@ -17,7 +17,7 @@ from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
-from . import coopmat, coopmat2
+from . import attention, conv_columns, coopmat
 from .choose import ranked
 from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
 from .family import Family, family_of, solver_of
@@ -27,10 +27,10 @@ from .schedule import Schedule, Tuned
 
 #: How many schedules are tried where modules are refused or unavailable.
 MOST_SCHEDULES = 6
-#: Where modules of these kernels are unavailable, a node is planned without them: a compiler that
-#: doesn't know cooperative matrices compiles the others. Where another module is unavailable, the
-#: nodes that are fused in it are planned one by one.
-_MATRICES = (coopmat.KERNEL, coopmat2.KERNEL)
+#: Where modules of these kernels are unavailable, a node is planned without them: a compiler may
+#: not know cooperative matrices, and the shader archive lacks `attention.PARTED`. Where another
+#: module is unavailable, the nodes that are fused in it are planned one by one.
+_OPTIONAL = (coopmat.KERNEL, conv_columns.BY_MATRICES, attention.PARTED)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def plan(node: KernelNode, target: KernelTarget) -> Plan:
                 return Plan(schedule, dispatches_by(form, schedule, target), _refusal(failures))
             except Unsupported as error:
                 failures.append(error)
-        if isinstance(failures[-1], _Missing) and schedule.kernel in _MATRICES:
+        if isinstance(failures[-1], _Missing) and schedule.kernel in _OPTIONAL:
             candidates = [c for c in candidates if c.kernel != schedule.kernel]
             order = ranked(solver.name, candidates, problem, profile, target.tuned)
         elif isinstance(failures[-1], _Missing) or all(type(e) is Unsupported for e in failures):

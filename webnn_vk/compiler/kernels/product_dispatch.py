@@ -13,7 +13,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide
 from ..types.access import Access
 from ..types.data_types import DATA_TYPES
 from ..types.sizes import Size, preferring
-from . import coopmat, coopmat2, split_k
+from . import coopmat, split_k
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .heuristics import device_class
@@ -37,7 +37,7 @@ _CONSTANTS = {
         Constant("STREAMS", default=1), Constant("ADDENDS", default=4),
     ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
-    "matvec": (Constant("TM"),),
+    "matvec": (Constant("TM"), Constant("AHEAD", default=1)),
 }
 
 
@@ -73,7 +73,9 @@ def tiled_schedules(
             "matmul_tiled",
             (("LX", lanes), ("LY", lanes), ("TM", tile), ("TN", tile), ("BK", steps)),
         )
-        for side, lanes, tile, steps in ((32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8))
+        for side, lanes, tile, steps in (
+            (32, 8, 4, 16), (64, 16, 4, 16), (128, 16, 8, 8), (128, 16, 8, 16),
+        )
         if lanes * lanes <= profile.max_workgroup_invocations
         and tile_bytes(side, side, steps, a_along_k, b_along_k) <= profile.max_shared_memory
         # Element by element, both operands' loads take more registers than GFX1100 has.
@@ -223,12 +225,6 @@ def _spec(
         a_vector, b_vector, _ = by_vectors
         spec = coopmat.spec(
             p.data_type, c_type, out_type, transposed, by_vectors, params, features, extra
-        )
-    elif kernel == coopmat2.KERNEL:
-        a_vector = b_vector = coopmat2.whole_vectors(p)
-        stores = coopmat2.stores_tensor(p, bases[3], out_type, schedule, profile)
-        spec = coopmat2.spec(
-            c_type, out_type, transposed, a_vector, stores, params, features, extra
         )
     else:
         a_vector, b_vector = vectors(p, bases) if aligned else (False, False)

@@ -3,7 +3,7 @@ make up a row, and how many invocations share one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import prod
@@ -16,7 +16,7 @@ from ..types.access import strides
 from ..types.sizes import preferring
 from .dispatch import Unsupported, workgroup
 from .heuristics import device_class
-from .loads import texel_bytes
+from .loads import SUBGROUP_SUMS, texel_bytes
 from .schedule import Schedule
 
 
@@ -165,8 +165,8 @@ def chunked_schedules(problem: Rows, profile: DeviceProfile) -> list[Schedule]:
     ]
 
 
-# Vectors of a row that an invocation keeps in registers, at most.
-_KEPT = 4
+# Vectors of a row that an invocation keeps in registers, at most; where subgroups share rows.
+_KEPT, _KEPT_BY_SUBGROUPS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,52 @@ class Vectors:
         return {"KEPT": self.kept} if self.way == "kept" else {}
 
 
-def vectors(problem: Rows, lanes: int) -> Vectors:
+def vectors(problem: Rows, lanes: int, subgroups: bool = False) -> Vectors:
     """How ``lanes`` invocations load each of these rows: by vectors where they begin at multiples
-    of 4 elements, which are kept where they are few."""
+    of 4 elements, which are kept where they are few. ``subgroups``: as in `by_subgroups`."""
     if not problem.contiguous or problem.length % 4:
         return Vectors()
     own = ceil_divide(problem.length // 4, lanes)
-    return Vectors("kept", own) if lanes > 1 and own <= _KEPT else Vectors("read")
+    most = _KEPT_BY_SUBGROUPS if subgroups else _KEPT
+    return Vectors("kept", own) if lanes > 1 and own <= most else Vectors("read")
+
+
+def by_subgroups(
+    problem: Rows, candidates: Sequence[Schedule], profile: DeviceProfile,
+    together: Sequence[int] = (1,),
+) -> list[Schedule]:
+    """Schedules of rows that a workgroup keeps in registers and that subgroup operations share, in
+    workgroups as the ``candidates`` have and of one subgroup, which may take several rows
+    ``together``. None for devices on a CPU, whose subgroups share no faster than their workgroups.
+    """
+    if not profile.features >= SUBGROUP_SUMS or profile.device_type == "cpu":
+        return []
+    sizes = {candidate["lanes"] for candidate in candidates} | {profile.subgroup_size}
+    return [
+        Schedule("subgroups", (("lanes", lanes), ("rows", rows)))
+        for lanes in sorted(sizes) if vectors(problem, lanes, subgroups=True).kept
+        for rows in together if rows == 1 or one_subgroup(lanes, profile)
+    ]
+
+
+def one_subgroup(lanes: int, profile: DeviceProfile) -> bool:
+    """Whether a workgroup of this many invocations is certain to be one subgroup."""
+    if "subgroup_full" not in profile.features:
+        return False
+    if "subgroup_size_control" in profile.features:
+        return profile.min_subgroup_size <= lanes <= profile.max_subgroup_size
+    return lanes == profile.min_subgroup_size == profile.max_subgroup_size
+
+
+def kept_constants(
+    problem: Rows, lanes: int, kept: int, subgroups: bool, profile: DeviceProfile
+) -> dict[str, int]:
+    """Specialisation constants of kernels whose ``lanes`` invocations keep ``kept`` vectors of a
+    row, with or without subgroup operations."""
+    return {
+        "FULL": int(problem.length == 4 * lanes * kept),
+        "SUBGROUP": lanes if subgroups and one_subgroup(lanes, profile) else 0,
+    }
 
 
 def launch(count: int, lanes: int, profile: DeviceProfile) -> tuple[int, int]:

@@ -43,6 +43,11 @@ class Schedule:
         return dict(self.numbers).get(SPLIT, 1)
 
     @property
+    def by_matrices(self) -> bool:
+        """Whether cooperative matrices of subgroups multiply (``coopmat``)."""
+        return any(name == "FM" for name, _ in self.numbers)
+
+    @property
     def of_part(self) -> Schedule:
         """The schedule of one of the parts."""
         return replace(self, numbers=tuple(n for n in self.numbers if n[0] != SPLIT))

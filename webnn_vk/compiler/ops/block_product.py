@@ -32,7 +32,8 @@ def block_matmul(
     integers q of 4 or 8 ``bits``, the first in the lowest bits of each word. A weight is
     (q − ``zero_point``) · ``scale`` + ``offset``, with a number of scale and offset [N, blocks] for
     each block along K: 4, 8, 16 … elements. Rows of b have whole blocks; what lies beyond K is
-    ignored. An infinite scale gives infinities or NaN."""
+    ignored. An infinite scale gives infinities or NaN. Where a is float16, kernels may round
+    weights to float16, as `dequantize_linear` does in such graphs."""
     inner, (rows, words) = a.shape[-1], b.shape
     check.that(bits in (4, 8), f"bits is {bits}; 4 or 8 is expected")
     check.that(

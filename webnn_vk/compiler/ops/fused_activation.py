@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,15 @@ def swish(check: Check, input: Operand, *, alpha: Double = 1.0) -> Inferred:
     return Inferred.like(input, alpha=cast_number(alpha, input.data_type))
 
 
-swish.lowers_to(
-    Elementwise("w_mul({input}, w_sigmoid(w_mul({alpha}, {input})))", flops=12)
-)
+def _swish(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    x, alpha = operands["input"], arguments["alpha"]
+    scaled = x if alpha == 1 else emit.mul(x, emit.constant(alpha, x.data_type))
+    return emit.mul(x, emit.sigmoid(scaled))
+
+
+swish.lowers_to(Elementwise(
+    "w_mul({input}, w_sigmoid(w_mul({alpha}, {input})))", flops=12, decompose=_swish
+))
 
 
 @swish.reference
@@ -36,12 +43,22 @@ def gelu_tanh(check: Check, input: Operand) -> MLOperandDescriptor:
     return check.same_as(input)
 
 
+def _gelu_tanh(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    x = operands["input"]
+    one, cubic, double = (
+        emit.constant(n, x.data_type) for n in (1, 0.044715, 2 * math.sqrt(2 / math.pi))
+    )
+    factor = emit.add(one, emit.mul(cubic, emit.mul(x, x)))
+    return emit.mul(x, emit.sigmoid(emit.mul(emit.mul(double, x), factor)))
+
+
 # As x · sigmoid(2 u), which loses no digits where tanh is close to −1.
 gelu_tanh.lowers_to(
     Elementwise(
         "w_mul({input}, w_sigmoid(w_mul(1.5957691216, "
         "w_add({input}, w_mul(0.044715, w_mul(w_mul({input}, {input}), {input}))))))",
         flops=18,
+        decompose=_gelu_tanh,
     )
 )
 

@@ -26,7 +26,8 @@ class Elementwise:
     called with (descriptors by operand name, output descriptor, arguments), it returns an
     expression. Operands broadcast to the output. ``commutes``: exchanging the two operands does
     not change any bit of the result. ``limits``: the expression is ``w_min(w_max(x, low), high)``;
-    called with the arguments, it returns low and high.
+    called with the arguments, it returns low and high. ``decompose``, as in `Decompose`, computes
+    the same by operators of the specification, for a compiler operator.
     """
 
     expression: str = ""
@@ -36,6 +37,7 @@ class Elementwise:
     flops: int = 1
     commutes: bool = False
     limits: Callable[[Mapping[str, Any]], tuple[float, float]] | None = None
+    decompose: Callable[..., Any] | None = None
     family: ClassVar[str] = "elementwise"
 
     @property
@@ -180,11 +182,13 @@ class Normalize:
     """Rows normalised to mean 0 and variance 1, times ``scale``, plus ``bias``. ``axes(shape,
     arguments)`` returns the dimensions of a row, in the order of the dimensions of scale and bias;
     ``channel(shape, arguments)``, if given, the one dimension of scale and bias. If not
-    ``centred``, the mean is kept and the mean of the squares is normalised to 1."""
+    ``centred``, the mean is kept and the mean of the squares is normalised to 1. ``decompose``, as
+    in `Decompose`, computes the same by operators of the specification."""
 
     axes: Callable[[tuple[int, ...], Mapping[str, Any]], tuple[int, ...]]
     channel: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
     centred: bool = True
+    decompose: Callable[..., Any] | None = None
     family: ClassVar[str] = "norm"
 
 

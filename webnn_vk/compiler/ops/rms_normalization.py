@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..types.data_types import FLOAT_TYPES, MLOperandDescriptor
@@ -29,6 +31,18 @@ def _(
     return wide / np.sqrt(mean + epsilon)
 
 
-rms_normalization.lowers_to(
-    Normalize(axes=lambda shape, arguments: arguments["axes"], centred=False)
-)
+def _decompose(emit: Any, operands: Any, arguments: Any, outputs: Any) -> Any:
+    """The same by operators of the specification, in float32 as the kernel."""
+    x = operands["input"]
+    wide = x if x.data_type == "float32" else emit.cast(x, "float32")
+    mean = emit.reduce_mean(
+        emit.mul(wide, wide), axes=arguments["axes"], keep_dimensions=True
+    )
+    variance = emit.add(mean, emit.constant(arguments["epsilon"], "float32"))
+    normal = emit.div(wide, emit.sqrt(variance))
+    return normal if wide is x else emit.cast(normal, x.data_type)
+
+
+rms_normalization.lowers_to(Normalize(
+    axes=lambda shape, arguments: arguments["axes"], centred=False, decompose=_decompose
+))

@@ -4,7 +4,7 @@ Imports `ir/` and the folders below it."""
 from .activations import FUSE_ACTIVATIONS
 from .attention import FUSE_ATTENTION
 from .dead_code import DEAD_CODE, remove_dead_code
-from .decompose import DECOMPOSE, decompose_nodes, without_loops
+from .decompose import DECOMPOSE, by_specification, decompose_nodes
 from .dump import Dump
 from .empty import require_result, without_empty
 from .fold import FOLD

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir import Emitter, Graph, Node
+from ..ops import COMPILER_OPERATORS
 from ..ops.lowering import Decompose, Repeat
+from ..types.sizes import Size
 from .pipeline import Compilation, Pass
 from .rewrite import Substitution
 
@@ -70,6 +72,23 @@ def without_loops(graph: Graph) -> Graph:
     while any(map(repeats, graph.nodes)):
         graph = decompose_nodes(graph, repeats)
     return graph
+
+
+def by_specification(graph: Graph) -> Graph:
+    """The graph without compiler operators that can be decomposed, for formats that don't have
+    them. Only loops are decomposed on named dimensions, whose sizes others may fix."""
+
+    def wanted(node: Node) -> bool:
+        lowering = node.operator.lowering
+        return isinstance(lowering, Repeat) or (
+            node.operator.name in COMPILER_OPERATORS
+            and getattr(lowering, "decompose", None) is not None
+            and not any(
+                isinstance(d, Size) for v in (*node.inputs, *node.outputs) for d in v.shape
+            )
+        )
+
+    return decompose_nodes(graph, wanted)
 
 
 DECOMPOSE = Pass("decompose", decompose, required=True)

@@ -31,7 +31,7 @@ from .program import (
     Slot,
 )
 from .steps import OpenSegment, lower_steps
-from .symbolic import upper_bound
+from .symbolic import joined, upper_bound
 
 
 def assemble(
@@ -66,7 +66,7 @@ def assemble(
         tuple(value.descriptor for value in lowered.constants),
         plan.arenas,
         plan.host_size,
-        bytes(lowered.params),
+        joined(lowered.params),
         tuple(lowered.origins),
         compiled=None if compiled is None else without_weights(compiled, lowered.constants),
         donated=dict(graph.donated),

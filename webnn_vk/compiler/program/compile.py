@@ -73,6 +73,7 @@ def compile_program(graph: Graph, target: Target) -> tuple[Program, Constants]:
         program,
         inputs={name: value.descriptor for name, value in given.inputs.items()},
         outputs={name: value.descriptor for name, value in given.outputs.items()},
+        donated=dict(given.donated),
     )
     seconds = {"compile": time.perf_counter() - start}
     return replace(program, report=replace(program.report, build_seconds=seconds)), constants

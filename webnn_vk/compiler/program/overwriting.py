@@ -42,7 +42,10 @@ def donation_notes(program: Program) -> Iterator[str]:
 def copies_kept(program: Program) -> dict[str, str]:
     """The donated inputs of which a copy is kept, with the reason."""
     if not any(isinstance(s, DeviceSegment) for s in program.segments):
-        return {past: f"a copy of {past} is kept on the CPU device" for past in program.donated}
+        return {
+            past: f"a copy of {past} is kept on the CPU device"
+            for past in program.donated if program.inputs[past].byte_length
+        }
     return {
         past: "a copy is kept, since elements are read later"
         for past, present in program.donated.items()

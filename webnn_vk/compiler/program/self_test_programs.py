@@ -9,7 +9,7 @@ import numpy as np
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
-from ..kernels.coopmat_trial import Tiling, tilings_of, trial
+from ..kernels.coopmat_trial import Tiling, tiling_of, trial
 from .assemble import assemble
 from .constants import Constants
 from .program import Program
@@ -29,10 +29,8 @@ class SelfTest:
 
 def self_test_keys(program: Program) -> set[Tiling]:
     """The keys of the self-tests for the kernels of a program."""
-    return {
-        tiling for step in program.dispatches
-        for tiling in tilings_of(step.kernel, step.spec, step.constants)
-    }
+    found = {tiling_of(step.kernel, step.spec, step.constants) for step in program.dispatches}
+    return {tiling for tiling in found if tiling is not None}
 
 
 def self_tests(keys: set[Tiling], profile: DeviceProfile) -> Iterator[SelfTest]:

@@ -42,7 +42,7 @@ from .program import (
     RepeatStep,
     Slot,
 )
-from .symbolic import Push
+from .symbolic import SizedParams
 
 #: Fills in the numbers of a shape, given all of them.
 Fill = Callable[[Sequence[Any]], Any]
@@ -185,7 +185,7 @@ class ShapedProgram:
                 fill = self._tuple(value.values())
                 names = tuple(value)
                 return fill and (lambda numbers: dict(zip(names, fill(numbers), strict=True)))
-            case Push():
+            case SizedParams():
                 values, pack = self._tuple(value.values), struct.Struct(value.format).pack
                 assert values is not None, "parameters without sizes are bytes"
                 return self._once(value, lambda numbers: pack(*values(numbers)))
@@ -259,7 +259,7 @@ def _key(value: Any) -> Any:
             return "size", value.terms
         case tuple():
             return tuple(map(_key, value))
-        case Range() | MLOperandDescriptor() | Push():
+        case Range() | MLOperandDescriptor() | SizedParams():
             return type(value), *(_key(getattr(value, f.name)) for f in fields(value))
     return type(value), value
 

@@ -36,7 +36,7 @@ from .program import (
     Slot,
     buffer_accesses,
 )
-from .symbolic import packed_params
+from .symbolic import SizedParams, packed_params
 
 
 @dataclass
@@ -85,7 +85,8 @@ class StepLowering:
         self.setup: list[SetupPart] = []
         self.constants: list[Value] = []
         self.origins: list[Origin] = []
-        self.params = bytearray()
+        self.params: list[bytes | SizedParams] = []
+        self._params_size = 0
         self._aliases = _resolved(w for w in _all_works(graph) if isinstance(w, Alias))
         self._inputs = {v: name for name, v in graph.inputs.items()}
         # On the CPU device the runtime copies what is overwritten.
@@ -282,15 +283,16 @@ class StepLowering:
             )
         return Range(slot, start + binding.offset, size)
 
-    def _store_params(self, data: bytes) -> Range:
-        offset = len(self.params)
-        self.params += data.ljust(round_up(len(data), ALIGNMENT), b"\0")
+    def _store_params(self, data: bytes | SizedParams) -> Range:
+        offset, room = self._params_size, round_up(len(data), ALIGNMENT)
+        self.params += [data, bytes(room - len(data))]
+        self._params_size += room
         if self.profile is not None and self.profile.whole_bindings:
-            slot = self._add(Slot("params", len(self.params) - offset, offset=offset))
+            slot = self._add(Slot("params", room, offset=offset))
             return Range(slot, 0, len(data))
         if self._params_slot is None:
             self._params_slot = self._add(Slot("params", 0))
-        self.slots[self._params_slot] = Slot("params", len(self.params))
+        self.slots[self._params_slot] = Slot("params", self._params_size)
         return Range(self._params_slot, offset, len(data))
 
     def _packed_slot(self, packed: Packed) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
@@ -14,17 +15,17 @@ _LETTERS = {"uint": "I", "int": "i", "float": "f"}
 
 
 @dataclass(frozen=True)
-class Push:
-    """Parameters of a dispatch some of which are sizes: ``values`` for ``struct.pack``."""
+class SizedParams:
+    """Parameters some of which are sizes: ``values`` for ``struct.pack``."""
 
     format: str
     values: tuple[Any, ...]
 
     def __len__(self) -> int:
-        return 4 * len(self.values)
+        return struct.calcsize(self.format)
 
 
-def packed_params(spec: KernelSpec, params: Mapping[str, Any]) -> bytes | Push:
+def packed_params(spec: KernelSpec, params: Mapping[str, Any]) -> bytes | SizedParams:
     """The parameter block of a kernel."""
     if not spec.params:
         return b""
@@ -35,11 +36,23 @@ def packed_params(spec: KernelSpec, params: Mapping[str, Any]) -> bytes | Push:
         items = value if isinstance(value, Sequence) else [value]
         flat += items
         letters += _LETTERS[param.type] * len(items)
-    if spec.param_storage == "buffer" or not any(isinstance(item, Size) for item in flat):
+    if not any(isinstance(item, Size) for item in flat):
         return spec.pack_params(params)
     # Checks names, counts and ranges, with the example's numbers.
     spec.pack_params(symbolic(dict(params), lambda size: size.value))
-    return Push(letters, tuple(flat))
+    return SizedParams(letters, tuple(flat))
+
+
+def joined(blocks: Iterable[bytes | SizedParams]) -> bytes | SizedParams:
+    """Parameter blocks behind each other."""
+    formats, values = [], []
+    for block in blocks:
+        sized = isinstance(block, SizedParams)
+        formats.append(block.format.lstrip("<") if sized else f"{len(block)}s")
+        values += block.values if sized else [block]
+    if all(isinstance(value, bytes) for value in values):
+        return b"".join(values)
+    return SizedParams("<" + "".join(formats), tuple(values))
 
 
 def upper_bound(size: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from webnn_vk.driver.kompute.pipelines import KomputePipeline, Pipelines
 from webnn_vk.driver.kompute.profile import kompute_profile
 from webnn_vk.driver.kompute.recording import KomputeRecording, Mover, parts
 from webnn_vk.driver.kompute.worker import Worker
-from webnn_vk.driver.resources import MemoryUse, PipelineRequest
+from webnn_vk.driver.resources import HostAccess, MemoryUse, PipelineRequest
 from webnn_vk.support import forks
 
 # Seconds that `close` waits for work in flight before it abandons the device.
@@ -71,7 +72,7 @@ class KomputeDriver:
 
     # -- making -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> KomputeAllocation:
+                 host_access: HostAccess = "", label: str = "") -> KomputeAllocation:
         self._ready()
         if exportable:
             raise FeatureMissing(f"{self.profile.name} exports no memory: {ABSENT['sharing']}")
@@ -132,6 +133,7 @@ class KomputeDriver:
 
     def completed(self) -> int:
         self._ready()
+        time.sleep(0)  # a caller that polls holds the GIL, which the worker needs
         return self._worker.done
 
     def submitted(self) -> int:

@@ -39,7 +39,6 @@ def kompute_profile(profile: DeviceProfile) -> DeviceProfile:
         max_subgroup_size=profile.subgroup_size,
         timestamp_valid_bits=0,
         cooperative_matrices=(),
-        flexible_matrices=(),
         whole_bindings=True,
     )
 

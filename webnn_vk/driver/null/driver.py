@@ -25,7 +25,7 @@ from webnn_vk.driver.commands import (
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import DriverClosed, FeatureMissing, OutOfDeviceMemory
 from webnn_vk.driver.null.profile import NULL_PROFILE
-from webnn_vk.driver.resources import Allocation, MemoryUse, Pipeline, PipelineRequest
+from webnn_vk.driver.resources import Allocation, HostAccess, MemoryUse, Pipeline, PipelineRequest
 from webnn_vk.support.dataclass import dataclass
 
 _ALIGNMENT = 256
@@ -90,7 +90,7 @@ class NullDriver:
         self._closed = False
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> Allocation:
+                 host_access: HostAccess = "", label: str = "") -> Allocation:
         self._ready()
         if exportable:
             raise FeatureMissing(f"{self.profile.name} exports no memory: {ABSENT['sharing']}")

@@ -23,10 +23,9 @@ from webnn_vk.driver.errors import (
     OutOfDeviceMemory,
     OutOfHostMemory,
 )
-from webnn_vk.driver.resources import MemoryUse, PipelineRequest
+from webnn_vk.driver.resources import HostAccess, MemoryUse, PipelineRequest
 from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import instance as process
-from webnn_vk.driver.vulkan import matrices2
 from webnn_vk.driver.vulkan.blocks import BufferBlocks
 from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
@@ -128,14 +127,14 @@ class VulkanDriver:
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> VulkanAllocation:
+                 host_access: HostAccess = "", label: str = "") -> VulkanAllocation:
         self._ready()
         if size >= _LARGE_BYTES and self._retired:
             self._reap()  # it may reuse memory that a recording still had
         for last in (False, True):
             try:
                 return self._guarded(lambda: self._memory.allocate(
-                    size, host=host, exportable=exportable, label=label))
+                    size, host=host, exportable=exportable, host_access=host_access, label=label))
             except (OutOfDeviceMemory, OutOfHostMemory):
                 # Finished work may hold enough memory.
                 if last or not self._reap():
@@ -390,9 +389,9 @@ def create_device(
                 target.vulkanMemoryModelDeviceScope = 1
     matrix = vk.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
                        "PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR", cooperativeMatrix=1)
-    matrix2 = matrices2.features(matrices2.NEEDED)
-    chained = vk.chain(features, *structs, *[matrix] * ("cooperative_matrix" in wanted),
-                       *[matrix2.base] * ("cooperative_matrix2" in wanted), *more_features)
+    chained = vk.chain(
+        features, *structs, *[matrix] * ("cooperative_matrix" in wanted), *more_features
+    )
     names = [*(EXTENSIONS[name] for name in sorted(wanted & EXTENSIONS.keys())), *extensions]
     if "VK_KHR_portability_subset" in physical.extensions:
         names.append("VK_KHR_portability_subset")  # must be enabled where it exists

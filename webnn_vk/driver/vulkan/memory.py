@@ -13,12 +13,12 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import KeyedRef
 
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import OutOfDeviceMemory
-from webnn_vk.driver.resources import Allocation, MemoryUse
+from webnn_vk.driver.resources import Allocation, HostAccess, MemoryUse
 from webnn_vk.support.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Pool:
     heap: int
     visible: bool
     coherent: bool
+    cached: bool
     blocks: dict[int, Block] = field(default_factory=dict)
     #: (size, block number, offset) of every free range, sorted: the first that fits fits best
     free: list[tuple[int, int, int]] = field(default_factory=list)
@@ -119,11 +120,12 @@ class VulkanAllocation(Allocation):
     """A range of device memory: `buffer` at `offset`, `size` bytes (rounded up). `held`: the Range.
     """
 
-    __slots__ = ("buffer", "offset")
+    __slots__ = ("buffer", "cached", "offset")
 
     def __init__(self, held: Range, label: str = "") -> None:
         native, end = held.block.native, held.offset + held.size
         self.buffer, self.offset = native.buffer, held.offset
+        self.cached = held.block.pool.cached
         mapped = None if native.mapped is None else native.mapped[held.offset : end]
         super().__init__(held, held.size, mapped, label)
 
@@ -141,12 +143,24 @@ class VulkanAllocation(Allocation):
             held.allocator.synchronise(held, to_device=to_device)
 
 
-def rank_memory_types(profile: DeviceProfile, type_bits: int, *, host: bool) -> list[int]:
+#: "host": memory for transfers.
+_Purpose = Literal["host", "", "write", "read"]
+
+
+def rank_memory_types(profile: DeviceProfile, type_bits: int, *, host: bool = False,
+                      host_access: HostAccess = "") -> list[int]:
     """The usable memory types, best first.
 
     host: visible to the host, cached before coherent before the rest, outside device memory if
     possible. Otherwise device-local: on a discrete GPU rather not host-visible, else rather so.
+    host_access: before these, device-local ones that the host sees ("write"), or those for
+    transfers that the host caches ("read").
     """
+    if host_access:
+        preferred = rank_memory_types(profile, type_bits, host=True)
+        wanted = "device_local" if host_access == "write" else "host_cached"
+        preferred = [n for n in preferred if wanted in profile.memory_types[n][1]]
+        return list(dict.fromkeys([*preferred, *rank_memory_types(profile, type_bits)]))
     shared = profile.device_type in ("cpu", "integrated")
     ranked = []
     for index, (_, names) in enumerate(profile.memory_types):
@@ -171,12 +185,18 @@ class Allocator:
         self._base = block_size
         self._alignment = max(ALIGNMENT, profile.min_storage_buffer_offset_alignment,
                               profile.non_coherent_atom_size)
-        types = {host: rank_memory_types(profile, type_bits, host=host) for host in (False, True)}
+        purposes: tuple[_Purpose, ...] = ("", "host", "write", "read")
+        types = {
+            purpose: rank_memory_types(profile, type_bits, host=True) if purpose == "host"
+            else rank_memory_types(profile, type_bits, host_access=purpose)
+            for purpose in purposes}
         pools = {}
         for index in {index for ranked in types.values() for index in ranked}:
             heap, names = profile.memory_types[index]
-            pools[index] = Pool(index, heap, "host_visible" in names, "host_coherent" in names)
-        self._pools = {host: [pools[index] for index in ranked] for host, ranked in types.items()}
+            pools[index] = Pool(index, heap, *(
+                name in names for name in ("host_visible", "host_coherent", "host_cached")))
+        self._pools = {purpose: [pools[index] for index in ranked]
+                       for purpose, ranked in types.items()}
         self._all_pools = list(pools.values())
         self.memory_types = tuple(pools)
         self._largest = min(profile.max_memory_allocation_size, profile.max_buffer_size)
@@ -195,13 +215,14 @@ class Allocator:
         self._closed = False
 
     def allocate(self, size: int, *, host: bool = False, exportable: bool = False,
-                 label: str = "") -> VulkanAllocation:
+                 host_access: HostAccess = "", label: str = "") -> VulkanAllocation:
         """`size` bytes (at least 1), aligned to 256. Raises OutOfDeviceMemory.
 
         exportable: in a block of its own that another device or API may open.
+        host_access: see `driver.interface.Driver.allocate`.
         """
         rounded = -(-max(size, 1) // self._alignment) * self._alignment
-        pools = self._pools[host]
+        pools = self._pools["host" if host else host_access]
         for last in (False, True):
             with self._lock:
                 self._take_back()

@@ -23,6 +23,8 @@ _FULL_SUBGROUPS = "VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT"
 #: one takes 1.2 MB (element-wise) to 3 MB (convolution) and is made again in some 10 ms (0.1 s
 #: where Mesa's cache on disk is off).
 MAX_IDLE = 256
+#: Threads that make pipelines: NVIDIA's driver takes 0.05 to 0.3 s for one, and a model has dozens.
+_MOST_THREADS = 16
 
 
 def binding_kinds(request: PipelineRequest) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class PipelineStore:
                     jobs.append((key, request, there))
             pipelines.append(there)
         try:
-            spread(lambda job: self._run(*job), jobs, min(4, cores()))
+            spread(lambda job: self._run(*job), jobs, min(_MOST_THREADS, cores()))
         finally:
             # After Ctrl-C no thread may wait for work that never began.
             for key, _, future in jobs:

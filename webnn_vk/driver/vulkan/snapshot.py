@@ -12,7 +12,6 @@ from webnn_vk.driver import loading
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, features_of
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.driver.vulkan import binding as vk
-from webnn_vk.driver.vulkan import matrices2
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.instance import Instance, instance
 from webnn_vk.driver.vulkan.quirks import (
@@ -39,6 +38,18 @@ TEXEL_FORMATS = {
     for channels, name in (("r", "R32"), ("rgba", "R32G32B32A32"))
     for letter, kind in (("f", "SFLOAT"), ("i", "SINT"), ("ui", "UINT"))}
 _PROPERTIES_12, _SUBGROUP_BITS = features_of("properties 1.2"), features_of("subgroup")
+#: By extension, the struct and its member that say how many multiprocessors a device has.
+_MULTIPROCESSORS = {
+    "VK_NV_shader_sm_builtins": (
+        "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV", "SHADER_SM_BUILTINS_PROPERTIES_NV",
+        "shaderSMCount"),
+    "VK_AMD_shader_core_properties2": (
+        "VkPhysicalDeviceShaderCoreProperties2AMD", "SHADER_CORE_PROPERTIES_2_AMD",
+        "activeComputeUnitCount"),
+    "VK_ARM_shader_core_builtins": (
+        "VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM", "SHADER_CORE_BUILTINS_PROPERTIES_ARM",
+        "shaderCoreCount"),
+}
 _COMPONENT_TYPES = {0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int16", 5: "int32",
                     6: "int64", 7: "uint8", 8: "uint16", 9: "uint32", 10: "uint64"}
 
@@ -160,10 +171,11 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     pci = vk.struct("VkPhysicalDevicePCIBusInfoPropertiesEXT",
                     "PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT")
     has_pci = "VK_EXT_pci_bus_info" in extensions
+    counts = {member: vk.struct(ctype, f"PHYSICAL_DEVICE_{stype}")
+              for extension, (ctype, stype, member) in _MULTIPROCESSORS.items()
+              if extension in extensions}
     has_host = EXTENSIONS["external_memory_host"] in extensions
     has_matrix = EXTENSIONS["cooperative_matrix"] in extensions and is_12
-    matrix2, matrix2_limits = matrices2.features(), matrices2.properties()
-    has_matrix2 = EXTENSIONS["cooperative_matrix2"] in extensions and has_matrix and is_13
     has_maintenance4 = is_13 or "VK_KHR_maintenance4" in extensions
 
     every_property = vk.struct("VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2")
@@ -171,10 +183,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     if api >= (1, 1):
         vk.chain(every_property, *properties.values(), *[maintenance3] * (not is_12),
                  *[maintenance4] * (has_maintenance4 and not is_13), *[host] * has_host,
-                 *[pci] * has_pci,
-                 *[matrix2_limits.base] * has_matrix2)
-        vk.chain(every_feature, *features.values(), *[matrix] * has_matrix,
-                 *[matrix2.base] * has_matrix2)
+                 *[pci] * has_pci, *counts.values())
+        vk.chain(every_feature, *features.values(), *[matrix] * has_matrix)
         vk.lib.vkGetPhysicalDeviceProperties2(handle, every_property)
         vk.lib.vkGetPhysicalDeviceFeatures2(handle, every_feature)
 
@@ -186,8 +196,6 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     found |= {name for name, extension in EXTENSIONS.items() if extension in extensions}
     if not (has_matrix and matrix.cooperativeMatrix):
         found.discard("cooperative_matrix")
-    if not (has_matrix2 and matrix.cooperativeMatrix and matrices2.is_enough(matrix2)):
-        found.discard("cooperative_matrix2")
     # Once vulkanMemoryModel is enabled, ordinary atomics need its device scope too.
     if "12" in features and not features["12"].vulkanMemoryModelDeviceScope:
         found.discard("vulkan_memory_model")
@@ -234,6 +242,8 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
         uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
         pci=f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction}"
         if has_pci and api >= (1, 1) else "",
+        multiprocessors=max((getattr(count, member) for member, count in counts.items()),
+                            default=0),
         features=frozenset(found) - unusable_features(driver_name, driver_version, found),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_texel_buffer_elements=limits.maxTexelBufferElements,
@@ -260,12 +270,6 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
             for i in range(memory.memoryTypeCount)),
         cooperative_matrices=(_cooperative_matrices(owner, handle)
                               if "cooperative_matrix" in found else ()),
-        flexible_matrices=(
-            matrices2.flexible_matrices(owner.handle, handle, _COMPONENT_TYPES,
-                                        matrix2_limits["max_workgroup_size"])
-            if "cooperative_matrix2" in found else ()),
-        max_flexible_dimension=(
-            matrix2_limits["max_dimension"] if "cooperative_matrix2" in found else 0),
         max_loop_iterations=max_loop_iterations(driver_name, driver_version),
         compiles_by_size=compiles_by_size(driver_name, driver_version),
         # Measured on an AMD EPYC and an Intel Xeon (`kernels.matmul`).

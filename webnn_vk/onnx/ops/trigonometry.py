@@ -56,31 +56,38 @@ def _log_one_more(c: NodeContext, y: MLOperand) -> MLOperand:
 
 @_in_float32("Atan")
 def arc_tangent(c: NodeContext, x: MLOperand) -> MLOperand:
-    """atan by reduction to |x| ≤ tan(π/8) and a polynomial."""
+    """atan of any number."""
     size = c.b.abs(x)
+    return _signed(c, x, size, _atan_of(c, size))
+
+
+def _atan_of(c: NodeContext, size: MLOperand) -> MLOperand:
+    """atan of a number that is not negative, by reduction to at most tan(π/8) and a polynomial."""
     large, middle = c.b.greater(size, 2.414213562373095), c.b.greater(size, 0.4142135623730951)
     far = c.b.neg(c.b.reciprocal(size))
     near = c.b.div(c.b.sub(size, 1.0), c.b.add(size, 1.0))
     reduced = c.b.where(large, far, c.b.where(middle, near, size))
     offset = c.b.where(
-        large, c.constant(math.pi / 2, x.data_type), c.b.where(
-            middle, c.constant(math.pi / 4, x.data_type), c.constant(0, x.data_type)
+        large, c.constant(math.pi / 2, size.data_type), c.b.where(
+            middle, c.constant(math.pi / 4, size.data_type), c.constant(0, size.data_type)
         ),
     )
-    return _signed(c, x, size, c.b.add(offset, _odd(c, reduced, _ATAN)))
+    return c.b.add(offset, _odd(c, reduced, _ATAN))
 
 
 @_in_float32("Asin")
 def asin(c: NodeContext, x: MLOperand) -> MLOperand:
     # 2 · atan(x / (1 + √((1 − x)(1 + x)))), without cancellation near ±1
-    root = c.b.sqrt(c.b.mul(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0)))
-    return c.b.mul(arc_tangent(c, c.b.div(x, c.b.add(root, 1.0))), 2.0)
+    size = c.b.abs(x)
+    root = c.b.sqrt(c.b.mul(c.b.linear(size, alpha=-1.0, beta=1.0), c.b.add(size, 1.0)))
+    half = _atan_of(c, c.b.div(size, c.b.add(root, 1.0)))
+    return _signed(c, x, size, c.b.mul(half, 2.0))
 
 
 @_in_float32("Acos")
 def acos(c: NodeContext, x: MLOperand) -> MLOperand:
     ratio = c.b.div(c.b.linear(x, alpha=-1.0, beta=1.0), c.b.add(x, 1.0))
-    return c.b.mul(arc_tangent(c, c.b.sqrt(ratio)), 2.0)
+    return c.b.mul(_atan_of(c, c.b.sqrt(ratio)), 2.0)
 
 
 def _exponentials(c: NodeContext, size: MLOperand, method: str) -> MLOperand:

@@ -183,6 +183,7 @@ class Tuner:
         plain = task.lowered(p.candidates[0], profile)
         size = max(1, sum(access.size for access in p.node.outputs))
         fan = max(1.0, sum(dispatch.flops for dispatch in plain) / (2 * size))
+        rounded = task.solver.rounding(p.problem)
         bench = Workbench(self.device, p.node, fan)
         rejected: dict[Schedule, str] = {}
         trials: dict[Schedule, Trial] = {}
@@ -192,7 +193,8 @@ class Tuner:
                 try:
                     packed = next(forms(task, schedule, target))
                     trial = bench.trial(dispatches_by(packed, schedule, target))
-                    reason = difference(p.node, bench.results(trial), expected, fan)
+                    results = bench.results(trial)
+                    reason = difference(p.node, results, expected, fan, rounded)
                 except _FAILURES as error:
                     rejected[schedule] = str(error)
                     continue
@@ -260,10 +262,12 @@ def _settled(trial: Trial) -> bool:
 
 
 def difference(
-    node: KernelNode, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], fan: float
+    node: KernelNode, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], fan: float,
+    rounded: float = 0.0,
 ) -> str:
     """Why results differ from the plain kernel's, "" if they don't: integers exactly, floats except
-    for rounding in another order of ``fan`` products."""
+    for rounding in another order of ``fan`` products, and of a factor of each by the relative error
+    ``rounded``."""
     for access, one, other in zip(node.outputs, got, expected, strict=True):
         a, b = view(one, access), view(other, access)
         if a.dtype.kind != "f":
@@ -275,7 +279,9 @@ def difference(
         numbers = b[np.isfinite(b)]
         usual = float(np.sqrt(np.mean(numbers**2))) if numbers.size else 0.0
         rounding = 2 * float(np.finfo(one.dtype).eps)
-        allowed = float(np.finfo(np.float32).eps) * (16 + 2 * fan) * usual
+        # Roundings of factors have either sign, so that their sum grows as the results do.
+        relative = float(np.finfo(np.float32).eps) * (16 + 2 * fan) + 4 * rounded
+        allowed = relative * usual
         with np.errstate(invalid="ignore"):
             wrong = ~same & ~(np.abs(a - b) <= allowed + rounding * np.abs(b))
         if wrong.any():

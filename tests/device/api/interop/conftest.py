@@ -1,4 +1,5 @@
-"""Contexts on the CPU, on Vulkan memory that the host can access, and on memory that it can't."""
+"""Contexts on the CPU, on Vulkan memory as the device has it, and on memory that the host can't
+access."""
 
 from __future__ import annotations
 
@@ -51,6 +52,16 @@ def open_kind() -> Iterator[Callable[[str], MLContext]]:
 def shared(request: pytest.FixtureRequest, open_kind: Callable[[str], MLContext]) -> MLContext:
     """A new context, of each of KINDS."""
     return open_kind(request.param)
+
+
+@pytest.fixture(params=["cpu", "vulkan"])
+def mapped(request: pytest.FixtureRequest, open_kind: Callable[[str], MLContext]) -> MLContext:
+    """A new context whose memory the host can access: on no discrete GPU, for which "hidden" tests
+    what holds there."""
+    context = open_kind(request.param)
+    if context.device_info.type == "discrete":
+        pytest.skip("the host can't access the memory of a discrete GPU")
+    return context
 
 
 def make_tensor(context: MLContext, data: Any = None, *, shape: Any = (4,),

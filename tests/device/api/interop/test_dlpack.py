@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.device.api.interop.conftest import doubling, floats, make_tensor, read
+from tests.device.api.interop.conftest import KINDS, doubling, floats, make_tensor, read
 from tests.device.api.interop.test_numpy import memory_of
 from tests.support.contexts import open_over, returns_to, settled_bytes
 from tests.support.drivers import require_vulkan
@@ -18,13 +18,6 @@ from webnn_vk.compiler.types.data_types import ALL_TYPES
 from webnn_vk.runtime.reclaim import TRIES
 
 CPU, VULKAN, CUDA = 1, 7, 2
-MAPPED = ("cpu", "vulkan")
-
-
-@pytest.fixture(params=MAPPED)
-def mapped(request, open_kind):
-    """A context whose memory the host can access."""
-    return open_kind(request.param)
 
 
 def is_free(tensor):
@@ -37,9 +30,11 @@ def is_free(tensor):
 
 
 # -- out of tensors -------------------------------------------------------------------------------
-def test_device(open_kind):
-    for kind in MAPPED:
-        assert make_tensor(open_kind(kind)).__dlpack_device__() == (CPU, 0)
+def test_device(mapped):
+    assert make_tensor(mapped).__dlpack_device__() == (CPU, 0)
+
+
+def test_device_of_memory_that_the_host_does_not_see(open_kind):
     hidden = open_kind("hidden")
     tensor = make_tensor(hidden)
     assert tensor.__dlpack_device__() == (VULKAN, hidden.device_info.index)
@@ -183,7 +178,7 @@ def test_another_library(shared):
 
 @pytest.mark.device  # beside a context on the CPU too
 def test_tensors_of_other_contexts(open_kind, shared):
-    for kind in (*MAPPED, "hidden"):
+    for kind in KINDS:
         source = make_tensor(open_kind(kind), [1, 2, 3, 4])
         tensor = webnn_vk.from_dlpack(source, shared)
         assert is_free(source)
@@ -205,13 +200,12 @@ def test_what_cannot_come_in(shared):
     assert returns_to(shared, before)
 
 
-def test_what_there_is_no_memory_for():
+def test_what_there_is_no_memory_for(cpu_context):
     """The array that was to become a tensor is released at once, even if the error is kept."""
     require_vulkan()
+    source = make_tensor(cpu_context, [1, 2, 3, 4])
     context, driver = open_over(FaultyDriver)
     with context:
-        source = make_tensor(context, [1, 2, 3, 4])
-        read(context, source)
         driver.fail_allocation(times=4 * TRIES)
         with pytest.raises(webnn_vk.UnknownError, match="injected") as raised:
             webnn_vk.from_dlpack(source, context)

@@ -43,9 +43,8 @@ def test_scalar(shared):
     assert read(shared, tensor) == 2**40
 
 
-@pytest.mark.parametrize("kind", ["cpu", "vulkan"])
-def test_it_is_the_tensors_own_memory(open_kind, kind):
-    tensor = make_tensor(open_kind(kind), [1, 2, 3, 4])
+def test_it_is_the_tensors_own_memory(mapped):
+    tensor = make_tensor(mapped, [1, 2, 3, 4])
     with tensor.to_numpy() as array:
         assert np.shares_memory(array, memory_of(tensor))
 
@@ -284,11 +283,10 @@ def test_staged_views_that_fail(open_kind, monkeypatch):
         read(context, tensor)
 
 
-def test_memory_that_is_not_coherent(open_kind, monkeypatch):
-    require_vulkan()
-    context = open_kind("vulkan")
-    tensor = make_tensor(context, [1, 2, 3, 4])
-    allocator = context._state.device.driver._memory
+@pytest.mark.parametrize("mapped", ["vulkan"], indirect=True)
+def test_memory_that_is_not_coherent(mapped, monkeypatch):
+    tensor = make_tensor(mapped, [1, 2, 3, 4])
+    allocator = mapped._state.device.driver._memory
     seen = []
     synchronise = allocator.synchronise
 
@@ -304,4 +302,4 @@ def test_memory_that_is_not_coherent(open_kind, monkeypatch):
         assert seen == ["invalidate"]
         array[0] = 4
     assert seen == ["invalidate", "flush"]
-    assert read(context, tensor).tolist() == [4, 2, 3, 4]
+    assert read(mapped, tensor).tolist() == [4, 2, 3, 4]

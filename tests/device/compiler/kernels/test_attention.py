@@ -9,7 +9,7 @@ from tests.support.cases.attention_forms import Form, describe, masks_that_show
 from tests.support.comparing import assert_close, profile_for
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
-from tests.support.running import device_profile, node_of, run, schedules_of
+from tests.support.running import device_profile, node_of, run, schedules_of, software_profile
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.kernels import solver_of
 from webnn_vk.compiler.kernels.node import KernelNode
@@ -87,8 +87,7 @@ def test_keys_beyond_the_valid_length_are_not_read(case, causal, way):
 def test_every_schedule_of_processors(queries):
     """Of one SIMD group: with texels and subgroups, storage buffers and shared memory. The last
     tile isn't full of keys, and NaN follow them."""
-    require_vulkan()
-    profile = profile_for("software")
+    profile = software_profile()
     rng = np.random.default_rng(queries)
     query, key, value = drawn(rng, 2, queries, 8), drawn(rng, 2, 75, 8), drawn(rng, 2, 75, 36)
     length = 70
@@ -156,6 +155,60 @@ def test_all_tiles_as_the_reference(case, data_type):
     require_vulkan()
     *shapes, more = TILED[case]
     assert_tiles_compute(*case_of(shapes, more, data_type), lanes=(8, 16))
+
+
+# Parts that end within the keys, at their last, and that have none.
+PARTED = {
+    "one query": ((2, 1, 24), (2, 300, 24), (2, 300, 36), {}),
+    "odd": ((3, 5), (257, 5), (257, 7), {"mask": (257,), "seen": (3, 257), "unseen": -1.0}),
+    "grouped heads": ((2, 4, 16), (2, 1025, 16), (2, 1025, 160), {"causal": True}),
+    "eight queries": ((8, 8), (640, 8), (640, 8), {"mask": (8, 640)}),
+}
+
+
+def parted(node):
+    schedules = schedules_of(node, profile_for("discrete"))
+    return [s for s in schedules if s.kernel == "attention_parted"]
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+@pytest.mark.parametrize("case", PARTED)
+def test_subgroups_that_share_the_keys(case, data_type):
+    require_vulkan()
+    *shapes, more = PARTED[case]
+    node, arrays = case_of(shapes, more, data_type)
+    assert {s["LZ"] for s in parted(node)} > {2}
+    for schedule in parted(node):
+        assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
+
+
+@pytest.mark.parametrize("length", [1, 130, 256, 599])
+def test_subgroups_that_share_valid_keys(length):
+    """Most of them have none. NaN follow the last valid key."""
+    require_vulkan()
+    rng = np.random.default_rng(length)
+    query, key, value = drawn(rng, 2, 3, 8), drawn(rng, 2, 600, 8), drawn(rng, 2, 600, 36)
+    key[:, length:] = value[:, length:] = np.nan
+    node, arrays = node_of(
+        "attention", query, key, value, length=np.array([length], np.uint32), scale=0.25
+    )
+    for schedule in parted(node):
+        assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
+
+
+def test_parts_without_a_distribution():
+    """All scores of a part may be -infinity; a NaN and a row without weights are found anywhere."""
+    require_vulkan()
+    query, key, value = np.zeros((4, 4), "f"), np.zeros((600, 4), "f"), np.ones((600, 4), "f")
+    value[300:] = 3
+    mask = np.zeros((4, 600), "f")
+    mask[0, :300] = mask[1] = mask[2, 300:] = -np.inf
+    mask[3, 599] = np.nan
+    node, arrays = node_of("attention", query, key, value, mask=mask)
+    for schedule in parted(node):
+        (result,) = run(node, arrays, profile_for("discrete"), schedule)
+        np.testing.assert_allclose(result[[0, 2]], [[3] * 4, [1] * 4], rtol=1e-6)
+        assert np.isnan(result[[1, 3]]).all()
 
 
 def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
@@ -226,7 +279,8 @@ def test_fused_as_unfused():
             graphs = encoder(one, length), encoder(other, length)
             kernels = [[line.kernel for line in g.report().lines] for g in graphs]
             # The residual is added where the norm loads it.
-            assert [k for k in kernels[0] if not k.startswith("mat")] == ["attention", "norm"]
+            attention = "attention_tiled" if length >= 32 else "attention"
+            assert [k for k in kernels[0] if not k.startswith("mat")] == [attention, "norm"]
             assert len(kernels[0]) == 3 and len(kernels[1]) > 10
             results = [
                 c.compute(g, feeds)["y"] for c, g in zip((one, other), graphs, strict=True)

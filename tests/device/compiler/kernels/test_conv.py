@@ -9,7 +9,7 @@ from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of, plan, run, schedules_of
+from tests.support.running import node_of, plan, run, schedules_of, software_profile
 from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
@@ -176,8 +176,7 @@ def test_products_of_columns() -> None:
     """Strides, dilations and padding of every kind; several images; tiles that channels and pixels
     fill and that they don't; filters whose taps lie otherwise; filters that are no constants; an
     infinite weight, which the zeros beside the input turn into NaN."""
-    require_vulkan()
-    profile, rng, heights = profile_for("software"), np.random.default_rng(3), set()
+    profile, rng, heights = software_profile(), np.random.default_rng(3), set()
     for case in range(8):
         inputs, outputs, side = 4 * (1 + case % 3), (33, 20, 64)[case % 3], (8, 9)[case % 2]
         taps = {"o": outputs, "i": inputs, "h": 1 + case % 3, "w": 3 if case > 3 else 1}
@@ -222,8 +221,7 @@ def test_lanes_that_are_channels(side, options, unrolled) -> None:
     """One tile with all pixels, and tiles that they fill and that they don't; taps unrolled
     together and row by row; channels that fill no lane, and several panels; several images; an
     infinite input, which reaches no neighbours."""
-    require_vulkan()
-    profile, rng = profile_for("software"), np.random.default_rng(5)
+    profile, rng = software_profile(), np.random.default_rng(5)
     taps = options.get("taps", (3, 3))
     options = {name: value for name, value in options.items() if name != "taps"}
     for images, outputs, inputs in ((1, 33, 3), (2, 70, 2)):
@@ -251,8 +249,7 @@ def test_lanes_that_are_channels(side, options, unrolled) -> None:
 def test_rows_of_a_filter(side: tuple[int, int], columns: list[int]) -> None:
     """A tile with all pixels, tiles that they fill and that they don't; channels that fill no tile;
     several images; a bias; an infinite weight, and an infinite input, which reach no neighbours."""
-    require_vulkan()
-    profile, rng = profile_for("software"), np.random.default_rng(4)
+    profile, rng = software_profile(), np.random.default_rng(4)
     for images, outputs, inputs in ((1, 33, 8), (3, 50, 20)):
         w = random_array(rng, "float32", (outputs, inputs, 1, 1))
         x = random_array(rng, "float32", (images, inputs, *side))

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from tests.support.cases.elementwise import MASKED, OPERATOR_NAMES, nodes, values
+from tests.support.comparing import assert_close, profile_for, random_array
 from tests.support.contexts import open_context
-from tests.support.running import device_profile, node_of, plan, run
+from tests.support.drivers import require_vulkan
+from tests.support.running import device_profile, node_of, plan, run, schedules_of
 from tests.support.ulp import assert_as_reference
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import Node, Value
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
 # Where the reference rounds differently from the kernel, in units in the last place of float32.
 ULP = {
@@ -95,3 +98,22 @@ def test_bindings_too_small_to_slice_are_refused() -> None:
         (step,) = builder.build({"y": builder.abs(a)}).result().report().steps
         assert step.device == "cpu"
         assert "bindings of 1024 bytes are too small" in step.reason
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_vectors_loaded_together(data_type: str) -> None:
+    """GPUs' schedules that load several vectors of each operand before they compute, with numbers
+    beside tensors, and where slices of the result don't let them."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    rng = np.random.default_rng(12)
+    x, y = (random_array(rng, data_type, (8, 1024)) for _ in range(2))
+    number = random_array(rng, data_type, ())
+    cut = profile.replace(max_storage_buffer_range=10_240)
+    for operator, *operands in (("add", x, y), ("mul", x, number), ("abs", x)):
+        node, arrays = node_of(operator, *operands)
+        together = [s for s in schedules_of(node, profile) if "TOGETHER" in dict(s.numbers)]
+        assert {s["TOGETHER"] for s in together} == {2, 4, 8}
+        for schedule in together:
+            for device in (profile, cut):
+                assert_close(node, arrays, device, 0, schedule)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
 from tests.support.drivers import require_vulkan
-from tests.support.running import node_of, run
+from tests.support.running import node_of, run, schedules_of
+from webnn_vk.compiler.kernels.loads import SUBGROUP_SUMS
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 
 #: Relative errors, however small an element is relative to its row's largest; for float16 down to
@@ -38,6 +39,25 @@ def test_rows_of_vectors(data_type: str, way: str) -> None:
         x = random_array(rng, data_type, shape, 20)
         node = node_of("softmax", x, len(shape) - 1)
         assert_close(*node, profile_for(way, 4096), least=_LEAST[data_type])
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_rows_shared_by_subgroups(data_type: str) -> None:
+    """Workgroups of one subgroup and of several, whose invocations have all the same number of
+    vectors, or some none."""
+    require_vulkan()
+    profile = profile_for("discrete")
+    if not profile.features >= SUBGROUP_SUMS:
+        pytest.skip("the device has no subgroup arithmetic")
+    rng, seen = np.random.default_rng(3), set()
+    for length in (32, 96, 128, 1024, 1028):
+        node, arrays = node_of("softmax", random_array(rng, data_type, (3, length), 20), 1)
+        for schedule in schedules_of(node, profile):
+            if schedule.kernel == "subgroups":
+                assert_close(node, arrays, profile, schedule=schedule, least=_LEAST[data_type])
+                seen.add((schedule["lanes"], length))
+    one = profile.subgroup_size
+    assert seen >= {(one, 32), (one, 96), (4 * one, 128), (32, 1024), (64, 1028)}
 
 
 def test_large_inputs_do_not_overflow() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.comparing import random_array
 from tests.support.drivers import require_vulkan
-from tests.support.matrices import pretended_gpu_with_own
+from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
 from webnn_vk.compiler.kernels import (
     KernelNode,
@@ -26,7 +26,7 @@ _TOLERANCES = {"float16": 2.0**-9, "float32": 2e-4}
 
 def _gpu() -> DeviceProfile:
     require_vulkan()
-    return device_profile(**pretended_gpu_with_own())
+    return device_profile(**pretended_gpu(device_profile()))
 
 
 def _cut(node, profile: DeviceProfile, parts: int | None = None) -> list[Schedule]:

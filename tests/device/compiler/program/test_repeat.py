@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.contexts import open_over
+from tests.support.driver_proxy import DriverProxy
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.loops import loop_over
 from webnn_vk.runtime import executable, throttle
@@ -83,6 +85,30 @@ def test_a_long_loop_is_several_submits(
             counts.append(driver.submitted() - before)
     assert counts[0] <= 2
     assert counts[0] + STEPS // 2 <= counts[1] <= counts[0] + STEPS
+
+
+class Hidden(DriverProxy):
+    """The host sees transfer memory only."""
+
+    def allocate(self, size: int, **options: Any) -> Any:
+        allocation = self.driver.allocate(size, **options)
+        if not options.get("host"):
+            allocation.mapped = None
+        return allocation
+
+
+def test_the_submits_of_a_loop_copy_inputs_first_and_outputs_last(
+    vulkan: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "BATCH_SECONDS", 4.5e-5)
+    context, driver = open_over(Hidden)
+    with context, build(context) as graph:
+        rng = np.random.default_rng(4)
+        for _ in range(3):
+            given = {name: rng.permuted(array, axis=0) for name, array in feeds("float32").items()}
+            before = driver.submitted()
+            check(context, graph, given)
+        assert driver.submitted() - before >= STEPS // 2
 
 
 def build_nested(context: MLContext) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 import webnn_vk
 from tests.support.drivers import require_vulkan
+from tests.support.running import device_profile
 from webnn_vk import MLGraphBuilder, Settings
 
 REWRITES = ("fold_pad", "fold_batch_norm")
@@ -137,7 +138,8 @@ def test_the_end_of_a_stage_computes_the_pixels_that_are_read(vulkan_context):
     x = rng.uniform(-1, 1, (1, 24, 27, 28)).astype(np.float32)
     state = rng.bit_generator.state
     computed, steps = run(vulkan_context, stage, x)
-    assert sum("slice" in step for step in steps) == 2
+    # GPUs compute all of them.
+    assert sum("slice" in step for step in steps) == 2 * device_profile().is_software
     rng.bit_generator.state = state
     chosen = replace(Settings.from_environment(), device="vulkan", skip_passes=("unread_pixels",))
     with webnn_vk.ml.create_context(settings=chosen).result() as plain:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.contexts import open_context
 from tests.support.open_files import open_files
+from tests.support.running import software_profile
 from tests.support.vulkan_faults import ERRORS, FaultyLibrary, errors_of
 from webnn_vk import (
     DOMException,
@@ -209,8 +210,15 @@ def measure(library: FaultyLibrary, call: str) -> list[str]:
     return rows
 
 
+@pytest.fixture
+def software() -> None:
+    software_profile("the table has the calls that software Vulkan gets")
+
+
 @pytest.mark.parametrize("call", ERRORS)
-def test_a_call_that_fails(library: FaultyLibrary, call: str, request: Any) -> None:
+def test_a_call_that_fails(
+    software: None, library: FaultyLibrary, call: str, request: Any
+) -> None:
     rows = measure(library, call)
     known = TABLE.read_text().splitlines() if TABLE.is_file() else []
     if request.config.option.update_golden:

@@ -1,8 +1,10 @@
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 import webnn_vk
+from webnn_vk.driver.vulkan import binding, snapshot
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice, choose_queue_family, enumerate_devices
 
 GRAPHICS, COMPUTE, TRANSFER = 1, 2, 4
@@ -31,6 +33,37 @@ def test_snapshot_is_plain_and_sane(physical: PhysicalDevice) -> None:
 def test_snapshots_agree(physical: PhysicalDevice) -> None:
     again = enumerate_devices()[physical.index]
     assert again.profile == physical.profile
+
+
+@pytest.mark.parametrize("extension, number, member", [
+    ("VK_NV_shader_sm_builtins", 1000154001, "shaderSMCount"),
+    ("VK_AMD_shader_core_properties2", 1000227000, "activeComputeUnitCount"),
+    ("VK_ARM_shader_core_builtins", 1000497001, "shaderCoreCount"),
+])
+def test_multiprocessors_by_the_extension_that_a_driver_has(
+    physical: PhysicalDevice, monkeypatch: pytest.MonkeyPatch, extension: str, number: int,
+    member: str,
+) -> None:
+    """The extension's struct, of the type that Vulkan's registry numbers so, is asked for with the
+    other properties. The test answers in the driver's place, which may not know the struct."""
+    others = physical.extensions - snapshot._MULTIPROCESSORS.keys()
+    chain, answered = binding.chain, []
+
+    def answering(*structs: Any) -> Any:
+        mine = [s for s in structs if s.sType == number]
+        for struct in mine:
+            setattr(struct, member, 132)
+        answered.extend(mine)
+        return chain(*(s for s in structs if s not in mine))
+
+    def read(extensions: frozenset[str]) -> int:
+        profile = snapshot._profile(physical.owner, physical.handle, extensions, 64)
+        assert profile.replace(multiprocessors=0).features == physical.profile.features
+        return profile.multiprocessors
+
+    monkeypatch.setattr(binding, "chain", answering)
+    assert read(others) == 0 and not answered
+    assert read(others | {extension}) == 132 and len(answered) == 1
 
 
 def test_queue_family() -> None:

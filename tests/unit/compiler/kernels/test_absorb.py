@@ -398,7 +398,7 @@ def check_random(graph: Graph, apart: frozenset) -> KernelGraph:
 def test_the_meaning_stays(kinds):
     fewer = 0
 
-    @settings(max_examples=max(100, settings.default.max_examples))
+    @settings(max_examples=max(200, settings.default.max_examples))
     @given(moving_graphs(kinds), st.sets(st.integers(0, 11), max_size=3))
     def check(made, alone):
         nonlocal fewer

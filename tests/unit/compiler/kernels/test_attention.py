@@ -69,8 +69,17 @@ def test_choices():
     assert tile(GPU, 512, 12, 128) == ("attention_tiled", 16, 16, 4)
     assert tile(GPU, 64, 32) == ("attention_tiled", 16, 8, 4)
     assert tile(GPU, 512, 12, 63) == ("attention", 16, 8, 4)  # not in vectors of 4
-    assert tile(GPU, 32, 4) == ("attention", 8, 1, 4)  # more and smaller workgroups
-    assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)  # the next token: nothing to share
+    # Of 32 queries also where these workgroups don't fill it. Of fewer, smaller workgroups.
+    assert tile(GPU, 32, 4) == ("attention_tiled", 16, 8, 4)
+    assert tile(GPU, 31, 4) == ("attention", 16, 4, 4)
+    assert tile(GPU, 16, 12) == ("attention", 16, 8, 4)
+    # The next token, and few of them: subgroups share the keys, as many as there are for.
+    assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)
+    for rows, tall, keys, parts in (
+        (1, 1, 2048, 16), (4, 4, 2048, 8), (1, 1, 257, 4), (1, 1, 128, 1),
+    ):
+        constants = planned(GPU, (12, rows, 64), keys, 64).constants
+        assert (constants["LX"], constants["TM"], constants.get("LZ", 1)) == (32, tall, parts)
     # Processors: one SIMD group, and no queries that aren't there.
     software = stored_profile("llvmpipe")
     for rows, tall in ((1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (512, 8)):

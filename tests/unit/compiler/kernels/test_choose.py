@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.golden import Golden
-from tests.support.profiles import NAMES, stored_profile
+from tests.support.profiles import H200, NAMES, stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler import kernels
 from webnn_vk.compiler.kernels import (
@@ -109,11 +109,15 @@ _TYPED = [
         [("uint8", (128, 768)), ("int8", (768, 768)), ("int32", (768,))], {"a_zero_point": 128.0},
     )),
     *(("block_matmul", (
-        [("float32", (m, k)), ("uint32", (n, k * bits // 32)), ("float16", (n, k // 32))],
+        [(kind, (m, k)), ("uint32", (n, k * bits // 32)), ("float16", (n, k // 32))],
         {"bits": bits},
-    )) for m, k, n, bits in (
-        (1, 4096, 4096, 4), (1, 576, 1536, 8), (1, 64, 32, 4), (4, 2048, 8192, 4),
-        (16, 2048, 2048, 4), (128, 4096, 11008, 8),
+    )) for kind, m, k, n, bits in (
+        *(("float32", *sizes) for sizes in (
+            (1, 4096, 4096, 4), (1, 576, 1536, 8), (1, 64, 32, 4), (4, 2048, 8192, 4),
+            (16, 2048, 2048, 4), (128, 4096, 11008, 8),
+        )),
+        ("float16", 16, 2048, 2048, 4), ("float16", 128, 4096, 11008, 8),
+        ("float16", 512, 4096, 4096, 4),
     )),
     ("gather", ([("float32", (30522, 384)), ("int32", (4, 32))], {})),
     ("gather_elements", ([("float32", (64, 64)), ("int32", (8, 64))], {})),
@@ -350,11 +354,13 @@ def test_each_class_of_devices_has_its_rules() -> None:
     assert classes == {
         "adreno_minimum": "adreno", "amd_navi31": "amd", "apple_m1": "apple",
         "arm_mali_g610": "arm", "intel_dg2": "intel", "llvmpipe": "llvmpipe",
-        "nvidia_ampere": "nvidia", "qualcomm_adreno750": "adreno",
+        "nvidia_ampere": "nvk", "qualcomm_adreno750": "adreno",
     }
+    own_driver = stored_profile("nvidia_ampere").replace(driver_name="NVIDIA")
+    assert device_class(own_driver).name == "nvidia"
     assert isinstance(rules_for(stored_profile("nvidia_ampere")), Gpu)
     assert isinstance(rules_for(stored_profile("llvmpipe")), Software)
-    unknown = stored_profile("nvidia_ampere").replace(vendor_id=0x1234)
+    unknown = stored_profile("nvidia_ampere").replace(vendor_id=0x1234, driver_name="another")
     assert device_class(unknown).name == "gpu"
     assert device_class(unknown.replace(device_type="cpu")).name == "llvmpipe"
     slow = stored_profile("llvmpipe").replace(slow_gathers=True)
@@ -362,11 +368,42 @@ def test_each_class_of_devices_has_its_rules() -> None:
     assert all(len(device.source) > 40 for device in DEVICE_CLASSES.values())
 
 
+def test_a_class_of_gpus_is_for_the_size_of_the_device() -> None:
+    """What keeps all multiprocessors busy grows with their number; what one of them does, doesn't.
+    Where the driver doesn't say how many there are, the class is as written."""
+    profile, nvidia = stored_profile(H200), DEVICE_CLASSES["nvidia"]
+    assert profile.multiprocessors == 132
+    large = device_class(profile)
+    assert isinstance(large, GpuClass)
+    numbers = {f.name: getattr(large, f.name) for f in fields(large)}
+    assert {n: v for n, v in numbers.items() if v != getattr(nvidia, n)} == {
+        "cost": replace(nvidia.cost, units=132), "product_tiles": 132, "few_tiles": 132,
+        "many_rows": 16896, "min_invocations": 270336, "row_groups": 1056,
+    }
+    assert device_class(profile.replace(multiprocessors=0)) is nvidia
+    navi = device_class(stored_profile("amd_navi31").replace(multiprocessors=96))
+    assert isinstance(navi, GpuClass)
+    assert (navi.name, navi.product_tiles, navi.fast_matrices) == ("amd", 96, True)
+    software = stored_profile("llvmpipe").replace(multiprocessors=4)
+    assert device_class(software) is DEVICE_CLASSES["llvmpipe"]
+
+
+def test_the_size_of_the_device_decides_what_is_cut_into_parts() -> None:
+    """64 of the smallest tiles: up to one for each multiprocessor, or 32 where their number isn't
+    known."""
+    given = MLOperandDescriptor("float16", (256, 4096)), MLOperandDescriptor("float16", (4096, 256))
+    node, profile = KernelNode.of(node_of("matmul", *given)[0]), stored_profile(H200)
+    assert chosen(node, profile).parts > 1
+    assert chosen(node, profile.replace(multiprocessors=64)).parts > 1
+    for fewer in (63, 32, 0):
+        assert chosen(node, profile.replace(multiprocessors=fewer)).parts == 1
+
+
 def test_what_spills_nothing_keeps_the_occupancy_of_a_vendor() -> None:
     """The limit of spills holds the occupancy too, with registers left for addresses."""
     vendors = {n: d for n, d in DEVICE_CLASSES.items() if isinstance(d, GpuClass) and n != "gpu"}
     assert {name: device.occupancy for name, device in vendors.items()} == {
-        "nvidia": 12, "amd": 2, "intel": 8, "adreno": 4, "arm": 1, "apple": 384,
+        "nvidia": 10, "nvk": 12, "amd": 2, "intel": 8, "adreno": 4, "arm": 1, "apple": 384,
     }
     for device in vendors.values():
         assert device.max_registers == device.cost.registers <= device.occupied_registers
@@ -378,8 +415,8 @@ def test_a_schedule_below_the_occupancy_is_left_out(monkeypatch: pytest.MonkeyPa
     profile = stored_profile("nvidia_ampere").replace(cooperative_matrices=())
     candidates = solver.candidates(problem, profile)
     assert next(ranked("matmul", candidates, problem, profile))["TM"] == 8
-    crowded = replace(DEVICE_CLASSES["nvidia"], occupied_registers=60)
-    monkeypatch.setitem(DEVICE_CLASSES, "nvidia", crowded)
+    crowded = replace(DEVICE_CLASSES["nvk"], occupied_registers=60)
+    monkeypatch.setitem(DEVICE_CLASSES, "nvk", crowded)
     assert next(ranked("matmul", candidates, problem, profile))["TM"] == 4
 
 

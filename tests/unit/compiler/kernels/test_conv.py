@@ -7,10 +7,16 @@ import pytest
 
 from bench.isa.catalogue import catalogue
 from tests.support.cases.conv import OPERATORS, random_case
-from tests.support.profiles import stored_profile
-from tests.support.running import node_of, plan
+from tests.support.profiles import H200, stored_profile
+from tests.support.running import node_of, plan, tuned_to
+from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.kernels import lower_graph
+from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+
+#: Profiles whose class has fast cooperative matrices.
+FAST_MATRICES = ["nvidia_ampere", "amd_navi31", H200]
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:
@@ -233,7 +239,8 @@ def test_constant_filters_on_gpus(name: str) -> None:
     assert _kernels(gpu, x, w, dilations=[2, 2]) == ["conv_tiled"]
     assert _kernels(gpu, x, (64, 32, 3, 3), groups=2) == ["conv_tiled"]
     # Float16 would lose too much precision, few channels would gain less than the transforms cost.
-    assert _kernels(gpu, x, w, data_type="float16") == ["conv_tiled"]
+    halves = ["copy", "matmul_coopmat"] if name in FAST_MATRICES else ["conv_tiled"]
+    assert _kernels(gpu, x, w, data_type="float16") == halves
     assert _kernels(gpu, (1, 64, 56, 56), (12, 64, 3, 3)) == ["conv"]
     assert _kernels(gpu, (1, 12, 56, 56), (64, 12, 3, 3)) in (["conv_tiled"], ["conv"])
     # A filter that is an input would be transformed in every run.
@@ -242,6 +249,78 @@ def test_constant_filters_on_gpus(name: str) -> None:
     # Input channels that don't fill a tile: pixels share the filter.
     assert _kernels(gpu, (1, 3, 224, 224), (64, 3, 7, 7), strides=[2, 2]) == ["conv_wide"]
     assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
+
+
+@pytest.mark.parametrize("name", FAST_MATRICES)
+def test_halves_are_products_of_columns_where_matrices_are_fast(name: str) -> None:
+    gpu = stored_profile(name)
+    x, w, strided = (1, 64, 56, 56), (64, 64, 3, 3), {"strides": [2, 2]}
+    columns = ["copy", "matmul_coopmat"]
+
+    def halves(x: tuple[int, ...], w: tuple[int, ...], **arguments) -> list[str]:
+        return _kernels(gpu, x, w, data_type="float16", **arguments)
+
+    assert halves(x, w) == halves(x, w, dilations=[2, 2]) == columns
+    assert halves((4, *x[1:]), w, **strided) == columns
+    assert halves(x, w, padding=[1] * 4) == ["copy", *columns]
+    assert halves((8, 3, 224, 224), (64, 3, 7, 7), **strided) == columns
+    assert halves((4, 128, 28, 28), (3, 3, 128, 64), filter_layout="hwio") == columns
+    # Few outputs of long columns: parts of them.
+    long, filter_ = (1, 512, 7, 7), (512, 512, 3, 3)
+    assert halves(long, filter_, padding=[1] * 4) == ["copy", *columns, "matmul_sum"]
+    # A filter that is an input, if it lies in rows.
+    given = [MLOperandDescriptor("float16", shape) for shape in (x, w)]
+    assert [d.kernel for d in plan(node_of("conv2d", *given)[0], gpu)] == columns
+    given[1] = MLOperandDescriptor("float16", (3, 3, 64, 64))
+    node, _ = node_of("conv2d", *given, filter_layout="hwio")
+    assert [d.kernel for d in plan(node, gpu)] == ["conv_tiled"]
+    # Pixels, channels and columns that fill no tile.
+    for small in (((1, 64, 7, 6), w), (x, (30, 64, 3, 3)), ((1, 3, 56, 56), (64, 3, 3, 3))):
+        assert "matmul_coopmat" not in halves(*small)
+    # Columns of 345 MiB.
+    assert halves((1, 64, 562, 562), w) == ["conv_tiled"]
+    assert halves(x, (64, 32, 3, 3), groups=2) == ["conv_tiled"]
+    last = {"input_layout": "nhwc", "filter_layout": "ohwi"}
+    assert halves((1, 56, 56, 64), (64, 3, 3, 64), **last) == ["conv_tiled"]
+    assert _kernels(gpu.masked(["cooperative_matrix"]), x, w, data_type="float16") == ["conv_tiled"]
+    assert "matmul_coopmat" not in _kernels(gpu, x, w, **strided)
+
+
+def test_matrices_for_columns_are_left_to_tuning_where_they_may_be_slow() -> None:
+    """On Intel's GPUs."""
+    gpu, given = stored_profile("intel_dg2"), np.zeros((64, 64, 3, 3), np.float16)
+    x = MLOperandDescriptor("float16", (1, 64, 56, 56))
+    node, _ = node_of("conv2d", x, given)
+    assert [d.kernel for d in plan(node, gpu)] == ["conv_tiled"]
+    tuned = tuned_to("conv_coopmat", node, gpu)
+    assert [d.kernel for d in plan(node, gpu, tuned)] == ["copy", "matmul_coopmat"]
+
+
+def test_without_the_shaders_of_matrices_tiles_compute() -> None:
+    """Compilers that are too old, and archives made with them."""
+    emit, gpu = Emitter(), stored_profile(H200)
+    x = Value(MLOperandDescriptor("float16", (1, 512, 7, 7)), name="x")
+    out = emit.conv2d(x, emit.constant(np.zeros((512, 512, 3, 3), np.float16)), padding=[1] * 4)
+    graph = Graph({"x": x}, {"out": emit.relu(out)}, tuple(emit.nodes))
+
+    def kernels(available) -> list[str]:
+        lowered = lower_graph(graph, Compilation(gpu, available=available))
+        return [d.kernel for work in lowered.works for d in work.dispatches]
+
+    assert kernels(lambda spec: True) == ["copy", "copy", "matmul_coopmat", "matmul_sum"]
+    assert kernels(lambda spec: "cooperative_matrix" not in spec.features) == ["conv_tiled"]
+
+
+def test_columns_are_in_the_catalogue() -> None:
+    gpu = stored_profile(H200)
+    known = set(catalogue(gpu.features))
+    for channels, side, bias in ((64, 56, False), (64, 57, True), (37, 21, True), (512, 7, True)):
+        w = np.zeros((channels, channels, 3, 3), np.float16)
+        x = MLOperandDescriptor("float16", (2, channels, side, side))
+        node, _ = node_of("conv2d", x, w, padding=[1] * 4, bias=w[:, 0, 0, 0] if bias else None)
+        made = plan(node, gpu)
+        assert "matmul_coopmat" in {d.kernel for d in made}
+        assert all(dispatch.spec in known for dispatch in made)
 
 
 def _tile(x: tuple[int, ...], w: tuple[int, ...], profile: str = "amd_navi31") -> str:

@@ -12,14 +12,17 @@ from tests.support.cases.matmul import product_node
 from tests.support.matrices import shape
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.running import node_of, plan, schedules_of
-from webnn_vk.compiler.ir import Emitter, Graph, Value
-from webnn_vk.compiler.kernels import KernelNode, Schedule, coopmat, lower_graph
+from webnn_vk.compiler.ir import Emitter, Graph, Node, Value
+from webnn_vk.compiler.kernels import KernelNode, KernelTarget, Schedule, coopmat, lower_graph
+from webnn_vk.compiler.kernels import plan as plan_for
 from webnn_vk.compiler.kernels.choose import fitting, ranked
 from webnn_vk.compiler.kernels.dispatch import Dispatch
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.passes import Compilation
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.support.integers import round_up
 
 NVIDIA, AMD = stored_profile("nvidia_ampere"), stored_profile("amd_navi31")
 INTEL = stored_profile("intel_dg2")
@@ -63,7 +66,7 @@ def test_the_plan_of_a_largeproduct_node() -> None:
     dispatch = _planned(NVIDIA, 4096, 2048, 1024)
     assert dispatch.constants == {
         "LX": 256, "SUBGROUP": 32, "BM": 128, "BN": 128, "BK": 32, "FM": 16, "FN": 16, "FK": 16,
-        "WM": 4, "WN": 2,
+        "WM": 4, "WN": 2, "BUFFERS": 2,
     }
     assert dispatch.groups == (32 * 16, 1, 1) and dispatch.variant == "nn vv 128x128"
     assert [(b.data_type, b.width) for b in dispatch.spec.buffers] == [
@@ -74,15 +77,21 @@ def test_the_plan_of_a_largeproduct_node() -> None:
     words = tuple((i, data[4 * i : 4 * i + 4]) for i in ids)
     assert dispatch.spec.subgroup_size(words) == 32
     assert _planned(AMD, 4096, 2048, 1024).constants["SUBGROUP"] == 64
+    wide = _planned(NVIDIA.replace(driver_name="NVIDIA"), 4096, 2048, 1024).constants
+    assert (wide["BM"], wide["BN"], wide["BK"], wide["BUFFERS"]) == (128, 256, 32, 1)
     plain = _planned(NVIDIA, 512, 512, 512, data_type="float32")
     assert plain.spec.subgroup_size(()) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_invocation_keeps_few_sums(name: str) -> None:
-    """More than 64 of them, with the fragments, spill on Ampere and leave a third of its warps."""
+    """More than 64 of them, with the fragments, spill on Ampere and leave a third of its warps.
+    Only NVIDIA's own driver has registers for the widest tile."""
     profile = stored_profile(name)
-    for tiling in _tilings(profile):
+    tilings = _tilings(profile)
+    squares = [tiling for tiling in tilings if tiling["BM"] == tiling["BN"]]
+    assert len(tilings) == len(squares) + bool(tilings)
+    for tiling in squares:
         sums = tiling["BM"] * tiling["BN"] // tiling["LX"]
         assert sums <= 64
         assert sums == (
@@ -92,13 +101,17 @@ def test_an_invocation_keeps_few_sums(name: str) -> None:
 
 def test_tiles_that_fit_the_registers() -> None:
     """On Intel each spills, since a subgroup shares the same registers however wide it is."""
-    for profile, sides in ((NVIDIA, [32, 64, 128]), (AMD, [32, 64, 128]), (INTEL, [])):
+    own_driver = NVIDIA.replace(driver_name="NVIDIA")
+    for profile, sides in (
+        (own_driver, [32, 64, 128, 128, 128]), (NVIDIA, [32, 64, 128]),
+        (AMD, [32, 64, 128, 128]), (INTEL, []),
+    ):
         problem = MATMUL.problem(KernelNode.of(product_node(512, 512, 512)))
         candidates = MATMUL.candidates(problem, profile)
         fit = fitting(candidates, problem, profile)
         assert [s["BM"] for s in fit if s.kernel == coopmat.KERNEL and s.parts == 1] == sides
         assert [s["BM"] for s in candidates if s.kernel == coopmat.KERNEL and s.parts == 1] == [
-            32, 64, 128
+            32, 64, 128, 128, 128
         ]
         last = [s for s in ranked("matmul", candidates, problem, profile) if s not in fit]
         assert [*ranked("matmul", candidates, problem, profile)][len(fit):] == last
@@ -136,8 +149,8 @@ def test_a_mask_switches_them_off(mask: str) -> None:
 def test_subgroups_have_to_have_a_known_size() -> None:
     control = {"features": NVIDIA.features | {"subgroup_size_control"}}
     for change, count in (
-        ({}, 3), (control, 3), ({"min_subgroup_size": 16}, 0),
-        ({"min_subgroup_size": 16, **control}, 3),
+        ({}, 5), (control, 5), ({"min_subgroup_size": 16}, 0),
+        ({"min_subgroup_size": 16, **control}, 5),
     ):
         assert len(_tilings(NVIDIA.replace(**change))) == count, change
 
@@ -213,3 +226,59 @@ def test_without_their_shaders_other_kernels_compute(data_type: str) -> None:
     by_matrices = [coopmat.KERNEL if data_type == "float16" else "matmul_tiled"]
     assert kernels(lambda spec: True) == by_matrices
     assert kernels(lambda spec: "cooperative_matrix" not in spec.features) == ["matmul_tiled"]
+
+
+def _blocks(
+    rows: int = 128, k: int = 1024, *, a: str = "float16", scale: str = "float16",
+    offset: str = "", block: int = 32, bits: int = 4,
+) -> Node:
+    """A product with weights in blocks, [rows, k] by [512, k]."""
+    stored = round_up(k, block)
+    numbers = MLOperandDescriptor(scale, (512, stored // block))
+    given = {"offset": MLOperandDescriptor(offset, numbers.shape)} if offset else {}
+    return node_of(
+        "block_matmul", MLOperandDescriptor(a, (rows, k)),
+        MLOperandDescriptor("uint32", (512, stored * bits // 32)), numbers, bits=bits, **given,
+    )[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_in_blocks_of_graphs_of_halves(name: str) -> None:
+    """Many rows. Weights that no graph of halves has stay float32."""
+    profile = stored_profile(name)
+    for bits in (4, 8):
+        for more in ({}, {"scale": "float32", "offset": "float32"}, {"k": 1000}, {"block": 8}):
+            (dispatch,) = plan(_blocks(bits=bits, **more), profile)
+            assert (dispatch.kernel == coopmat.KERNEL) == (name in CHOOSE), more
+    for more in (
+        {"a": "float32"}, {"scale": "float32"}, {"offset": "float16"}, {"k": 1001}, {"block": 4},
+        {"rows": 9}, {"rows": 1},
+    ):
+        assert coopmat.KERNEL not in {d.kernel for d in plan(_blocks(**more), profile)}, more
+
+
+def test_the_plan_of_weights_in_blocks() -> None:
+    (dispatch,) = plan(_blocks(512), NVIDIA)
+    assert dispatch.kernel == coopmat.KERNEL and dispatch.variant == "4 bits v 64x64"
+    assert [(b.name, b.data_type, b.width) for b in dispatch.spec.buffers] == [
+        ("a", "uint32", 4), ("b", "uint32", 1), ("out", "float32", 4), ("scale", "float16", 1)
+    ]
+    assert dispatch.spec.features == coopmat.FEATURES | HALF_CONVERSIONS | {"float16"}
+    assert dispatch.groups == (8 * 8, 1, 1)
+    assert dispatch.params["b_panel"] == 64 * 1024 and dispatch.params["block_bits"] == 5
+    (offset,) = plan(_blocks(512, scale="float32", offset="float32"), NVIDIA)
+    assert [b.data_type for b in offset.spec.buffers] == [
+        "uint32", "uint32", "float32", "float32", "float32"
+    ]
+    assert offset.spec.features == coopmat.FEATURES | HALF_CONVERSIONS
+    known = set(catalogue(NVIDIA.features))
+    assert dispatch.spec in known and offset.spec in known
+    for mask in ("cooperative_matrix", "denorm_preserve_f16", "float16"):
+        assert plan(_blocks(512), NVIDIA.masked([mask]))[0].kernel == "matmul_tiled"
+
+
+def test_the_fallback_of_weights_in_blocks() -> None:
+    node = KernelNode.of(_blocks(512))
+    target = KernelTarget(NVIDIA, available=lambda s: "cooperative_matrix" not in s.features)
+    (dispatch,) = plan_for(node, target).dispatches
+    assert dispatch.kernel == "matmul_tiled"

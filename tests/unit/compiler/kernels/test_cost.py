@@ -93,6 +93,10 @@ CONVOLUTIONS = [
     Schedule("conv", (("LX", 8), ("LY", 1), ("TC", 8), ("TP", 8), ("CHANNEL_LANES", 0))),
     Schedule("conv_wide", (("LX", 8), ("TC", 16), ("TP", 8), ("UC", 4)), "texel"),
     Schedule("conv_tiled", (("LX", 16), ("LY", 16), ("TM", 8), ("TN", 4), ("BK", 8))),
+    Schedule("conv_coopmat", (
+        ("LX", 128), ("SUBGROUP", 32), ("BM", 64), ("BN", 64), ("BK", 32), ("FM", 16), ("FN", 16),
+        ("FK", 16), ("WM", 2), ("WN", 2),
+    )),
     Schedule("winograd", (("TILE", 4), ("LX", 8), ("TM", 8), ("TN", 8)), "texel"),
     Schedule("winograd_tiled", (
         ("TILE", 4), ("LX", 16), ("LY", 16), ("TM", 4), ("TN", 4), ("BK", 16)
@@ -109,6 +113,18 @@ def test_convolutions(
     larger = [size + extra for size, extra in zip(sizes, more, strict=True)]
     costs = [estimate(convolution(*s), schedule, device) for s in (sizes, larger)]
     assert 0 < costs[0] <= costs[1]
+
+
+def test_a_convolution_by_cooperative_matrices_costs_what_its_product_does() -> None:
+    """Whole, and cut into parts."""
+    device, (whole,) = DEVICE_CLASSES["nvidia"].cost, (
+        s for s in CONVOLUTIONS if s.kernel == "conv_coopmat")
+    problem = convolution(64, 96, 20, 30)
+    assert (problem.columns.m, problem.columns.n, problem.columns.k) == (96, 600, 576)
+    for schedule in (whole, replace(whole, numbers=(*whole.numbers, ("SPLIT", 4)))):
+        product = replace(schedule, kernel="matmul_coopmat")
+        assert estimate(problem, schedule, device) == estimate(problem.columns, product, device)
+    assert estimate(problem, schedule, device) != estimate(problem, whole, device)
 
 
 @given(cost_parameters(), st.sampled_from([1, 32, 256]), st.tuples(SIZES, SIZES),

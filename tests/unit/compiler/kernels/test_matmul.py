@@ -11,7 +11,7 @@ import pytest
 
 from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import gemm_node, matmul_node
-from tests.support.profiles import stored_profile
+from tests.support.profiles import H200, stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
 from webnn_vk.compiler.kernels.product import Product
@@ -33,6 +33,8 @@ def _planned(profile: str, a: tuple[int, ...], b: tuple[int, ...], **arguments):
 def test_plans() -> None:
     (gpu,) = _planned("nvidia_ampere", (4096, 1024), (1024, 4096))
     assert gpu.kernel == "matmul_tiled" and gpu.groups == (32 * 32, 1, 1)
+    assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 16}
+    (gpu,) = _planned("amd_navi31", (4096, 1024), (1024, 4096))  # spills with deep tiles
     assert gpu.constants == {"LX": 16, "LY": 16, "TM": 8, "TN": 8, "BK": 8}
     assert gpu.flops == 2 * 4096 * 4096 * 1024
     (small,) = _planned("nvidia_ampere", (64, 64), (64, 64))
@@ -77,6 +79,29 @@ def test_whole_subgroups_add_up_sums_of_one_row(bits: int) -> None:
     assert not adds(llvmpipe.masked(["subgroup_arithmetic"]))
     assert not adds(llvmpipe.masked(["texel_buffers"]))
     assert not adds(llvmpipe.replace(device_type="discrete"))
+
+
+def test_integers_of_blocks_become_floats_in_place() -> None:
+    """On devices where conversions are slow, and of 4 bits without offsets on others; for one row,
+    if columns share it."""
+    def step(name: str, rows: int, bits: int, offset: bool = False):
+        words, blocks = (
+            MLOperandDescriptor(t, (8192, n)) for t, n in (("uint32", 256 * bits), ("float16", 256))
+        )
+        more = {"offset": blocks} if offset else {}
+        a = MLOperandDescriptor("float16", (rows, 8192))
+        node, _ = node_of("block_matmul", a, words, blocks, bits=bits, **more)
+        (planned,) = plan(node, stored_profile(name))
+        assert planned.kernel == "matvec_blocks"
+        return planned.constants
+
+    for bits in (4, 8):
+        assert step(H200, 1, bits) == {"LX": 64, "LY": 4, "TM": 4, "TR": 1, "IN_PLACE": 1}
+        assert step(H200, 1, bits, offset=True)["IN_PLACE"] == 1
+        assert step(H200, 4, bits)["IN_PLACE"] == 0
+        for name in ("amd_navi31", "intel_dg2", "llvmpipe"):
+            assert step(name, 1, bits)["IN_PLACE"] == (bits == 4)
+            assert step(name, 1, bits, offset=True)["IN_PLACE"] == 0
 
 
 def test_lanes_of_whole_subgroups_exchange_rows() -> None:

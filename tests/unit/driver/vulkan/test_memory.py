@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.profiles import stored_profile
 from webnn_vk.driver import OutOfDeviceMemory
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.resources import HostAccess
 from webnn_vk.driver.vulkan.errors import VulkanError
 from webnn_vk.driver.vulkan.memory import (
     MIB,
@@ -275,6 +276,35 @@ def test_memory_types(profile: DeviceProfile, host: bool, expected: list[int]) -
     assert rank_memory_types(profile, EVERY_TYPE, host=host) == expected
 
 
+@pytest.mark.parametrize(("profile", "host_access", "expected"), [
+    (LLVMPIPE, "write", [0]),
+    (LLVMPIPE, "read", [0]),
+    (NVIDIA, "write", [4, 1]),  # the window before plain device memory
+    (NVIDIA, "read", [3, 1, 4]),  # cached memory of the host
+    (NVK, "write", [1, 0]),
+    (NVK, "read", [2, 0, 1]),
+    (AMD, "write", [3, 4, 9, 0, 1, 7]),
+    (AMD, "read", [5, 6, 10, 0, 1, 7, 3, 4, 9]),
+    (ADRENO, "write", [1, 2, 0]),
+    (ADRENO, "read", [1, 2, 0]),
+    (NVIDIA.replace(memory_types=NVIDIA.memory_types[:3]), "write", [1]),  # neither exists
+    (NVIDIA.replace(memory_types=NVIDIA.memory_types[:3]), "read", [1]),
+])
+def test_memory_types_that_the_host_accesses_too(
+    profile: DeviceProfile, host_access: HostAccess, expected: list[int]
+) -> None:
+    assert rank_memory_types(profile, EVERY_TYPE, host_access=host_access) == expected
+
+
+def test_memory_of_the_next_type_where_one_is_full() -> None:
+    full = NVIDIA.replace(memory_types=(*NVIDIA.memory_types[:4], (2, NVIDIA.memory_types[4][1])),
+                          memory_heaps=(*NVIDIA.memory_heaps[:2], (8 * 1024, True)))
+    allocator = Allocator(full, FakeBlocks(), EVERY_TYPE, HeapUsage(3), MIB)
+    seen = [allocator.allocate(4096, host_access="write") for _ in range(3)]
+    assert [item.mapped is not None for item in seen] == [True, True, False]
+    assert allocator.allocate(4096, host_access="read").cached
+
+
 def test_memory_types_are_masked_by_the_buffers_requirements() -> None:
     assert rank_memory_types(NVIDIA, 0b01100, host=True) == [3, 2]
     assert rank_memory_types(NVIDIA, 0b10000, host=False) == [4]
@@ -292,6 +322,16 @@ def test_mapped_is_the_allocations_part() -> None:
     on_gpu = Allocator(NVIDIA, FakeBlocks(), EVERY_TYPE, HeapUsage(2), MIB)
     assert on_gpu.allocate(1).mapped is None
     assert len(on_gpu.allocate(1, host=True).mapped) == 256
+
+
+def test_whether_the_host_caches_what_it_reads() -> None:
+    window = NVIDIA.replace(memory_types=NVIDIA.memory_types[4:])
+    for profile, host, cached in (
+        (LLVMPIPE, False, True), (NVIDIA, True, True), (NVK, True, True), (window, False, False),
+    ):
+        allocator = Allocator(profile, FakeBlocks(), EVERY_TYPE, HeapUsage(2), MIB)
+        item = allocator.allocate(1, host=host)
+        assert item.cached == cached and item.mapped is not None, profile.name
 
 
 def test_flush_of_non_coherent_memory() -> None:

@@ -1,4 +1,4 @@
-"""Rules for GPUs of any vendor. They use the numbers of a `GpuClass`, none of which was measured on
+"""Rules for GPUs of any vendor. They use the numbers of a `GpuClass`, few of which were measured on
 hardware. Tuned schedules outrank the rules."""
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from .rules import Constraint, Constraints, Rules, first_that, only
 
 # Rows up to which a product's weights are read row by row.
 _FEW_ROWS = 8
+# Vectors of a row that an invocation keeps without being tuned for it.
+_FEW_KEPT = 4
 
 
 class Gpu(Rules):
@@ -26,40 +28,79 @@ class Gpu(Rules):
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         if any(c.kernel == "matvec" for c in candidates):
             yield only("more than a row for each workgroup", lambda c: c["LX"] * c["LY"] > 8)
+            yield self._whole_registers()
+            yield from self._in_flight(candidates, problem.by_vector)
             return
         if self._matrices_pay(problem):
-            yield only("matrices of whole workgroups", lambda c: c.kernel == "matmul_coopmat2")
-            yield only("matrices of subgroups", lambda c: c.kernel in _BY_MATRICES)
+            yield only("matrices", lambda c: c.by_matrices)
         else:
-            yield only("no matrices", lambda c: c.kernel not in _BY_MATRICES)
+            yield only("no matrices", lambda c: not c.by_matrices)
         yield from self._tiles()
         yield self._parts(candidates, problem)
+
+    def _in_flight(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        """Of a matrix times a vector: memory delivers its full rate only while most of the GPU's
+        invocations load. On an H200 less than 7/8 of them take up to 1.9 times as long, less than
+        3/8 where a is stored transposed, and more gain nothing."""
+        eighths = 3 if problem.a_transposed else 7
+
+        def enough(c: Schedule) -> bool:
+            down = c["LX"] if problem.a_transposed else c["LY"]
+            groups: int = problem.batches * ceil_divide(problem.m, down * c["TM"])
+            return 8 * groups * c["LX"] * c["LY"] >= eighths * self.device.min_invocations
+
+        yield Constraint("the most vectors ahead", lambda c: -dict(c.numbers).get("AHEAD", 0))
+        yield first_that(
+            "the fewest invocations for an output with which most of the device's have work",
+            candidates, enough,
+        )
 
     def block_product(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         by_rows = [c for c in candidates if c.kernel == "matvec_blocks" and c["LX"] * c["LY"] > 8]
         if by_rows and problem.m <= _FEW_ROWS:
             yield only("few rows: subgroups share a row of weights", by_rows.__contains__)
-            steps = problem.stored // problem.chunk
-            yield first_that("as many lanes as a row has work for", candidates,
-                             lambda c: c["LX"] <= steps)
+            steps, wanted = problem.stored // problem.chunk, self.device.min_invocations
+            yield only("no more lanes than a row has work for", lambda c: c["LX"] <= max(8, steps))
+            # Each lane of a row loads a vector at a time.
+            full = [c for c in candidates if problem.n * c["LX"] >= wanted]
+            yield Constraint(
+                "as many vectors are loaded at once as the device has invocations, by the fewest "
+                "lanes, but 32, and for the most columns",
+                lambda c: (c["LX"] < 32, c["LX"], -c["TM"]) if c in full else (True, 256, 0),
+            )
+            yield Constraint("else by the most invocations", lambda c: (-c["LX"], c["TM"]))
+            yield Constraint("the most columns for a subgroup", lambda c: -c["LY"])
             return
         yield only("many rows: tiles", lambda c: c.kernel != "matvec_blocks")
+        if self._matrices_pay(problem):
+            yield only("cooperative matrices", lambda c: c.by_matrices)
+        else:
+            yield only("no matrices", lambda c: not c.by_matrices)
         yield from self._tiles()
 
     def _tiles(self) -> Constraints:
         yield only("tiles in shared memory", lambda c: c.kernel == "matmul_tiled")
+        yield self._depth()
         lanes = self.profile.min_subgroup_size
         yield only("workgroups that fill a subgroup",
                    lambda c: c.kernel != "matmul" or c["LX"] * c["LY"] >= lanes)
 
+    def _depth(self) -> Constraint:
+        def deep(c: Schedule) -> bool:
+            numbers = dict(c.numbers)
+            return "TM" in numbers and numbers["TM"] * numbers.get("BK", 1) > 64
+
+        return only("no deep tiles on devices that aren't known to be faster with them",
+                    lambda c: self.device.deep_tiles or not deep(c))
+
     def _parts(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
         cut = [c for c in candidates if c.parts > 1]
         tiles = max((c.tiles(problem.m, problem.n) for c in cut), default=0)
-        idle = 2 * problem.batches * tiles <= self.device.product_tiles
-        most = problem.k // self.device.shortest_part if idle else 1
+        few = problem.batches * tiles <= self.device.few_tiles
+        most = problem.k // self.device.shortest_part if few else 1
         return only(
-            "the inner dimension is cut only where the smallest tiles fill less than half of the "
-            "device, and no part is so short that it costs more than it saves",
+            "the inner dimension is cut only where the smallest tiles are few, and no part is so "
+            "short that it costs more than it saves",
             lambda c: c.parts <= max(1, most),
         )
 
@@ -72,13 +113,27 @@ class Gpu(Rules):
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield only("few rows leave most of the device idle: a workgroup for each",
                    lambda c: c["ROWS"] == 1)
-        most = 512 if self.device.cost.registers >= 128 else 256
-        yield Constraint(
-            "the most lanes that don't force the form of a kernel with half the registers "
-            "(Skylake: 256)", lambda c: -c["LY"] if c["LX"] * c["LY"] <= most else 1,
-        )
+        yield self._whole_registers()
+        yield Constraint("the most lanes", lambda c: -c["LY"])
+
+    @property
+    def _most_invocations(self) -> int:
+        """Of a workgroup: more force the form of a kernel with half the registers (Skylake)."""
+        return 512 if self.device.cost.registers >= 128 else 256
+
+    def _whole_registers(self) -> Constraint:
+        return only("a workgroup leaves its invocations their registers",
+                    lambda c: c["LX"] * c["LY"] <= self._most_invocations)
 
     def attention(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        most = self._most_invocations
+        if parted := [c for c in candidates if c.kernel == "attention_parted"]:
+            yield only("few queries: subgroups share the keys", parted.__contains__)
+            yield Constraint(
+                "the fewest workgroups that have all queries, of the most subgroups",
+                lambda c: (-c["TM"], -c["LZ"] if c["LX"] * c["LZ"] <= most else 0),
+            )
+            return
         many_keys = [c for c in candidates if c.kernel == "attention"][-1]
         if problem.rows <= 2:
             yield only("many keys at a time for one or two queries", many_keys.__eq__)
@@ -89,17 +144,23 @@ class Gpu(Rules):
         def groups(c: Schedule) -> int:
             return problem.batches * ceil_divide(problem.rows, c["LY"] * c["TM"])
 
+        def tiles(c: Schedule) -> tuple[int, int]:
+            if c.kernel == "attention":
+                return 2, 0
+            if groups(c) >= wanted:
+                return 0, -place[c]
+            return (1, abs(c["LX"] * c["LY"] - 128)) if problem.rows >= 32 else (3, 0)
+
         # The model doesn't know that queries of a workgroup find keys and values in the cache.
         yield Constraint(
-            "tiles in shared memory if they fill the device, the largest ones that do",
-            lambda c: -place[c] if c.kernel != "attention" and groups(c) >= wanted else 1,
+            "tiles in shared memory, the largest ones that fill the device; of many queries also "
+            "if none fills it, of 128 invocations (H200: a third of the time without tiles)", tiles,
         )
-        yield only("else no tiles, and not many keys at a time",
-                   lambda c: c.kernel == "attention" and c != many_keys)
+        yield only("not many keys at a time", lambda c: c != many_keys)
         yield Constraint(
-            "queries share what is read: the most for each workgroup that still make enough of "
-            "them, of more than 32 invocations",
-            lambda c: (-min(groups(c), wanted), c["LX"] * c["LY"] <= 32, -c["LY"] * c["TM"]),
+            "queries share what is read: of more than 32 invocations the most for each workgroup "
+            "that still make enough of them",
+            lambda c: (c["LX"] * c["LY"] <= 32, -min(groups(c), wanted), -c["LY"] * c["TM"]),
         )
 
     def rows(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
@@ -120,24 +181,37 @@ class Gpu(Rules):
     def elementwise(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield only("whole subgroups", lambda c: c["LX"] >= 64)
         enough = self.device.min_invocations * 4
+        several = [c for c in candidates if c["ITEMS"] > 1 and problem.in_order
+                   and problem.size >= enough * c["ITEMS"]]
         yield only(
-            "several vectors for each invocation, loaded together, if elements are addressed "
-            "without divisions and enough invocations are left",
-            lambda c: c["ITEMS"] > 1 and problem.in_order and problem.size >= enough * c["ITEMS"],
+            "several vectors for each invocation, if elements are addressed without divisions and "
+            "enough invocations are left", several.__contains__,
         )
+        yield only("four of them loaded together",
+                   lambda c: c in several and dict(c.numbers).get("TOGETHER") == 4)
 
     def norm(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        rows, units = problem.rows, self.device.product_tiles
+        yield from self._by_subgroups(candidates, problem.rows)
+
+    def softmax(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        if problem.length // 4 < self.profile.min_subgroup_size:
+            usual = [c for c in candidates if c.kernel != "subgroups"]
+            yield only("no subgroup shares a row that doesn't fill it: 128 elements take 1.5 times "
+                       "as long on Vega 10, by the bound of its kernels", usual.__contains__)
+            yield from self.rows(usual, problem)
+            return
+        yield from self._by_subgroups(candidates, problem)
+
+    def _by_subgroups(self, candidates: Sequence[Schedule], rows: Any) -> Constraints:
+        units, vectors = self.device.product_tiles, rows.length // 4
         usual = [c for c in candidates if c.kernel != "subgroups"]
-        if len(usual) == len(candidates) or (
-            self._alone(rows) and any(c["lanes"] == 1 for c in usual)
-        ):
+        few = [c for c in candidates if c not in usual and vectors <= _FEW_KEPT * c["lanes"]]
+        if not few or (self._alone(rows) and any(c["lanes"] == 1 for c in usual)):
             yield only("no subgroup shares a row", lambda c: c.kernel != "subgroups")
             yield from self.rows(usual, rows)
             return
-        yield only("subgroup operations where a workgroup would share a row",
-                   lambda c: c.kernel == "subgroups")
-        vectors = rows.length // 4
+        yield only("subgroup operations where a workgroup would share a row, of which an "
+                   "invocation keeps little", few.__contains__)
         yield Constraint(
             "no invocation is idle", lambda c: ceil_divide(vectors, c["lanes"]) * max(
                 c["lanes"], self.profile.min_subgroup_size
@@ -158,9 +232,14 @@ class Gpu(Rules):
                 if c.kernel == "conv_depthwise" and c["TP"] in tall else len(tall),
             )
             return
+        if any(c.by_matrices for c in candidates) and self._columns_pay(problem):
+            yield only("columns, by cooperative matrices", lambda c: c.by_matrices)
+            yield self._parts(candidates, problem.columns)
+            return
         large = problem.OC >= self.device.tiled_channels
         tiled = {c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]}
         if tiled and large:
+            yield self._depth()
             yield only(
                 "at least a tile's depth of channels: tiles in shared memory, or transforms",
                 lambda c: c in tiled or self._transforms(c, "winograd_tiled", problem),
@@ -188,6 +267,16 @@ class Gpu(Rules):
         yield Constraint("the most sums that fit the registers: each element loaded is used most",
                          lambda c: -c["TC"] * c["TP"] if c.kernel == "conv" else 0)
 
+    def _columns_pay(self, problem: Any) -> bool:
+        """Whether cooperative matrices are worth the columns that they multiply: where the vectors
+        of columns are halves."""
+        columns = problem.columns
+        size = 2 * columns.batches * columns.n * columns.k
+        return (
+            problem.data_types[0] == "float16" and self._matrices_pay(columns)
+            and size <= self.device.transformed_bytes
+        )
+
     def _transforms(self, c: Schedule, kernel: str, problem: Any) -> bool:
         """Whether a candidate is this form of Winograd's transforms, the convolution has the
         channels for it, and its filter and tiles the sizes."""
@@ -201,5 +290,3 @@ class Gpu(Rules):
             and points * problem.IC * problem.OC <= device.filter_bytes
         )
 
-
-_BY_MATRICES = ("matmul_coopmat", "matmul_coopmat2")
