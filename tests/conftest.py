@@ -48,8 +48,8 @@ _SYNCHRONISATION = (
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-# Not derandomized. That is hypothesis' default where `CI` is set, and would mean the same examples
-# for ever; here the run's seed decides.
+# Not derandomized, hypothesis' default where `CI` is set: the run's seed decides, so that another
+# seed draws other examples.
 for _name, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
     hypothesis.settings.register_profile(
         _name, deadline=None, max_examples=_examples, derandomize=False
@@ -192,7 +192,7 @@ _terminal: Any = None
 
 #: Lines that this process adds at the end of the run.
 _lines: list[str] = []
-#: How many tests were collected, and how many of them don't run today, by reason.
+#: How many tests were collected, and how many of them don't run, by reason.
 _collected: dict[str, int] = {}
 
 

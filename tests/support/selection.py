@@ -8,42 +8,23 @@ in a test without the marker.
 
 from __future__ import annotations
 
-import datetime
 import os
 import random
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
 
-from tests.support.paths import ROOT
-
 #: The environment variable that holds the seed of the samples.
 SEED = "WEBNN_VK_TEST_SEED"
+#: The seed where the environment sets none.
+FIXED = "fixed"
 
 
 def seed() -> str:
-    """The seed of this run: different every day and for every commit, unless the environment sets
-    it. It is stored in the environment for the worker processes."""
-    if SEED not in os.environ:
-        day, commit = datetime.date.today().isoformat(), _commit()
-        os.environ[SEED] = f"{day}-{commit}" if commit else day
-    return os.environ[SEED]
-
-
-def _commit() -> str:
-    """The commit that is checked out; "" if it is unknown (no repository, no git)."""
-    if not (ROOT / ".git").exists():
-        return ""
-    try:
-        asked = subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"],
-            capture_output=True, text=True, timeout=30,
-        )
-    except OSError:
-        return ""
-    return asked.stdout.strip()
+    """The seed of this run: the same on every day and for every commit, unless the environment
+    sets another one. It is stored in the environment for the worker processes."""
+    return os.environ.setdefault(SEED, FIXED)
 
 
 def chance(*about: object) -> random.Random:
@@ -70,9 +51,9 @@ def needs_device(item: pytest.Item) -> bool:
 
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
-    """The tests that don't run today: tests marked `long`, and tests marked `sample(share)` except
-    that share of each function's cases; a function with one case runs on that share of the days.
-    Empty with --long, and for tests that the command line names."""
+    """The tests that don't run with this seed: tests marked `long`, and tests marked `sample(share)`
+    except that share of each function's cases; a function with one case runs with that share of the
+    seeds. Empty with --long, and for tests that the command line names."""
     if config.option.long:
         return set()
     skipped = {item for item in items if item.get_closest_marker("long")}
@@ -95,11 +76,11 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
 
 
 def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str, int]:
-    """How many tests there are ("collected"), and how many of them don't run today, by reason."""
+    """How many tests there are ("collected"), and how many of them don't run, by reason."""
     listed = list(items)
     long = {item for item in skipped if item.get_closest_marker("long")}
     return {
-        "collected": len(listed), "long": len(long), "not drawn today": len(skipped - long),
+        "collected": len(listed), "long": len(long), "not drawn": len(skipped - long),
     }
 
 

@@ -1,4 +1,4 @@
-"""Random nodes beside ONNX Runtime: a few hundred of each day and commit."""
+"""Random nodes beside ONNX Runtime: a few hundred of the seed."""
 
 from __future__ import annotations
 

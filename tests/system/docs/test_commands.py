@@ -36,7 +36,7 @@ COMMAND_LINE = {
     'webnn-vk demo generate "The library" --device cpu': r"\w+ \w+",
     "webnn-vk cache stat": r"Shaders +\d+",
 }
-#: Commands that take seconds each, several of them on software Vulkan: one of them runs each day.
+#: Commands that take seconds each, several of them on software Vulkan: a sample of them runs.
 LONG_ONES = {
     'webnn-vk demo --device vulkan --top 3 "How do plants and animals live?"': "Question +How do",
     'webnn-vk demo --file examples/sentences.txt --device cpu "money"': "0 on Vulkan",

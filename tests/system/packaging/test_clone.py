@@ -88,7 +88,7 @@ def installed(environment: Callable[..., Path], clone: Path) -> Callable[[str], 
     return make
 
 
-# The first is the README's way; one of the others is tested each day.
+# The first is the README's way; of the others a sample is tested.
 TURNS = [
     pytest.param(way, marks=() if way == "pip install ." else pytest.mark.sample(0.4))
     for way in WAYS

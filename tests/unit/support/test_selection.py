@@ -1,6 +1,5 @@
 """The selection of tests: use of a device is detected, and samples depend on the seed only."""
 
-import datetime
 import os
 import subprocess
 import sys
@@ -73,15 +72,15 @@ def test_random_examples_are_of_the_seed(tmp_path):
     test = tmp_path / "test_drawn.py"
     test.write_text(DRAWN)
     drawn = []
-    for day in ("2026-05-21", "2026-05-21", "2026-05-22"):
+    for seed in ("1", "1", "2"):
         environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
-        environment |= {selection.SEED: day, "CI": "1"}
+        environment |= {selection.SEED: seed, "CI": "1"}
         command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "-p",
                    "tests.conftest", "-c", str(ROOT / "pyproject.toml"), str(test)]
         ran = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
         )
-        assert f"random seed: {selection.SEED}={day}" in ran.stdout, ran.stdout + ran.stderr
+        assert f"random seed: {selection.SEED}={seed}" in ran.stdout, ran.stdout + ran.stderr
         (line,) = (line for line in ran.stdout.splitlines() if line.startswith("drawn ["))
         drawn.append(line)
     assert drawn[0] == drawn[1] != drawn[2]
@@ -99,25 +98,22 @@ def test_a_sample_is_of_its_seed(items, monkeypatch):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_function_of_one_case_runs_on_some_days(monkeypatch):
+def test_a_function_of_one_case_runs_with_some_seeds(monkeypatch):
     runs = 0
-    for day in range(200):
-        monkeypatch.setenv(selection.SEED, str(day))
+    for seed in range(200):
+        monkeypatch.setenv(selection.SEED, str(seed))
         items = [Item("tests/system/x.py::test_x", [pytest.mark.sample(0.25).mark])]
         runs += not selection.left_out(config(), items)
     assert 30 < runs < 70
 
 
-def test_the_seed_is_of_the_day_and_of_the_commit(monkeypatch):
-    seeds = []
-    for commit in ("aaaa", "bbbb", ""):
-        monkeypatch.delenv(selection.SEED)
-        monkeypatch.setattr(selection, "_commit", lambda commit=commit: commit)
-        seeds.append(selection.seed())
-    day = datetime.date.today().isoformat()
-    assert seeds == [f"{day}-aaaa", f"{day}-bbbb", day]
+def test_the_seed_is_fixed(monkeypatch):
+    """On every day and for every commit; the environment may set another."""
+    monkeypatch.delenv(selection.SEED, raising=False)
+    assert selection.seed() == selection.FIXED == os.environ[selection.SEED]
     drawn = {selection.chance("a").random(), selection.chance("b").random()}
-    monkeypatch.setenv(selection.SEED, seeds[0])
+    monkeypatch.setenv(selection.SEED, "another")
+    assert selection.seed() == "another"
     assert len(drawn | {selection.chance("a").random()}) == 3
 
 

@@ -34,8 +34,8 @@ def test_every_skipped_test_is_counted_by_its_reason():
         "skipped": [skip("e", "no kp\nmore"), skip("f", "no GPU"), skip("g", "no kp")],
     }
     assert summary.skipped(stats) == ["skipped 2: no kp", "skipped 1: no GPU"]
-    assert summary.of_all(stats, 10, {"long": 1, "not drawn today": 2}) == (
-        "10 tests collected, 4 run (40.0 %); 1 long, 2 not drawn today, 3 skipped"
+    assert summary.of_all(stats, 10, {"long": 1, "not drawn": 2}) == (
+        "10 tests collected, 4 run (40.0 %); 1 long, 2 not drawn, 3 skipped"
     )
     assert summary.of_all({}, 0, {"long": 0}) == "0 tests collected, 0 run"
 
