@@ -51,9 +51,9 @@ def needs_device(item: pytest.Item) -> bool:
 
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
-    """The tests that don't run with this seed: tests marked `long`, and tests marked `sample(share)`
-    except that share of each function's cases; a function with one case runs with that share of the
-    seeds. Empty with --long, and for tests that the command line names."""
+    """The tests that don't run: tests marked `long`, and tests marked `sample(share)` except that
+    share of each function's cases; a function with one case runs with that share of the seeds.
+    Empty with --long, and for tests that the command line names."""
     if config.option.long:
         return set()
     skipped = {item for item in items if item.get_closest_marker("long")}

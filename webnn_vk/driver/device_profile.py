@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from webnn_vk.support import environment
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import nearest
+from webnn_vk.support.warnings import say_once
 
 #: Feature name -> where Vulkan has it (features and properties of a version, operations of
 #: subgroups in compute, extensions; "": found out otherwise) and under which name.
@@ -77,6 +78,13 @@ DEVICE_TYPES = ("discrete", "integrated", "virtual", "cpu", "other")
 
 # Kernels index bytes and elements with 32-bit unsigned numbers.
 _MAX_ADDRESSABLE = 2**32 - 256
+
+
+#: Features that earlier versions used, with what became of them. They may still be masked.
+WITHDRAWN = {
+    "cooperative_matrix2": "products by the matrices of workgroups (VK_NV_cooperative_matrix2) "
+                           "are not used any more",
+}
 
 
 @dataclass(frozen=True)
@@ -282,7 +290,11 @@ def features_of(kind: str) -> dict[str, str]:
 
 
 def check_feature(name: str) -> None:
-    """ValueError unless it is a feature or a group of features that can be masked."""
+    """ValueError unless it is a feature or a group of features that can be masked. Masking one of
+    `WITHDRAWN` changes nothing, and a warning says so."""
+    if name in WITHDRAWN:
+        say_once(f"masking {name!r} has no effect: {WITHDRAWN[name]}")
+        return
     if name in NEEDED:
         raise ValueError(f"{name!r} can't be masked: nothing runs on a Vulkan device without it")
     if name not in FEATURES and name not in MASK_GROUPS:

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from tests.support.profiles import H200, NAMES, stored_profile
+from tests.support.profiles import H200, NAMES, RTX4090, stored_profile
 from tests.support.profiles.of_chips import SOURCES
 from webnn_vk.driver.device_profile import FEATURES, MASK_GROUPS, NEEDED, DeviceProfile
+from webnn_vk.support import warnings as library_warnings
 
 PROFILES = {name: stored_profile(name) for name in NAMES}
 NVIDIA, LLVMPIPE = PROFILES["nvidia_ampere"], PROFILES["llvmpipe"]
@@ -24,6 +25,8 @@ def test_stored_profiles() -> None:
     assert h200.note.startswith("snapshot of an NVIDIA H200") and h200.multiprocessors == 132
     assert DeviceProfile.from_json(h200.to_json()) == h200
     assert h200.cooperative_matrices
+    consumer = stored_profile(RTX4090)
+    assert consumer.note.startswith("hand-made") and consumer.cooperative_matrices
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -80,6 +83,17 @@ def test_masking() -> None:
         assert name not in NVIDIA.masked([name]).features
     with pytest.raises(ValueError, match=r"'float17'.*float16.*int64"):
         NVIDIA.masked(["float17"])
+
+
+def test_a_withdrawn_feature_may_still_be_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes nothing, and one warning says so."""
+    monkeypatch.setattr(library_warnings, "_said", set())
+    name = "cooperative_matrix2"
+    with pytest.warns(RuntimeWarning, match=f"masking '{name}' has no effect: .* any more") as told:
+        assert NVIDIA.masked([name]) is NVIDIA
+        assert NVIDIA.masked([name, "int64"]) == NVIDIA.masked(["int64"])
+    assert len(told) == 1
+    assert name not in FEATURES
 
 
 def test_what_nothing_runs_without_can_t_be_masked() -> None:

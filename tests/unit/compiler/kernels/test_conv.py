@@ -7,7 +7,7 @@ import pytest
 
 from bench.isa.catalogue import catalogue
 from tests.support.cases.conv import OPERATORS, random_case
-from tests.support.profiles import H200, stored_profile
+from tests.support.profiles import H200, RTX4090, stored_profile
 from tests.support.running import node_of, plan, tuned_to
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.kernels import lower_graph
@@ -16,7 +16,7 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 
 #: Profiles whose class has fast cooperative matrices.
-FAST_MATRICES = ["nvidia_ampere", "amd_navi31", H200]
+FAST_MATRICES = ["nvidia_ampere", "amd_navi31", H200, RTX4090]
 
 
 def _describe(*shape: int) -> MLOperandDescriptor:
