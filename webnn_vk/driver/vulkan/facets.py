@@ -90,8 +90,9 @@ class VulkanTimestamps:
         if count < 1:
             raise ValueError(f"{count} slots; at least 1 is needed")
         driver = self._driver
+        times = driver.allocate(8 * count)
         made: VulkanQueries = self._guarded(lambda: driver._track(
-            VulkanQueries, NativeQueries(driver.handle, count), count))
+            VulkanQueries, NativeQueries(driver.handle, count), count, times))
         # Slots have to be reset before anything reads them.
         driver.submit([driver._record(lambda: driver._recorder.clear(made))])
         return made

@@ -29,7 +29,7 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.deferred import Handle, Native
 from webnn_vk.driver.vulkan.descriptors import DescriptorSets
 from webnn_vk.driver.vulkan.memory import VulkanAllocation
-from webnn_vk.driver.vulkan.queries import VulkanQueries, new_pool, resolve
+from webnn_vk.driver.vulkan.queries import VulkanQueries, WrittenSlots, new_pool
 
 _SPARE_POOLS = 32
 # A macro that is missing in the package's table of C types.
@@ -142,10 +142,12 @@ class Recorder:
         return self._record(lambda native: self._fill(native, commands))
 
     def clear(self, queries: VulkanQueries) -> NativeRecording:
-        """Records the reset of all slots."""
+        """Records the reset of all slots and their times."""
         def fill(native: NativeRecording) -> None:
             native.keep = (queries,)
-            vk.lib.vkCmdResetQueryPool(native.command_buffer, queries.handle, 0, queries.count)
+            buffer, times = native.command_buffer, queries.times
+            vk.lib.vkCmdResetQueryPool(buffer, queries.handle, 0, queries.count)
+            vk.lib.vkCmdFillBuffer(buffer, times.buffer, times.offset, 8 * queries.count, 0)
 
         return self._record(fill)
 
@@ -217,6 +219,7 @@ class Recorder:
         if native.slots:
             native.query_pool = new_pool(self.device, native.slots)
             lib.vkCmdResetQueryPool(buffer, native.query_pool, 0, native.slots)
+        between, written = partial(self._barrier, buffer, self._between), WrittenSlots()
         bound_pipeline = bound = None
         set_out = vk.new("VkDescriptorSet *")
         turn = iter(sets)
@@ -238,7 +241,7 @@ class Recorder:
                                                len(push), vk.ffi.from_buffer(push))
                     lib.vkCmdDispatch(buffer, *groups)
                 case BarrierCommand():
-                    self._barrier(buffer, self._between)
+                    between()
                 case CopyCommand(source, source_offset, target, target_offset, size):
                     region = vk.new("VkBufferCopy *", (source.offset + source_offset,
                                                        target.offset + target_offset, size))
@@ -251,10 +254,14 @@ class Recorder:
                 case TimestampCommand(index, None):
                     lib.vkCmdWriteTimestamp(buffer, self._bottom, native.query_pool, index)
                 case TimestampCommand(index, queries):
-                    lib.vkCmdResetQueryPool(buffer, queries.handle, index, 1)
-                    lib.vkCmdWriteTimestamp(buffer, self._bottom, queries.handle, index)
-                case ResolveCommand():
-                    resolve(buffer, command, partial(self._barrier, buffer, self._between))
+                    written.write(buffer, self._bottom, queries, index)
+                case ResolveCommand(queries, first, count, target, offset):
+                    written.copy(buffer, between, queries)
+                    times = queries.times
+                    region = vk.new("VkBufferCopy *", (times.offset + 8 * first,
+                                                       target.offset + offset, 8 * count))
+                    lib.vkCmdCopyBuffer(buffer, times.buffer, target.buffer, 1, region)
+        written.copy(buffer, between)
 
     def _barrier(self, buffer: Any, barrier: tuple[int, int, Any]) -> None:
         put_barrier(buffer, barrier)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from webnn_vk.driver import (
     ResolveCommand,
     TimestampCommand,
 )
+from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan.driver import VulkanDriver
 from webnn_vk.driver.vulkan.instance import drain_validation_messages
 from webnn_vk.driver.vulkan.queries import NativeQueries
@@ -70,6 +72,33 @@ def test_one_recording_writes_what_another_copies(driver: VulkanDriver) -> None:
     # A part of the slots, among commands of the recording that copies them.
     third = resolved(driver, queries, 1, 2, TimestampCommand(1, queries))[:2].tolist()
     assert third[1] == second[2] < third[0]
+
+
+def test_copies_wait_for_the_slots_that_a_recording_wrote(
+    driver: VulkanDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And for no others, which would never come."""
+    real, copied = vk.lib, []
+
+    class Library:
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+        def vkCmdCopyQueryPoolResults(self, *arguments: Any) -> None:
+            slot, count, flags = arguments[2], arguments[3], arguments[7]
+            copied.append((slot, count, bool(flags & vk.const("VK_QUERY_RESULT_WAIT_BIT"))))
+            real.vkCmdCopyQueryPoolResults(*arguments)
+
+    queries = driver.timestamps.queries(8)
+    monkeypatch.setattr(vk, "lib", Library())
+    target = driver.allocate(64)
+    run(driver, TimestampCommand(6, queries), TimestampCommand(2, queries),
+        TimestampCommand(6, queries), ResolveCommand(queries, 0, 8, target, 0),
+        TimestampCommand(3, queries))
+    assert copied == [(2, 1, True), (6, 1, True), (3, 1, True)]
+    copied.clear()
+    found = resolved(driver, queries, 0, 8)[:8]
+    assert copied == [] and np.flatnonzero(found).tolist() == [2, 3, 6]
 
 
 def test_a_recording_keeps_slots_of_its_own_beside_them(driver: VulkanDriver) -> None:
