@@ -29,12 +29,11 @@ WHAT = {
     "recurrent": "LSTMs and GRUs by length, width and batch, beside the CPU device",
     "generation": "a token beside reading the weights, of 32, 8 and 4 bits; llama.cpp and ncnn",
     "serving": "the chat service of examples/ with many clients at once",
-    "vendor": "products, memory-bound operators and models beside PyTorch on the same NVIDIA GPU",
     "scaling": "time against sequence length, image size and batch, and where it jumps",
 }
 #: Options that only some benchmarks read.
 READ_BY = {
-    "json": ("chips", "cold", "drivers", "estimates", "isa", "peers", "scaling", "vendor"),
+    "json": ("chips", "cold", "drivers", "estimates", "isa", "peers", "scaling"),
     "megabytes": ("generation", "memory", "peers", "serving"), "clients": ("serving",),
     "llama": ("generation", "peers"),
     "model": ("cold", "recurrent"), "chip": ("chips", "estimates", "isa"),
@@ -58,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="python -m bench [WHAT] [OPTION …]", description=f"{__doc__}\n\n" + "\n".join(
             f"    {name:<9}  {text}" for name, text in WHAT.items()
         ),
+        epilog="On a machine with an NVIDIA GPU: python bench/gpu_session.py --out FILE.json",
     )
     parser.add_argument("what", nargs="?", default="models", choices=WHAT, metavar="WHAT",
                         help="one of the above")
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", type=Path,
         help="a file to write everything to (chips, cold, drivers, estimates, isa, peers, "
-        "scaling, vendor)",
+        "scaling)",
     )
     parser.add_argument("--model", action="append", help="a model of cold, or how cases of "
                         "recurrent begin; default: all")
@@ -221,10 +221,6 @@ def main() -> int:
                 limit=options.limit or 300, wait=options.wait, file=options.json,
                 chart=options.chart, llama=options.llama, megabytes=options.megabytes or 500,
             )
-        elif options.what == "vendor":
-            from . import vendor
-
-            vendor.main(options.device, options.json)
         elif options.what == "scaling":
             from .scaling import report as scaling
 

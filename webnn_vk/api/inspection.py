@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webnn_vk.runtime.cpu import CpuDevice
+from webnn_vk.runtime.driver_device import DriverDevice
 
 from .context import MLContext
 
@@ -34,6 +35,12 @@ def is_observed(context: MLContext) -> bool:
 def memory_in_use(context: MLContext) -> int:
     """Bytes of tensors, weights and intermediates on the device."""
     return context._state.device.memory_in_use()
+
+
+def self_test_seconds(context: MLContext) -> float:
+    """The time that self-tests of kernels took on the context's device so far; 0 on the CPU."""
+    device = context._state.device
+    return device.trials.seconds if isinstance(device, DriverDevice) else 0.0
 
 
 def tuner_of(context: MLContext) -> Tuner | None:

@@ -74,7 +74,7 @@ class DriverDevice(DriverMemory):
         self, driver: Driver, shaders: ShaderStore, engine: HostEngine = NUMPY
     ) -> None:
         super().__init__(driver, shaders, engine)
-        self._trials = Trials()
+        self.trials = Trials()
 
     def stage(self, data: np.ndarray) -> Any:
         if data.nbytes > PIECE_BYTES:
@@ -113,7 +113,7 @@ class DriverDevice(DriverMemory):
 
     def try_out(self, program: Program) -> None:
         with translated():
-            self._trials.require(self, program)
+            self.trials.require(self, program)
 
     def available(self, spec: KernelSpec) -> bool:
         return self.shaders.available(spec, compiling=False)

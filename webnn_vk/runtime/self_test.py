@@ -3,6 +3,7 @@ kernels, on the thread that builds."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 
 class Trials:
-    """The self-tests that a device has run, and their outcomes."""
+    """The self-tests that a device has run, and their outcomes. ``seconds``: the time they took."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self._outcomes: dict[Tiling, str] = {}
 
     def require(self, device: DriverMemory, program: Program) -> None:
@@ -35,7 +37,9 @@ class Trials:
 
         keys = self_test_keys(program)
         for trial in self_tests(keys - self._outcomes.keys(), device.profile):
+            start = time.perf_counter()
             self._outcomes[trial.key] = outcome(device, trial)
+            self.seconds += time.perf_counter() - start
         for key in keys:
             if self._outcomes[key]:
                 raise Miscompiles(self._outcomes[key], key.feature)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import webnn_vk
+from webnn_vk.api.inspection import self_test_seconds
 from webnn_vk.codegen.disk_cache import cache_state
 from webnn_vk.driver import DriverError
 from webnn_vk.driver.device_info import DeviceInfo
-from webnn_vk.runtime.device_selection import find_devices, known_quirks
+from webnn_vk.runtime.device_selection import find_devices, known_quirks, start_up_seconds
+from webnn_vk.support.settings import Settings
 
 from .caches import saved_graphs
 from .devices import described, open_context
@@ -17,12 +21,17 @@ from .output import emit, facts, size, table
 
 def info(device: str | None, as_json: bool) -> None:
     """Print the features, limits and quirks of the device (by default of each device), and the
-    caches. ``ToolError`` for an unknown device."""
+    caches. ``ToolError`` for an unknown device.
+
+    As JSON also each device's whole profile, and ``start_up``: the seconds of what a process does
+    before its first graph, on the device or the one that contexts take.
+    """
+    start_up = _start_up(device) if as_json else {}
     found = [_described(one) for one in _chosen(device)]
     cache = cache_state()
     graphs = saved_graphs()
     if as_json:
-        emit({"devices": found, "cache": cache, "saved_graphs": graphs})
+        emit({"devices": found, "cache": cache, "saved_graphs": graphs, "start_up": start_up})
         return
     for one in found:
         _print(one)
@@ -31,6 +40,22 @@ def info(device: str | None, as_json: bool) -> None:
          f"{cache['folder']}: {cache['entries']} shaders, {size(cache['bytes'])}; "
          f"{len(graphs)} saved graphs, {size(sum(graphs.values()))}"),
     ])
+
+
+def _start_up(device: str | None) -> dict[str, float]:
+    """The seconds of `start_up_seconds`, and those of the self-tests of a product of halves."""
+    settings = Settings.from_environment()
+    try:
+        seconds = start_up_seconds(replace(settings, device=device) if device else settings)
+    except webnn_vk.DOMException:
+        return {}  # it is listed as unusable, with the reason
+    if not seconds:
+        return {}
+    with open_context(device) as context:
+        builder = webnn_vk.MLGraphBuilder(context)
+        x = builder.input("x", {"data_type": "float16", "shape": [256, 256]})
+        builder.build({"y": builder.matmul(x, x)}).result().destroy()
+        return {**seconds, "self_tests": self_test_seconds(context)}
 
 
 def _chosen(device: str | None) -> list[DeviceInfo]:
@@ -44,14 +69,17 @@ def _chosen(device: str | None) -> list[DeviceInfo]:
 
 def _described(one: DeviceInfo) -> dict[str, Any]:
     quirks: dict[str, str] = {}
+    profile = None
     if one.index is not None:
         try:
             profiles = {device.index: device.profile for device in find_devices()}
             quirks = known_quirks(profiles[one.index])
+            profile = json.loads(profiles[one.index].to_json())
         except (DriverError, KeyError):
             pass  # it is listed as unusable, with the reason
     features = list(one.features)
-    return {**described(one), "features": features, "limits": one.limits, "quirks": quirks}
+    return {**described(one), "features": features, "limits": one.limits, "quirks": quirks,
+            "profile": profile}
 
 
 def _print(one: dict[str, Any]) -> None:
@@ -68,6 +96,8 @@ def _print(one: dict[str, Any]) -> None:
     ])
     if one["limits"]:
         table(("limit", "value"), [(name, value) for name, value in one["limits"].items()])
+    for number, (heap, properties) in enumerate((one["profile"] or {}).get("memory_types", ())):
+        print(f"Memory type {number}: heap {heap}, {', '.join(properties) or 'no properties'}")
     for name, reason in one["quirks"].items():
         print(f"Quirk     {name}: {reason}")
     print()

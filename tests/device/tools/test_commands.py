@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 
@@ -14,6 +15,7 @@ from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.trained import require
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.examples.text_reader import ORIENTATION
 
 ON = ("--device", "vulkan")
@@ -117,6 +119,19 @@ def test_info_names_quirks(command):
     if devices[0]["driver"].startswith("llvmpipe"):
         assert "overcommits_memory" in devices[0]["quirks"]
     assert devices[0]["limits"]["max_storage_buffer_range"] >= 1 << 27
+
+
+def test_info_has_the_profile_and_the_seconds_of_starting(command, vulkan_context):
+    found = command.json("info", "--device", "vulkan")
+    profile = DeviceProfile.from_json(json.dumps(found["devices"][0]["profile"]))
+    assert profile == vulkan_context._state.device.profile
+    assert profile.memory_types and profile.memory_heaps
+    seconds = found["start_up"]
+    assert seconds.keys() == {"probe", "instance", "device", "self_tests"}
+    assert all(value >= 0 for value in seconds.values()) and seconds["device"] > 0
+    status, out, _ = command("info", "--device", "vulkan")
+    assert status == 0 and out.count("Memory type ") == len(profile.memory_types)
+    assert command.json("info", "--device", "cpu")["start_up"] == {}
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6])

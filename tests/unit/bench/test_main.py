@@ -10,7 +10,7 @@ from bench import __main__ as command_line
 @pytest.mark.parametrize(("words", "message"), [
     ("nothing", "invalid choice: 'nothing'"),
     ("models --json a.json", "is for chips, cold, drivers, estimates, isa, peers, scaling, "
-     "vendor, not for models"),
+     "not for models"),
     ("cold --sweep tokens", "--sweep is for scaling, not for cold"),
     ("serving --llama x", "--llama is for generation, peers, not for serving"),
     ("peers --workload generation", "the workload generation needs --llama"),

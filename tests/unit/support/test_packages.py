@@ -44,7 +44,13 @@ BESIDE = {
     "bench/ncnn_decoder.py": {"ncnn", "safetensors"},  # an extra: generate; what is measured
     "bench/ncnn_recurrent.py": {"ncnn"},  # what is measured, where it is installed
     "bench/serving.py": {"tokenizers"},  # an extra: generate
-    "bench/vendor.py": {"torch"},  # what is measured
+    "bench/gpu/pytorch.py": {"torch"},  # what is measured
+    "bench/gpu/session.py": {"pynvml"},  # nvidia-smi is asked without it
+    "bench/gpu/stages/decoder.py": {"safetensors"},  # an extra: generate
+    "bench/gpu/stages/llama.py": {"gguf"},  # an extra: generate
+    "bench/gpu/stages/models.py": {"torchvision", "transformers"},  # what is measured
+    "bench/gpu/stages/ort.py": {"workloads"},  # not in this repository
+    "bench/gpu/stages/real.py": {"torch", "torchvision", "transformers"},  # the references
     "examples/chat_service.py": {"fastapi", "pydantic", "uvicorn"},
     "examples/docs_decoder/train.py": {"safetensors", "tokenizers", "torch"},
     "examples/service.py": {"fastapi", "pydantic"},

@@ -95,6 +95,18 @@ def test_examples_are_accepted(checker, name, request):
     assert found[name] == set(), text
 
 
+def test_the_session_on_a_gpu_is_typed(tmp_path):
+    """Most of it runs only where there is a GPU, or a peer."""
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty",
+         "--follow-imports=silent", "--explicit-package-bases", "--ignore-missing-imports",
+         "--cache-dir", tmp_path, "bench/gpu_session.py", "bench/gpu"],
+        capture_output=True, text=True, cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_types_are_those_of_the_library():
     assert typing.get_args(MLOperandDataType) == ALL_TYPES
     assert set(types.MLConv2dOptions.__annotations__) == {
