@@ -7,6 +7,13 @@ from typing import Any
 from webnn_vk.driver import Driver
 
 
+def has_interface(driver: Any) -> bool:
+    """Whether it has every member of the driver interface. From Python 3.12 on, `isinstance` with a
+    protocol doesn't see what ``__getattr__`` forwards."""
+    members = {name for name in vars(Driver) if not name.startswith("_")}
+    return all(hasattr(driver, name) for name in members | Driver.__annotations__.keys())
+
+
 class DriverProxy:
     """Forwards everything to another driver.
 

@@ -1,14 +1,15 @@
 import pytest
 
+from tests.support.driver_proxy import has_interface
 from tests.support.faults import FaultyDriver
-from webnn_vk.driver import DeviceLost, Driver, FillCommand, OutOfDeviceMemory
+from webnn_vk.driver import DeviceLost, FillCommand, OutOfDeviceMemory
 from webnn_vk.driver.vulkan.driver import VulkanDriver
 from webnn_vk.driver.vulkan.errors import VulkanError
 
 
 def test_faults_happen_when_told(own_driver: VulkanDriver) -> None:
     faulty = FaultyDriver(own_driver)
-    assert isinstance(faulty, Driver)
+    assert has_interface(faulty)
     faulty.fail_allocation(2)
     data = faulty.allocate(256)
     with pytest.raises(OutOfDeviceMemory):
