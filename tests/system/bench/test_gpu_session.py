@@ -48,9 +48,10 @@ def test_every_stage(vulkan, tmp_path):
     ways = [(r["dtype"], r["activations"], r["valid"]) for r in rows["decoder"]]
     assert ways == [(*way, valid) for way in (("float16", "float16"), ("int4", "float32"),
                                               ("int4", "float16")) for valid in (32, 116)]
-    for token in rows["token"]:  # every dispatch: two layers, each with an attention
-        kernels = [d["kernel"] for d in token["dispatches"]]
-        assert len(kernels) > 10 and all(d["seconds"] > 0 for d in token["dispatches"])
+    for token in rows["token"]:  # two layers, each with a softmax
+        operators = [name for d in token["dispatches"] for name in d["operators"]]
+        assert operators.count("softmax") + operators.count("attention") == 2, operators
+        assert all(d["seconds"] > 0 for d in token["dispatches"])
     assert rows["tuned"][0]["measured"] and len(rows["cold"]) == 3
     missing = [name for name in ("transformers", "torchvision")
                if importlib.util.find_spec(name) is None]
