@@ -50,7 +50,7 @@ _SYNCHRONISATION = (
 
 # Not derandomized, hypothesis' default where `CI` is set: the run's seed decides, so that another
 # seed draws other examples.
-for _name, _examples in (("dev", 50), ("ci", 100), ("long", 5000)):
+for _name, _examples in (("fixed", 50), ("long", 5000)):
     hypothesis.settings.register_profile(
         _name, deadline=None, max_examples=_examples, derandomize=False
     )
@@ -73,9 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before hypothesis' plugin takes its seed
 def pytest_configure(config: pytest.Config) -> None:
     selection.seed_hypothesis(config)
-    by_default = "ci" if os.environ.get("CI") else "dev"
-    if config.option.long:
-        by_default = "long"
+    by_default = "long" if config.option.long else "fixed"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
     # A background job of a script, or of nohup, starts with SIGINT ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

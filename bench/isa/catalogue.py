@@ -17,9 +17,18 @@ def _restricted(target: DeviceProfile, features: frozenset[str]) -> DeviceProfil
     return target.masked(samples.FEATURES - features)
 
 
-@cache
 def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
     """The unfused kernels, of one family or of all, for a device with just these features."""
+    return _catalogue(features & samples.FEATURES, family)
+
+
+def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
+    """The fused kernels that many models have, likewise."""
+    return _common(features & samples.FEATURES)
+
+
+@cache
+def _catalogue(features: frozenset[str], family: str) -> tuple[KernelSpec, ...]:
     found: dict[KernelSpec, None] = {}
     for node, targets in samples.problems(family):
         for target in targets:
@@ -28,8 +37,7 @@ def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, .
 
 
 @cache
-def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
-    """The fused kernels that many models have, likewise."""
+def _common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
     found: dict[KernelSpec, None] = {}
     for graph in samples.chains():
         for target in samples.FUSED_TARGETS:
