@@ -19,7 +19,7 @@ def _restricted(target: DeviceProfile, features: frozenset[str]) -> DeviceProfil
 
 def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
     """The unfused kernels, of one family or of all, for a device with just these features."""
-    return _catalogue(features & samples.FEATURES, family)
+    return _kept(features & samples.FEATURES, family)
 
 
 def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
@@ -27,13 +27,16 @@ def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
     return _common(features & samples.FEATURES)
 
 
-@cache
-def _catalogue(features: frozenset[str], family: str) -> tuple[KernelSpec, ...]:
+def planned(features: frozenset[str], family: str) -> tuple[KernelSpec, ...]:
+    """The kernels of `catalogue`, planned at each call: also of operators registered since."""
     found: dict[KernelSpec, None] = {}
     for node, targets in samples.problems(family):
         for target in targets:
             found |= dict.fromkeys(all_modules(node, _restricted(target, features)))
     return tuple(found)
+
+
+_kept = cache(planned)
 
 
 @cache
