@@ -25,11 +25,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-# As a script, Python finds modules beside this file first, and packages of the repository never.
-# Installed packages come before those of the repository.
+# As a script, it would find the modules of its own folder instead of the repository's packages.
 if sys.path[0] == str(Path(__file__).resolve().parent):
-    del sys.path[0]
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.gpu import summary
 from bench.gpu.session import ROOT, Session, query_smi

@@ -96,15 +96,17 @@ def probe_drivers() -> None:
 def start_up_seconds(settings: Settings) -> dict[str, float]:
     """Measure what a process does before its first graph on the Vulkan device that the settings
     select: "probe" (a child process asks all drivers, which later processes don't repeat),
-    "instance" (with the list of devices), "device". Empty if there is none. In a process that has
-    an instance already, "instance" is next to nothing."""
+    "instance" (with the list of devices), "device". In a process that has an instance already,
+    "instance" is next to nothing. NotSupportedError if they select no Vulkan device, or one that
+    can't be opened; TypeError for an unknown feature to mask."""
     marks = [time.perf_counter()]
-    probe_drivers()
+    if str(settings.device or "").lower() != "cpu":
+        probe_drivers()
     marks.append(time.perf_counter())
     choice = select_device(settings)
     marks.append(time.perf_counter())
     if choice.found is None:
-        return {}
+        raise NotSupportedError(choice.reason)
     open_device(choice.found, settings).close()
     marks.append(time.perf_counter())
     steps = zip(("probe", "instance", "device"), marks, marks[1:], strict=False)

@@ -14,6 +14,7 @@ from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.device_selection import find_devices, known_quirks, start_up_seconds
 from webnn_vk.support.settings import Settings
 
+from . import ToolError
 from .caches import saved_graphs
 from .devices import described, open_context
 from .output import emit, facts, size, table
@@ -24,7 +25,8 @@ def info(device: str | None, as_json: bool) -> None:
     caches. ``ToolError`` for an unknown device.
 
     As JSON also each device's whole profile, and ``start_up``: the seconds of what a process does
-    before its first graph, on the device or the one that contexts take.
+    before its first graph on the device, by default the one that contexts take, or the "problem"
+    why there are none.
     """
     start_up = _start_up(device) if as_json else {}
     found = [_described(one) for one in _chosen(device)]
@@ -42,20 +44,18 @@ def info(device: str | None, as_json: bool) -> None:
     ])
 
 
-def _start_up(device: str | None) -> dict[str, float]:
-    """The seconds of `start_up_seconds`, and those of the self-tests of a product of halves."""
-    settings = Settings.from_environment()
+def _start_up(device: str | None) -> dict[str, float | str]:
+    """What `start_up_seconds` measures, and the self-tests of a float16 product."""
     try:
+        settings = Settings.from_environment()
         seconds = start_up_seconds(replace(settings, device=device) if device else settings)
-    except webnn_vk.DOMException:
-        return {}  # it is listed as unusable, with the reason
-    if not seconds:
-        return {}
-    with open_context(device) as context:
-        builder = webnn_vk.MLGraphBuilder(context)
-        x = builder.input("x", {"data_type": "float16", "shape": [256, 256]})
-        builder.build({"y": builder.matmul(x, x)}).result().destroy()
-        return {**seconds, "self_tests": self_test_seconds(context)}
+        with open_context(device) as context:
+            builder = webnn_vk.MLGraphBuilder(context)
+            x = builder.input("x", {"data_type": "float16", "shape": [256, 256]})
+            builder.build({"y": builder.matmul(x, x)}).result().destroy()
+            return {**seconds, "self_tests": self_test_seconds(context)}
+    except (webnn_vk.DOMException, ToolError, TypeError, ValueError) as error:
+        return {"problem": str(error)}
 
 
 def _chosen(device: str | None) -> list[DeviceInfo]:

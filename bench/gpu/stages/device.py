@@ -37,6 +37,8 @@ def run(session: Session) -> None:
     def command(name: str, *options: str) -> None:
         done = subprocess.run([sys.executable, "-m", "webnn_vk", name, *options, "--json"],
                               capture_output=True, text=True, timeout=60)
+        if not done.stdout:
+            raise RuntimeError(done.stderr[-400:])
         session.tell(name, text=json.loads(done.stdout))
 
     def ceiling(what: str, make: Callable[[], tuple[float, Callable[[], Any]]]) -> None:

@@ -131,7 +131,20 @@ def test_info_has_the_profile_and_the_seconds_of_starting(command, vulkan_contex
     assert all(value >= 0 for value in seconds.values()) and seconds["device"] > 0
     status, out, _ = command("info", "--device", "vulkan")
     assert status == 0 and out.count("Memory type ") == len(profile.memory_types)
-    assert command.json("info", "--device", "cpu")["start_up"] == {}
+
+
+@pytest.mark.parametrize(("setting", "problem"), [
+    ("WEBNN_VK_DEVICE=cpu", "the CPU device was asked for"),
+    ("WEBNN_VK_DEVICE=none such", "none such"),
+    ("WEBNN_VK_MASK=float17", "unknown device feature 'float17'"),
+])
+def test_info_says_why_no_start_was_measured(command, monkeypatch, setting, problem):
+    """Settings with which no context opens don't hide the devices."""
+    monkeypatch.setenv("WEBNN_VK_DEVICE", "vulkan")
+    monkeypatch.setenv(*setting.split("="))
+    found = command.json("info")
+    assert found["devices"] and found["start_up"].keys() == {"problem"}
+    assert problem in found["start_up"]["problem"]
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6])
