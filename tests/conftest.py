@@ -50,7 +50,7 @@ _SYNCHRONISATION = (
 
 # Not derandomized, hypothesis' default where `CI` is set: the run's seed decides, so that another
 # seed draws other examples.
-for _name, _examples in (("fixed", 50), ("long", 5000)):
+for _name, _examples in (("fixed", 50), ("explore", 5000)):
     hypothesis.settings.register_profile(
         _name, deadline=None, max_examples=_examples, derandomize=False
     )
@@ -62,7 +62,7 @@ _counted: pytest.StashKey[spirv_count.Count] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("webnn_vk")
-    group.addoption("--long", action="store_true", help="full lengths: nothing is sampled, 5,000 "
+    group.addoption("--explore", action="store_true", help="full lengths: nothing is sampled, 5,000 "
                     "random examples of everything, 10 minutes of stress; takes hours")
     group.addoption("--discrete", action="store_true", help="take the Vulkan device for a discrete "
                     "GPU: its kernels, and memory that the host doesn't see")
@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before hypothesis' plugin takes its seed
 def pytest_configure(config: pytest.Config) -> None:
     selection.seed_hypothesis(config)
-    by_default = "long" if config.option.long else "fixed"
+    by_default = "explore" if config.option.explore else "fixed"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
     # A background job of a script, or of nohup, starts with SIGINT ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -116,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 # -- which tests run
 #: Modules that can't be imported without a Vulkan loader.
-_NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("gpu", "vulkan"))
+_NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("driver", "gpu"))
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -143,12 +143,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skipped = selection.left_out(config, items)
     _collected.update(selection.counted(items, skipped))
     run, among = selection.sampled(items, skipped)
-    sample = f"; {run} of {among} sampled ones (all: --long)" if run < among else ""
+    sample = f"; {run} of {among} sampled ones (all: --explore)" if run < among else ""
     _lines.append(f"random seed: {selection.SEED}={selection.seed()}{sample}")
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
         items[:] = [item for item in items if item not in skipped]
-    if config.option.long:
+    if config.option.explore:
         for item in items:
             item.add_marker(pytest.mark.timeout(4 * 3600), append=False)
 

@@ -54,9 +54,9 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
     """The tests that don't run: tests marked `long`, and tests marked `sample(share)` except that
     share of each function's cases; a function with one case runs with that share of the seeds.
     Empty with --long, and for tests that the command line names."""
-    if config.option.long:
+    if config.option.explore:
         return set()
-    skipped = {item for item in items if item.get_closest_marker("long")}
+    skipped = {item for item in items if item.get_closest_marker("explore")}
     if config.option.keyword or any("::" in argument for argument in config.args):
         return skipped
     groups: dict[tuple[str, float], list[pytest.Item]] = defaultdict(list)
@@ -78,9 +78,9 @@ def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item
 def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str, int]:
     """How many tests there are ("collected"), and how many of them don't run, by reason."""
     listed = list(items)
-    long = {item for item in skipped if item.get_closest_marker("long")}
+    long = {item for item in skipped if item.get_closest_marker("explore")}
     return {
-        "collected": len(listed), "long": len(long), "not drawn": len(skipped - long),
+        "collected": len(listed), "explore": len(long), "not drawn": len(skipped - long),
     }
 
 

@@ -63,7 +63,7 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
     count = Count()
     least = int(LEAST[way] * SHARES.get(name, 1))
-    whole = request.config.option.long or chance("operators", way, name).random() < DRAWN[way]
+    whole = request.config.option.explore or chance("operators", way, name).random() < DRAWN[way]
     if whole:
         wanted = max(least, settings.default.max_examples * least // LEAST["native"])
     else:

@@ -28,7 +28,7 @@ def context(request: pytest.FixtureRequest, device: str):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("device", EXAMPLES)
 def test_random_graphs(context, device: str, request: pytest.FixtureRequest) -> None:
-    count = LONG if request.config.option.long else EXAMPLES[device]
+    count = LONG if request.config.option.explore else EXAMPLES[device]
     compared = 0
 
     @settings(

@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 from webnn_vk.onnx import Session
 
 ort = pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.explore
 
 SOURCES = Path(__file__).with_name("exports")
 ENVIRONMENT = ROOT / ".venv-exports"

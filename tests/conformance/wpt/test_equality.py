@@ -123,7 +123,7 @@ def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) 
 def _some(device: str, about: str, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Some vectors, different ones for each seed, including one whose kernel has many schedules;
     all of them with --long."""
-    if request.config.option.long:
+    if request.config.option.explore:
         return [case for _, case in _cases()]
     chance = selection.chance(about, device)
     return [case for _, case in (chance.choice(_cases("matmul")), *chance.sample(_cases(), SOME))]

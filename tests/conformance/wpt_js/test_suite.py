@@ -64,7 +64,7 @@ def test_sample(device, tmp_path):
 
 
 @pytest.mark.device
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("device", ["cpu", "gpu", "npu"])
 def test_all(device, tmp_path):

@@ -26,7 +26,7 @@ BASE_SECONDS, STEP_SECONDS = 1e-3, 15e-6
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("limits", [{}, {"device_type": "discrete"}], ids=["own", "gpu"])
 def test_one_build_serves_all_shapes(vulkan, request, limits):
-    full = request.config.option.long
+    full = request.config.option.explore
     config = MINILM if full else replace(MINILM, layers=1, vocabulary=500)
     rng = np.random.default_rng(1)
     arrays = {

@@ -282,7 +282,7 @@ def test_damaged_frames(client):
     assert found > 2000 and refused > 500 and done > 100, (found, refused, done)
 
 
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.timeout(3600)
 def test_a_million_damaged_frames(client):
     found, refused, done = damaged_frames(client, 10**6)

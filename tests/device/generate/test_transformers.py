@@ -14,7 +14,7 @@ from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.explore,
     pytest.mark.skipif(
         None in map(importlib.util.find_spec, ("torch", "transformers")),
         reason="torch or transformers is not installed",

@@ -50,7 +50,7 @@ def test_one_build_serves_all_shapes_on_gpus(vulkan, request):
 
 
 def test_one_build_serves_all_shapes(named, request):
-    full = request.config.option.long and named.device_info.is_vulkan
+    full = request.config.option.explore and named.device_info.is_vulkan
     rng = np.random.default_rng(3)
     large = {"layers": 6, "width": 384, "heads": 12, "inner": 1536, "vocabulary": 30522}
     proto = encoder(rng, **large if full else {})

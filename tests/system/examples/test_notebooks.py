@@ -25,7 +25,7 @@ NOTEBOOKS = {
     "text_generation": ("vulkan", "cpu"),
 }
 RUNS = [
-    pytest.param(name, device, marks=pytest.mark.long if device != devices[0] else ())
+    pytest.param(name, device, marks=pytest.mark.explore if device != devices[0] else ())
     for name, devices in NOTEBOOKS.items() for device in devices
 ]
 
@@ -57,7 +57,7 @@ def test_notebook(name, device, request, monkeypatch):
     assert all(text for text, then in zip(shown, expected, strict=True) if then is None)
 
 
-@pytest.mark.parametrize("device", ["vulkan", pytest.param("cpu", marks=pytest.mark.long)])
+@pytest.mark.parametrize("device", ["vulkan", pytest.param("cpu", marks=pytest.mark.explore)])
 def test_tuning_shows_something_without_a_gpu(device, request, monkeypatch):
     """On software Vulkan without settings in the environment: a table of measurements. On the CPU
     device: the reason why there is none."""

@@ -50,7 +50,7 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("how", ["destroyed", pytest.param("dropped", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["destroyed", pytest.param("dropped", marks=pytest.mark.explore)])
 def test_tensors(child, environment, how):
     printed = child(MEASURE + f'''
 context = ml.create_context().result(60)

@@ -83,14 +83,14 @@ print(METHOD, total, tried, lost)
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 @pytest.mark.parametrize("method", [
     "compute", "build",
-    *[pytest.param(name, marks=pytest.mark.long) for name in ("create", "write_large", "result")],
+    *[pytest.param(name, marks=pytest.mark.explore) for name in ("create", "write_large", "result")],
 ])
 def test_memory_error_at_any_step(child, request, device, method):
     """The call succeeds or rejects as documented. The context goes on, or is lost with the reason.
     Then it is destroyed, and its device is closed."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
-    sample = None if request.config.option.long else SAMPLE
+    sample = None if request.config.option.explore else SAMPLE
     head = (f"DEVICE, METHOD, SAMPLE = {device!r}, {method!r}, {sample}\n"
             "CALL = lambda world: world.calls[METHOD]\n")
     printed = child(head + AT_ANY_STEP, timeout=3600 if sample is None else 280,

@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(
-    ("calls", "seconds"), [(10**9, 20), pytest.param(10**6, 5400, marks=pytest.mark.long)]
+    ("calls", "seconds"), [(10**9, 20), pytest.param(10**6, 5400, marks=pytest.mark.explore)]
 )
 def test_every_call_is_answered_as_documented(calls, seconds, vulkan):
     seed = str(selection.chance("fuzz").randrange(10**6))

@@ -85,7 +85,7 @@ def test_a_signal_at_any_place(world, method, form, request):
     call()
     total = count(call)
     places = range(total)
-    if not request.config.option.long and total > SAMPLE:
+    if not request.config.option.explore and total > SAMPLE:
         places = sorted(selection.chance("places", method).sample(places, SAMPLE))
     for at in places:
         signal = Places(at, interrupt if form == "interrupt" else lambda: world.check(3))
@@ -220,7 +220,7 @@ def test_a_signal_amid_recording(world, form, monkeypatch):
 
 def test_a_handler_that_destroys_the_device(vulkan, request):
     needs_compiler()
-    for number in range(30 if request.config.option.long else 2):
+    for number in range(30 if request.config.option.explore else 2):
         world = World()
         call = world.calls["submit"]
         at = selection.chance("destroyed", number).randrange(count(call))

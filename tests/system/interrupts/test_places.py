@@ -32,7 +32,7 @@ def places(call, method, request):
     day."""
     call()
     total = count(call)
-    if request.config.option.long or total <= SAMPLE:
+    if request.config.option.explore or total <= SAMPLE:
         return range(total)
     chosen = selection.chance("places", method)
     return sorted({0, total - 1, *chosen.sample(range(total), SAMPLE - 2)})
@@ -92,7 +92,7 @@ def test_a_handler_that_destroys_the_context_at_any_place(device, method, reques
     world = World(device)
     total = len(places(world.calls[method], method, request))
     lost = 0
-    for at in range(total if request.config.option.long else 3):
+    for at in range(total if request.config.option.explore else 3):
         chance = selection.chance("destroyed", device, method, at)
         place = chance.randrange(count(world.calls[method]))
         signal = Places(place, world.context.destroy)

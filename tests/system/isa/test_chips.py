@@ -209,7 +209,7 @@ def test_64_bit_steps_are_emulated_where_the_compiler_refuses_them(tmp_path):
 def test_kernels_of_a_model_fit_the_registers(chip, driver, pytestconfig):
     """One model in each run, in rotation; all of them with --long."""
     needs_compiler()
-    long = pytestconfig.option.long
+    long = pytestconfig.option.explore
     parts = MODELS if long else chance("models", chip).sample([*MODELS], 1)
     found = list(judged(chip, parts))
     assert {row["part"] for row in found} == {*parts}
@@ -236,7 +236,7 @@ SPILLING = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.timeout(3600)
 def test_the_archive_compiles(chip, driver):
     found = list(judged(chip, [PACK]))

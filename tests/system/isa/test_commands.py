@@ -72,7 +72,7 @@ def test_an_operator(command):
     assert re.search(rf"^TM +{constants['TM']}$", shown, re.MULTILINE)
 
 
-@pytest.mark.long
+@pytest.mark.explore
 def test_chips_differ(command):
     isa = {
         chip: command(*MATMUL, "--chip", chip, "--form", "isa") for chip in (CHIP, "GFX1100")

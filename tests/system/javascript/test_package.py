@@ -39,7 +39,7 @@ def test_file(name, tmp_path):
     assert list(tmp_path.glob("webnn-vk-*")) == []
 
 
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.timeout(1800)
 def test_full_lengths(tmp_path):
     run_tests("lifetimes", tmp_path, LONG="1", timeout=1700)

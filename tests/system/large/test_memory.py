@@ -63,7 +63,7 @@ def test_weights_are_in_memory_once():
 
 @pytest.mark.parametrize("megabytes", [
     pytest.param(64, id="64 MB"),
-    pytest.param(500, id="500 MB", marks=[pytest.mark.large, pytest.mark.long]),
+    pytest.param(500, id="500 MB", marks=[pytest.mark.large, pytest.mark.explore]),
 ])
 def test_an_import_needs_its_weights_once(megabytes, monkeypatch):
     """With the weights beside the model file and inside it: neither protobuf's copy nor the
@@ -92,7 +92,7 @@ def test_a_process_with_a_model_from_a_file(tmp_path, monkeypatch):
         assert weights < figures.highest < figures.wanted, (name, figures)
 
 
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.large
 def test_a_process_with_bert_from_a_file(tmp_path, monkeypatch):
     require_vulkan()
@@ -103,7 +103,7 @@ def test_a_process_with_bert_from_a_file(tmp_path, monkeypatch):
     assert weights < figures.highest < figures.wanted, figures
 
 
-@pytest.mark.long
+@pytest.mark.explore
 def test_a_process_with_resnet_from_a_file(tmp_path, monkeypatch):
     """Beyond ``wanted``: a tenth more weights on the device, in Winograd's form, and compilers of
     many kernels."""

@@ -108,7 +108,7 @@ def test_every_extra_is_tried():
 
 @pytest.mark.sample(0.25)
 @pytest.mark.parametrize("extra", [
-    pytest.param(extra, marks=[pytest.mark.long] * (extra in LARGE)) for extra in DOES])
+    pytest.param(extra, marks=[pytest.mark.explore] * (extra in LARGE)) for extra in DOES])
 def test_extra(extra, environment, clone, tmp_path):
     if extra == "wgpu":
         require_vulkan()

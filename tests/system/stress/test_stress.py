@@ -12,7 +12,7 @@ from tests.support import selection
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=pytest.mark.explore)])
 def test_every_value_is_right_and_nothing_left(seconds, vulkan):
     seed = str(selection.chance("stress").randrange(10**6))
     done = subprocess.run(

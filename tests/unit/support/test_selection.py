@@ -22,8 +22,8 @@ class Item:
         return self._markers.get(name)
 
 
-def config(long=False, keyword="", args=("tests",)):
-    return SimpleNamespace(option=SimpleNamespace(long=long, keyword=keyword), args=list(args))
+def config(explore=False, keyword="", args=("tests",)):
+    return SimpleNamespace(option=SimpleNamespace(explore=explore, keyword=keyword), args=list(args))
 
 
 def names(items):
@@ -35,7 +35,7 @@ def items():
     share = pytest.mark.sample(0.25).mark
     cases = [Item(f"tests/conformance/x.py::test_x[{i}]", [share]) for i in range(40)]
     return [*cases, Item("tests/unit/y.py::test_y"),
-            Item("tests/unit/z.py::test_z", [pytest.mark.long.mark])]
+            Item("tests/unit/z.py::test_z", [pytest.mark.explore.mark])]
 
 
 @pytest.mark.parametrize(("item", "expected"), [
@@ -135,6 +135,6 @@ def test_the_seed_of_random_examples(request, monkeypatch):
 
 
 def test_everything_runs_on_demand(items):
-    assert not selection.left_out(config(long=True), items)
+    assert not selection.left_out(config(explore=True), items)
     for asked in (config(keyword="x"), config(args=["tests/conformance/x.py::test_x[3]"])):
         assert names(selection.left_out(asked, items)) == {"tests/unit/z.py::test_z"}

@@ -148,7 +148,7 @@ def test_tiles_as_the_reference(case):
     assert_tiles_compute(*case_of(shapes, more, "float32"), lanes=(8,))
 
 
-@pytest.mark.long
+@pytest.mark.explore
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("case", TILED)
 def test_all_tiles_as_the_reference(case, data_type):

@@ -15,7 +15,7 @@ FILES = (
     "compiler/kernels/test_coopmat.py", "compiler/kernels/test_integer_product.py",
     "compiler/kernels/test_split_k.py", "compiler/test_matrices_in_models.py",
     "gpu/test_sharing.py gpu/test_export_fd.py gpu/test_semaphore.py gpu/test_sharing_memory.py",
-    pytest.param("compiler/kernels/test_block_product.py", marks=pytest.mark.long),  # 4 minutes
+    pytest.param("compiler/kernels/test_block_product.py", marks=pytest.mark.explore),  # 4 minutes
 )
 
 

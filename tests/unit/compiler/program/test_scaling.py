@@ -141,7 +141,7 @@ def test_constants_that_differ_in_the_middle(cpu_context):
     assert calls_of(lambda: constants(400)) < MOST * calls_of(lambda: constants(200))
 
 
-@pytest.mark.parametrize("length", [5_000, pytest.param(50_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("length", [5_000, pytest.param(50_000, marks=pytest.mark.explore)])
 def test_long_chains_compile_and_run(context, length):
     builder = MLGraphBuilder(context)
     y = x = builder.input("x", F4)
@@ -153,7 +153,7 @@ def test_long_chains_compile_and_run(context, length):
     assert found["y"].tolist() == [2, 0, 6, 0]
 
 
-@pytest.mark.long
+@pytest.mark.explore
 def test_six_thousand_readers_are_built_and_right(context):
     builder = MLGraphBuilder(context)
     outputs = many_readers(builder, builder.input("x", F4), 6000)

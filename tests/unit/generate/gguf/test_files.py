@@ -246,7 +246,7 @@ def test_mutated_files(seeds, cpu_context, tmp_path_factory, request):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     @settings(
-        max_examples=20_000 if request.config.option.long else 200,
+        max_examples=20_000 if request.config.option.explore else 200,
         suppress_health_check=list(HealthCheck),
     )
     @given(changes())
