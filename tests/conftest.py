@@ -12,11 +12,11 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from tests.support import (
@@ -25,6 +25,8 @@ from tests.support import (
     drivers,
     judges,
     leftovers,
+    random_examples,
+    repeats,
     selection,
     spirv_count,
     summary,
@@ -33,6 +35,7 @@ from tests.support import (
 from tests.support.contexts import open_context
 from tests.support.drivers import NO_DRIVER, require_vulkan
 from tests.support.golden import golden  # noqa: F401 - a fixture
+from tests.support.numbers import rng  # noqa: F401 - a fixture
 from tests.support.paths import ROOT
 
 _LAYER_FILES = (
@@ -48,22 +51,17 @@ _SYNCHRONISATION = (
     "VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT"
 )
 
-# Not derandomized, hypothesis' default where `CI` is set: the run's seed decides, so that another
-# seed draws other examples.
-for _name, _examples in (("fixed", 50), ("explore", 5000)):
-    hypothesis.settings.register_profile(
-        _name, deadline=None, max_examples=_examples, derandomize=False
-    )
-
-
 _folder: pytest.StashKey[Path] = pytest.StashKey()
 _counted: pytest.StashKey[spirv_count.Count] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("webnn_vk")
-    group.addoption("--explore", action="store_true", help="full lengths: nothing is sampled, 5,000 "
-                    "random examples of everything, 10 minutes of stress; takes hours")
+    group.addoption("--explore", action="store_true", help="in place of the fixed suite: all that "
+                    "draws at random, from another seed, at full length")
+    group.addoption("--seed", help="the seed of --explore (default: drawn, and printed)")
+    group.addoption("--minutes", type=float, default=60,
+                    help="minutes after which --explore begins no further test (default: 60)")
     group.addoption("--discrete", action="store_true", help="take the Vulkan device for a discrete "
                     "GPU: its kernels, and memory that the host doesn't see")
     group.addoption("--update-golden", action="store_true",
@@ -72,9 +70,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before hypothesis' plugin takes its seed
 def pytest_configure(config: pytest.Config) -> None:
-    selection.seed_hypothesis(config)
-    by_default = "explore" if config.option.explore else "fixed"
-    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or by_default)
+    if not _is_worker(config):  # the others have the seed from this process
+        selection.configure(config)
+    random_examples.configure(config)
     # A background job of a script, or of nohup, starts with SIGINT ignored, as would its children.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,7 +82,6 @@ def pytest_configure(config: pytest.Config) -> None:
         discrete.install()
     if _is_worker(config):
         return  # the process that started this one has set the environment
-    selection.seed()
     os.environ.setdefault("WEBNN_VK_VALIDATE", "1" if LAYER_INSTALLED else "0")
     os.environ.setdefault("VK_LAYER_ENABLES", _SYNCHRONISATION)
     # Every graph that a test compiles is verified after every pass.
@@ -140,22 +137,36 @@ def _loader_problem() -> str | None:
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.mark_devices(items)
+    selection.mark_full(items)
     skipped = selection.left_out(config, items)
     _collected.update(selection.counted(items, skipped))
-    run, among = selection.sampled(items, skipped)
-    sample = f"; {run} of {among} sampled ones (all: --explore)" if run < among else ""
-    _lines.append(f"random seed: {selection.SEED}={selection.seed()}{sample}")
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
         items[:] = [item for item in items if item not in skipped]
     if config.option.explore:
+        _lines.append(f"explored with --seed {selection.seed()}")
+        selection.shuffle(items)
         for item in items:
             item.add_marker(pytest.mark.timeout(4 * 3600), append=False)
+
+
+_begun = time.monotonic()
+
+
+@pytest.hookimpl(specname="pytest_runtest_protocol", tryfirst=True)
+def _end_in_time(item: pytest.Item) -> bool | None:
+    """Past the minutes of --explore no further test begins."""
+    option = item.config.option
+    if not option.explore or time.monotonic() < _begun + 60 * option.minutes:
+        return None
+    _collected["without a turn"] = _collected.get("without a turn", 0) + 1
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     watchdog.watch(item)
+    random_examples.seed_for(item)
     try:
         return (yield)
     finally:
@@ -206,13 +217,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     # In CI a missing spirv-val is a failure: scripts/test installs it there.
     if count.failed or (count.no_validator and os.environ.get("CI")):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and _terminal is not None:
+        lines, passed = repeats.repeat(session.config, _terminal.stats)
+        _lines.extend(lines)
+        if passed:
+            session.exitstatus = pytest.ExitCode.OK
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     output = getattr(node, "workeroutput", {})
     _lines.extend(output.get("lines", ()))
-    _collected.update(output.get("collected", {}))  # the same in each of them
+    found = output.get("collected", {})  # the same in each of them, except for the last
+    late = found.pop("without a turn", 0) + _collected.pop("without a turn", 0)
+    _collected.update(found, **({"without a turn": late} if late else {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -242,6 +260,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     for line in summary.skipped(stats):
         terminalreporter.write_line(line)
+    if config.option.explore:
+        for line in summary.commands(stats, selection.seed()):
+            terminalreporter.write_line(line)
     left_out = dict(_collected)
     terminalreporter.write_line(summary.of_all(stats, left_out.pop("collected", 0), left_out))
 

@@ -1,4 +1,10 @@
-"""Selects which of the collected tests run: the `device` marker, the long ones, and samples.
+"""Selects which of the collected tests run, in which order, and from which seed they draw.
+
+The fixed suite (`pytest`) is the same on every machine, on every day and in every order: all tests
+but those marked `explore`, of `sample(share)` a fixed share of each function's cases. Its first
+part, `scripts/test`, leaves out the tests marked `full`. Exploring (`pytest --explore`) runs what
+draws: the tests marked `explore`, all cases of sampled ones, and all others that use random
+numbers, from another seed and in a random order.
 
 A test is marked `device` if it is in tests/system or tests/device, or uses the fixture `vulkan`,
 directly or through another one, or has the parameter "vulkan"; a test with the parameter "cpu"
@@ -15,21 +21,48 @@ from collections.abc import Iterable
 
 import pytest
 
-#: The environment variable that holds the seed of the samples.
+#: The environment variable that hands the seed to the processes that a run starts.
 SEED = "WEBNN_VK_TEST_SEED"
-#: The seed where the environment sets none.
+#: The seed of the fixed suite.
 FIXED = "fixed"
+
+#: What only the full suite runs, beside the tests that are marked so themselves.
+FULL = (
+    "tests/conformance/wpt_js/",
+    "tests/system/distributed/",
+    "tests/system/exhaustion/",
+    "tests/system/interrupts/",
+    "tests/system/isa/",
+    "tests/system/javascript/",
+    "tests/system/large/",
+    "tests/system/lifetimes/",
+    "tests/system/stress/",
+)
 
 
 def seed() -> str:
-    """The seed of this run: the same on every day and for every commit, unless the environment
-    sets another one. It is stored in the environment for the worker processes."""
-    return os.environ.setdefault(SEED, FIXED)
+    """The seed of this run."""
+    return os.environ.get(SEED, FIXED)
+
+
+def configure(config: pytest.Config) -> None:
+    """Sets the seed of the run for this process and those that it starts."""
+    asked, explore = config.option.seed, config.option.explore
+    if asked is not None and not explore:
+        raise pytest.UsageError("--seed needs --explore: the fixed suite always draws the same")
+    os.environ[SEED] = (asked or str(random.SystemRandom().randrange(10**6))) if explore else FIXED
 
 
 def chance(*about: object) -> random.Random:
     """Random numbers for a test's own samples, from this run's seed and a name."""
     return random.Random(" ".join(map(str, (seed(), *about))))
+
+
+def mark_full(items: Iterable[pytest.Item]) -> None:
+    """Adds the marker `full` below the paths of FULL."""
+    for item in items:
+        if item.nodeid.startswith(FULL):
+            item.add_marker("full")
 
 
 def mark_devices(items: Iterable[pytest.Item]) -> None:
@@ -51,46 +84,55 @@ def needs_device(item: pytest.Item) -> bool:
 
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:
-    """The tests that don't run: tests marked `long`, and tests marked `sample(share)` except that
-    share of each function's cases; a function with one case runs with that share of the seeds.
-    Empty with --long, and for tests that the command line names."""
+    """The tests that don't run. In the fixed suite: tests marked `explore`, and of each function
+    that is marked `sample(share)` all cases except that share, which its name draws; tests that the
+    command line names are not sampled. When exploring: tests that draw nothing."""
+    named = bool(config.option.keyword) or any("::" in argument for argument in config.args)
     if config.option.explore:
-        return set()
+        return set() if named else {item for item in items if not draws(item)}
     skipped = {item for item in items if item.get_closest_marker("explore")}
-    if config.option.keyword or any("::" in argument for argument in config.args):
+    if named:
         return skipped
     groups: dict[tuple[str, float], list[pytest.Item]] = defaultdict(list)
     for item in items:
         marker = item.get_closest_marker("sample")
         if marker is not None:
-            function = item.nodeid.split("[")[0]
-            groups[function, marker.args[0]].append(item)
+            groups[item.nodeid.split("[")[0], marker.args[0]].append(item)
     for (function, share), members in groups.items():
-        draw = chance(function, share)
         count = max(1, round(share * len(members)))
-        if len(members) == 1:
-            count = int(draw.random() < share)
-        kept = draw.sample(range(len(members)), count)
-        skipped.update(item for i, item in enumerate(members) if i not in set(kept))
+        kept = set(chance(function, share).sample(range(len(members)), count))
+        skipped.update(item for i, item in enumerate(members) if i not in kept)
     return skipped
+
+
+def draws(item: pytest.Item) -> bool:
+    """Whether a test is worth repeating with another seed: it is marked `explore` or `sample`,
+    takes the fixture `rng`, or its module uses hypothesis or `chance`."""
+    if item.get_closest_marker("explore") or item.get_closest_marker("sample"):
+        return True
+    if "rng" in getattr(item, "fixturenames", ()):
+        return True
+    return any(
+        getattr(value, "__name__", "") in ("hypothesis", __name__)
+        or getattr(value, "__module__", "") in ("hypothesis.core", __name__)
+        for value in vars(getattr(item, "module", None) or object).values()
+    )
 
 
 def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str, int]:
     """How many tests there are ("collected"), and how many of them don't run, by reason."""
-    listed = list(items)
-    long = {item for item in skipped if item.get_closest_marker("explore")}
+    explore = {item for item in skipped if item.get_closest_marker("explore")}
     return {
-        "collected": len(listed), "explore": len(long), "not drawn": len(skipped - long),
+        "collected": len(list(items)), "to explore": len(explore),
+        "not drawn": len(skipped - explore),
     }
 
 
-def sampled(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> tuple[int, int]:
-    """How many of the sampled tests run, and how many there are."""
-    members = [item for item in items if item.get_closest_marker("sample")]
-    return sum(item not in skipped for item in members), len(members)
-
-
-def seed_hypothesis(config: pytest.Config) -> None:
-    """Random examples use the run's seed, unless the command line gives one."""
-    if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(chance("hypothesis").getrandbits(64))
+def shuffle(items: list[pytest.Item]) -> None:
+    """Files in an order that the seed draws, for runs that end before all had their turn."""
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[item.nodeid.split("::")[0]].append(item)
+    names = list(files)
+    chance("order").shuffle(names)
+    items[:] = [item for name in names for item in files[name]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -68,3 +69,14 @@ def examples(counted: Iterable[list[Any]]) -> dict[str, list[str]]:
         total = sum(count for _, count, _ in counts)
         result[way] = [*lines, f"{total} examples of {len(counts)} operators"]
     return result
+
+
+def commands(stats: dict[str, list[Any]], seed: str) -> list[str]:
+    """For each failure of an exploring run, the command that repeats it."""
+    failed = dict.fromkeys(
+        report.nodeid for name in ("failed", "error") for report in stats.get(name, [])
+    )
+    return [
+        f"repeat with: python -m pytest --explore --seed {shlex.quote(seed)} {shlex.quote(name)}"
+        for name in failed
+    ]

@@ -1,11 +1,11 @@
-"""The selection of tests: use of a device is detected, and samples depend on the seed only."""
+"""The selection of tests: use of a device is detected, the fixed suite always draws the same, and
+exploring draws from its seed."""
 
 import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
-import hypothesis
 import pytest
 
 from tests.support import selection
@@ -13,17 +13,21 @@ from tests.support.paths import ROOT
 
 
 class Item:
-    def __init__(self, nodeid, markers=(), fixtures=(), **params):
-        self.nodeid, self.fixturenames = nodeid, fixtures
+    def __init__(self, nodeid, markers=(), fixtures=(), module=None, **params):
+        self.nodeid, self.fixturenames, self.module = nodeid, fixtures, module
         self.callspec = SimpleNamespace(params=params)
         self._markers = {marker.name: marker for marker in markers}
 
     def get_closest_marker(self, name):
         return self._markers.get(name)
 
+    def add_marker(self, name):
+        self._markers[name] = getattr(pytest.mark, name).mark
 
-def config(explore=False, keyword="", args=("tests",)):
-    return SimpleNamespace(option=SimpleNamespace(explore=explore, keyword=keyword), args=list(args))
+
+def config(explore=False, keyword="", args=("tests",), seed=None):
+    options = SimpleNamespace(explore=explore, keyword=keyword, seed=seed)
+    return SimpleNamespace(option=options, args=list(args))
 
 
 def names(items):
@@ -51,90 +55,134 @@ def test_what_needs_a_device(item, expected):
     assert selection.needs_device(item) == expected
 
 
-DRAWN = """
-from hypothesis import given, settings, strategies
-
-def test_drawn():
-    seen = []
-
-    @settings(max_examples=20)
-    @given(strategies.integers())
-    def draw(number):
-        seen.append(number)
-
-    draw()
-    print("\\ndrawn", seen)
-"""
-
-
-def test_random_examples_are_of_the_seed(tmp_path):
-    """In CI, where hypothesis alone would always draw the same; the seed is printed."""
-    test = tmp_path / "test_drawn.py"
-    test.write_text(DRAWN)
-    drawn = []
-    for seed in ("1", "1", "2"):
-        environment = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
-        environment |= {selection.SEED: seed, "CI": "1"}
-        command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "-p",
-                   "tests.conftest", "-c", str(ROOT / "pyproject.toml"), str(test)]
-        ran = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert f"random seed: {selection.SEED}={seed}" in ran.stdout, ran.stdout + ran.stderr
-        (line,) = (line for line in ran.stdout.splitlines() if line.startswith("drawn ["))
-        drawn.append(line)
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
 def test_a_sample_is_of_its_seed(items, monkeypatch):
     drawn = []
     for value in ("1", "1", "2"):
         monkeypatch.setenv(selection.SEED, value)
         skipped = selection.left_out(config(), items)
-        assert selection.sampled(items, skipped) == (10, 40)
+        assert selection.counted(items, skipped) == {
+            "collected": 42, "to explore": 1, "not drawn": 30,
+        }
         assert "tests/unit/z.py::test_z" in names(skipped)
         assert "tests/unit/y.py::test_y" not in names(skipped)
         drawn.append(names(skipped))
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_function_of_one_case_runs_with_some_seeds(monkeypatch):
-    runs = 0
-    for seed in range(200):
-        monkeypatch.setenv(selection.SEED, str(seed))
-        items = [Item("tests/system/x.py::test_x", [pytest.mark.sample(0.25).mark])]
-        runs += not selection.left_out(config(), items)
-    assert 30 < runs < 70
+def test_a_function_of_one_case_always_runs():
+    items = [Item("tests/system/x.py::test_x", [pytest.mark.sample(0.01).mark])]
+    assert not selection.left_out(config(), items)
 
 
-def test_the_seed_is_fixed(monkeypatch):
-    """On every day and for every commit; the environment may set another."""
-    monkeypatch.delenv(selection.SEED, raising=False)
-    assert selection.seed() == selection.FIXED == os.environ[selection.SEED]
-    drawn = {selection.chance("a").random(), selection.chance("b").random()}
+def test_the_seed(monkeypatch):
+    """Whatever the environment holds, it is fixed; exploring takes one that is asked for or draws
+    it, for itself and for the processes that it starts."""
     monkeypatch.setenv(selection.SEED, "another")
-    assert selection.seed() == "another"
-    assert len(drawn | {selection.chance("a").random()}) == 3
+    selection.configure(config())
+    assert selection.seed() == selection.FIXED == os.environ[selection.SEED]
+    fixed = {selection.chance("a").random(), selection.chance("b").random()}
+    selection.configure(config(explore=True, seed="7"))
+    assert selection.seed() == "7"
+    assert len(fixed | {selection.chance("a").random()}) == 3
+    drawn = set()
+    for _ in range(3):
+        selection.configure(config(explore=True))
+        drawn.add(selection.seed())
+    assert len(drawn) > 1
+    with pytest.raises(pytest.UsageError, match="--seed needs --explore"):
+        selection.configure(config(seed="7"))
 
 
-def test_the_seed_of_random_examples(request, monkeypatch):
-    """They are not derandomized, which would be hypothesis' default in CI."""
-    assert not hypothesis.settings.default.derandomize
-    given = []
-    for seed in ("1", "1", "2"):
-        monkeypatch.setenv(selection.SEED, seed)
-        made = SimpleNamespace(option=SimpleNamespace(hypothesis_seed=None))
-        selection.seed_hypothesis(made)
-        given.append(made.option.hypothesis_seed)
-    assert given[0] == given[1] != given[2]
-    asked = SimpleNamespace(option=SimpleNamespace(hypothesis_seed="7"))
-    selection.seed_hypothesis(asked)
-    assert asked.option.hypothesis_seed == "7"
-    assert hypothesis.core.global_force_seed is not None
-    assert str(hypothesis.core.global_force_seed) == str(request.config.option.hypothesis_seed)
-
-
-def test_everything_runs_on_demand(items):
-    assert not selection.left_out(config(explore=True), items)
+def test_named_tests_are_not_sampled(items):
     for asked in (config(keyword="x"), config(args=["tests/conformance/x.py::test_x[3]"])):
         assert names(selection.left_out(asked, items)) == {"tests/unit/z.py::test_z"}
+
+
+def test_what_is_explored(items):
+    """What draws: a marker, the fixture `rng`, or the module's use of hypothesis or `chance`."""
+    import hypothesis
+
+    drawing = [
+        Item("tests/a.py::test_a", fixtures=("rng",)),
+        Item("tests/b.py::test_b", module=SimpleNamespace(given=hypothesis.given)),
+        Item("tests/c.py::test_c", module=SimpleNamespace(hypothesis=hypothesis)),
+        Item("tests/d.py::test_d", module=SimpleNamespace(chance=selection.chance)),
+        Item("tests/e.py::test_e", module=SimpleNamespace(selection=selection)),
+    ]
+    other = Item("tests/f.py::test_f", module=SimpleNamespace(os=os, text="a", test_f=config))
+    skipped = selection.left_out(config(explore=True), [*items, *drawing, other])
+    assert names(skipped) == {"tests/unit/y.py::test_y", "tests/f.py::test_f"}
+
+
+def test_files_are_shuffled_by_the_seed(monkeypatch):
+    """A file stays together."""
+    orders = []
+    for value in ("1", "1", "2"):
+        monkeypatch.setenv(selection.SEED, value)
+        items = [Item(f"tests/{i // 4}.py::test[{i}]") for i in range(80)]
+        selection.shuffle(items)
+        files = [item.nodeid.split("::")[0] for item in items]
+        assert len([1 for a, b in zip(files, files[1:]) if a != b]) == 19
+        orders.append(files)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_what_only_the_full_suite_runs(items):
+    beyond = Item(selection.FULL[0] + "test_x.py::test_x")
+    selection.mark_full([*items, beyond])
+    assert beyond.get_closest_marker("full")
+    assert not any(item.get_closest_marker("full") for item in items)
+    for path in selection.FULL:
+        assert (ROOT / path).exists(), path
+
+
+DRAWN = """
+import os
+import pytest
+from hypothesis import given, settings, strategies
+
+@pytest.mark.parametrize("case", ["a", "b"])
+def test_drawn(case, rng):
+    if "WEBNN_VK_TEST_IMPORTS" in os.environ:
+        import tests.support.cases.random_chains  # more constants in sources
+    seen = []
+
+    @settings(max_examples=200)
+    @given(strategies.integers())
+    def draw(number):
+        seen.append(number)
+
+    draw()
+    print("\\ndrawn", case, seen, rng.random())
+"""
+
+
+def drawn(folder, *options, **environment):
+    """What the two tests draw, by their parameter."""
+    test = folder / "test_drawn.py"
+    test.write_text(DRAWN)
+    command = [sys.executable, "-m", "pytest", "-s", "-n", "0", "-p", "no:cacheprovider", "-p",
+               "tests.conftest", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}"]
+    names = [f"{test}::test_drawn[{case}]" for case in ("a", "b")]
+    environment = {**os.environ, "CI": "1", **environment}
+    environment.pop("HYPOTHESIS_PROFILE", None)
+    ran = subprocess.run(
+        [*command, *options, *(names[::-1] if "backwards" in environment else names)], cwd=ROOT,
+        env=environment, capture_output=True, text=True, timeout=250,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = [line.split(maxsplit=2) for line in ran.stdout.splitlines() if line[:6] == "drawn "]
+    return {case: values for _, case, values in lines}
+
+
+def test_a_test_draws_by_its_name(tmp_path):
+    """Not by the order, the modules that are imported, or an environment; exploring draws others,
+    and the same again from the same seed."""
+    once = drawn(tmp_path)
+    assert once["a"] != once["b"]
+    assert once == drawn(
+        tmp_path, backwards="1", WEBNN_VK_TEST_IMPORTS="1", **{selection.SEED: "another"}
+    )
+    explored = drawn(tmp_path, "--explore", "--seed", "1")
+    assert not set(explored.values()) & set(once.values())
+    assert explored == drawn(tmp_path, "--explore", "--seed", "1", backwards="1")

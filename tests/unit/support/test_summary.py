@@ -34,10 +34,18 @@ def test_every_skipped_test_is_counted_by_its_reason():
         "skipped": [skip("e", "no kp\nmore"), skip("f", "no GPU"), skip("g", "no kp")],
     }
     assert summary.skipped(stats) == ["skipped 2: no kp", "skipped 1: no GPU"]
-    assert summary.of_all(stats, 10, {"long": 1, "not drawn": 2}) == (
-        "10 tests collected, 4 run (40.0 %); 1 long, 2 not drawn, 3 skipped"
+    assert summary.of_all(stats, 10, {"to explore": 1, "not drawn": 2}) == (
+        "10 tests collected, 4 run (40.0 %); 1 to explore, 2 not drawn, 3 skipped"
     )
-    assert summary.of_all({}, 0, {"long": 0}) == "0 tests collected, 0 run"
+    assert summary.of_all({}, 0, {"to explore": 0}) == "0 tests collected, 0 run"
+
+
+def test_a_find_has_its_command():
+    stats = {"failed": [Report("t.py::a[b c]"), Report("t.py::a[b c]")], "error": [Report("t.py::d")]}
+    assert summary.commands(stats, "17") == [
+        "repeat with: python -m pytest --explore --seed 17 't.py::a[b c]'",
+        "repeat with: python -m pytest --explore --seed 17 t.py::d",
+    ]
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
@@ -51,7 +59,7 @@ def test_a_run_ends_with_them(processes):
     assert done.returncode == 0, done.stdout + done.stderr
     *_, reason, last, final = done.stdout.splitlines()
     assert reason == "skipped 1: for the test above"
-    assert last == "4 tests collected, 1 run (25.0 %); 1 skipped"
+    assert last == "5 tests collected, 1 run (20.0 %); 1 skipped"
     assert "1 passed, 1 skipped" in final
 
 
