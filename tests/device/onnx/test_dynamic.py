@@ -18,7 +18,6 @@ from webnn_vk.support.errors import InvalidStateError
 onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node
 INT64 = TensorProto.INT64
-RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +37,8 @@ def run(proto, context, *feeds, **options):
     return [session.run(None, each) for each in feeds], session
 
 
-def test_one_session_takes_all_shapes(engine, monkeypatch):
-    proto = classifier(RNG, ("n", 3, "h", "w"))
+def test_one_session_takes_all_shapes(engine, monkeypatch, rng):
+    proto = classifier(rng, ("n", 3, "h", "w"))
     proto.graph.node.extend([node("ReduceMean", ["active", "plane"], ["means"], keepdims=0)])
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3]), "plane"))
     del proto.graph.output[:], proto.graph.node[2:9]
@@ -48,15 +47,15 @@ def test_one_session_takes_all_shapes(engine, monkeypatch):
     monkeypatch.setattr(session, "_build", None)  # no graph is built
     peer = onnxruntime.InferenceSession(proto.SerializeToString())
     for shape in ((1, 3, 8, 8), (2, 3, 5, 9), (1, 3, 8, 8), (3, 3, 1, 1)):
-        x = RNG.normal(size=shape).astype(np.float32)
+        x = rng.normal(size=shape).astype(np.float32)
         for got, expected in zip(session.run(None, {"image": x}), peer.run(None, {"image": x}),
                                  strict=True):
             np.testing.assert_allclose(got, expected, atol=1e-6)
     assert whole(session)
 
 
-def test_from_threads_at_once(engine):
-    w = RNG.normal(size=(64, 64)).astype(np.float32)
+def test_from_threads_at_once(engine, rng):
+    w = rng.normal(size=(64, 64)).astype(np.float32)
     proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", ["n", 64])],
                   [info("y", ["n", 64])], {"w": w})
     session, wrong = Session(proto, engine), []
@@ -214,9 +213,9 @@ def test_what_some_outputs_forbid_is_tried_a_few_times_only(engine, monkeypatch)
     assert len(tried) == 3
 
 
-def test_a_lost_context_ends_it():
+def test_a_lost_context_ends_it(rng):
     context = open_context("cpu", cpu_engine="onnxruntime")
-    session = Session(classifier(RNG), context)
+    session = Session(classifier(rng), context)
     feeds = {"image": np.zeros((1, 3, 8, 8), np.float32)}
     session.run(None, feeds)
     assert whole(session)

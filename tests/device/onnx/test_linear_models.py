@@ -11,15 +11,16 @@ from onnx import ValueInfoProto, helper
 
 from webnn_vk.onnx import Session, UnsupportedModelError
 
-RNG = np.random.default_rng(0)
 ROWS, FEATURES = 20, 4
-X = RNG.normal(size=(ROWS, FEATURES)).astype(np.float32)
-NUMBERS = RNG.integers(-2, 4, (ROWS, FEATURES))
-NAN = np.where(RNG.random(X.shape) < 0.3, np.float32(np.nan), X)
+X = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
+NUMBERS = np.random.default_rng(1).integers(-2, 4, (ROWS, FEATURES))
+NAN = np.where(np.random.default_rng(2).random(X.shape) < 0.3, np.float32(np.nan), X)
 
 
 def floats(*shape):
-    return RNG.normal(size=shape).astype(np.float32).reshape(-1).tolist()
+    """The same for each shape."""
+    drawn = np.random.default_rng(shape).normal(size=shape)
+    return drawn.astype(np.float32).reshape(-1).tolist()
 
 
 def proto_of(operator, inputs, outputs, attributes, version):

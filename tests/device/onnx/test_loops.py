@@ -16,14 +16,13 @@ from webnn_vk.onnx import build_operands
 
 node = helper.make_node
 STEPS, BATCH, SIZE = 11, 3, 5
-RNG = np.random.default_rng(4)
 
 
-def draw(*shape: int) -> np.ndarray:
-    return RNG.uniform(-0.7, 0.7, shape).astype(np.float32)
+def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.uniform(-0.7, 0.7, shape).astype(np.float32)
 
 
-def scan() -> Any:
+def scan(rng: np.random.Generator) -> Any:
     """Two states that change places, along other dimensions, backward in and out."""
     body = helper.make_graph(
         [node("MatMul", ["h", "w"], ["p"]), node("Add", ["p", "now"], ["q"]),
@@ -41,11 +40,11 @@ def scan() -> Any:
     return model(
         [proto], [info("x", [BATCH, STEPS, SIZE]), *(info(n, [BATCH, SIZE]) for n in ("h0", "k0"))],
         [info("h1", [BATCH, SIZE]), info("k1", [BATCH, SIZE]), info("y", [BATCH, SIZE, STEPS])],
-        {"w": draw(SIZE, SIZE)},
+        {"w": draw(rng, SIZE, SIZE)},
     )
 
 
-def loop() -> Any:
+def loop(rng: np.random.Generator) -> Any:
     """With the iteration's number, and results of all iterations."""
     body = helper.make_graph(
         [node("Cast", ["i"], ["t"], to=TensorProto.FLOAT), node("Mul", ["v", "c"], ["u"]),
@@ -65,7 +64,7 @@ def loop() -> Any:
     )
 
 
-def nested() -> Any:
+def nested(rng: np.random.Generator) -> Any:
     """A Scan in a Loop: in each iteration its state begins with the state of the Loop."""
     inner = helper.make_graph(
         [node("Mul", ["s", "c"], ["t"]), node("Add", ["t", "row"], ["r"]),
@@ -89,12 +88,15 @@ def nested() -> Any:
     )
 
 
-def recurrent(kind: str, gates: int, direction: str, **attributes: Any) -> Any:
+def recurrent(
+    rng: np.random.Generator, kind: str, gates: int, direction: str, **attributes: Any
+) -> Any:
     """With sequences of different lengths."""
     directions = 2 if direction == "bidirectional" else 1
     weights = {
-        "w": draw(directions, gates * SIZE, SIZE), "r": draw(directions, gates * SIZE, SIZE),
-        "b": draw(directions, 2 * gates * SIZE), "lengths": np.array([STEPS, 4, 7], np.int32),
+        "w": draw(rng, directions, gates * SIZE, SIZE),
+        "r": draw(rng, directions, gates * SIZE, SIZE),
+        "b": draw(rng, directions, 2 * gates * SIZE), "lengths": np.array([STEPS, 4, 7], np.int32),
     }
     outputs = ["y", "h", "c"][: 3 if kind == "LSTM" else 2]
     state = [directions, BATCH, SIZE]
@@ -108,20 +110,20 @@ def recurrent(kind: str, gates: int, direction: str, **attributes: Any) -> Any:
 
 CASES = {
     "scan": scan, "loop": loop, "nested": nested,
-    "rnn": lambda: recurrent("RNN", 1, "bidirectional"),
-    "lstm": lambda: recurrent("LSTM", 4, "bidirectional", clip=0.5),
-    "gru": lambda: recurrent("GRU", 3, "reverse"),
+    "rnn": lambda rng: recurrent(rng, "RNN", 1, "bidirectional"),
+    "lstm": lambda rng: recurrent(rng, "LSTM", 4, "bidirectional", clip=0.5),
+    "gru": lambda rng: recurrent(rng, "GRU", 3, "reverse"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("where", ["vulkan_context", "cpu_context"])
-def test_as_onnx_runtime(name: str, where: str, request: Any) -> None:
-    context, proto = request.getfixturevalue(where), CASES[name]()
+def test_as_onnx_runtime(name: str, where: str, request: Any, rng: np.random.Generator) -> None:
+    context, proto = request.getfixturevalue(where), CASES[name](rng)
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    feeds = {i.name: draw(*i.shape) for i in session.get_inputs()}
+    feeds = {i.name: draw(rng, *i.shape) for i in session.get_inputs()}
     wanted = session.run(None, feeds)
     builder = MLGraphBuilder(context)
     with builder.build(build_operands(proto, builder)).result() as graph:

@@ -10,24 +10,23 @@ from webnn_vk.onnx import Session
 
 ort = pytest.importorskip("onnxruntime")
 quantization = pytest.importorskip("onnxruntime.quantization")
-RNG = np.random.default_rng(0)
 
 
 class Images(quantization.CalibrationDataReader):
-    def __init__(self):
-        self.left = [RNG.normal(size=(1, 3, 12, 12)).astype(np.float32) for _ in range(4)]
+    def __init__(self, rng):
+        self.left = [rng.normal(size=(1, 3, 12, 12)).astype(np.float32) for _ in range(4)]
 
     def get_next(self):
         return {"x": self.left.pop()} if self.left else None
 
 
-def network(path):
+def network(path, rng):
     node = helper.make_node
     constants = {
-        "w1": RNG.normal(size=(8, 3, 3, 3)).astype(np.float32),
-        "b1": RNG.normal(size=8).astype(np.float32),
-        "w2": RNG.normal(size=(8, 1, 3, 3)).astype(np.float32),
-        "w3": RNG.normal(size=(8, 5)).astype(np.float32),
+        "w1": rng.normal(size=(8, 3, 3, 3)).astype(np.float32),
+        "b1": rng.normal(size=8).astype(np.float32),
+        "w2": rng.normal(size=(8, 1, 3, 3)).astype(np.float32),
+        "w3": rng.normal(size=(8, 5)).astype(np.float32),
     }
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], "c1", pads=[1, 1, 1, 1]),
@@ -46,17 +45,17 @@ def network(path):
 
 @pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_quantised_models(context, tmp_path, form, per_channel):
+def test_quantised_models(context, tmp_path, form, per_channel, rng):
     plain, path = tmp_path / "plain.onnx", tmp_path / "quantised.onnx"
-    network(plain)
+    network(plain, rng)
     if form == "dynamic":
         quantization.quantize_dynamic(plain, path, per_channel=per_channel, reduce_range=True)
     else:
         quantization.quantize_static(
-            plain, path, Images(), quant_format=quantization.QuantFormat[form],
+            plain, path, Images(rng), quant_format=quantization.QuantFormat[form],
             per_channel=per_channel, reduce_range=True,
         )
-    x = RNG.normal(size=(1, 3, 12, 12)).astype(np.float32)
+    x = rng.normal(size=(1, 3, 12, 12)).astype(np.float32)
     expected = ort.InferenceSession(path).run(None, {"x": x})[0]
     got = Session(path, context).run(None, {"x": x})[0]
     # One step of the last quantisation, of 255 over the outputs' range.

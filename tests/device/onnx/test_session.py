@@ -15,11 +15,10 @@ from tests.support.onnx_models import classifier, info, model, reference
 from webnn_vk.onnx import InvalidModelError, Session, UnsupportedModelError, build_operands, load
 
 node = helper.make_node
-RNG = np.random.default_rng(0)
 
 
-def image(batch=2):
-    return RNG.normal(size=(batch, 3, 8, 8)).astype(np.float32)
+def image(rng, batch=2):
+    return rng.normal(size=(batch, 3, 8, 8)).astype(np.float32)
 
 
 def close(got, expected, bound=1e-5):
@@ -28,8 +27,8 @@ def close(got, expected, bound=1e-5):
     assert np.abs(got - expected).max() <= bound * max(1e-30, np.abs(expected).max())
 
 
-def test_load(context):
-    proto, x = classifier(RNG), image()
+def test_load(context, rng):
+    proto, x = classifier(rng), image(rng)
     graph = load(proto, context, {"image": x.shape}).result()
     assert list(graph.inputs) == ["image"]
     assert list(graph.outputs) == ["scores"]
@@ -39,21 +38,21 @@ def test_load(context):
     assert {s.device for s in graph.report().steps} == {"cpu" if on_cpu else "vulkan"}
 
 
-def test_load_is_awaitable(cpu_context):
+def test_load_is_awaitable(cpu_context, rng):
     async def main():
-        return await load(classifier(RNG), cpu_context, {"image": (1, 3, 8, 8)})
+        return await load(classifier(rng), cpu_context, {"image": (1, 3, 8, 8)})
 
     assert list(asyncio.run(main()).outputs) == ["scores"]
 
 
-def test_load_rejects(cpu_context, tmp_path):
+def test_load_rejects(cpu_context, tmp_path, rng):
     assert isinstance(load(b"x", cpu_context).exception(), InvalidModelError)
-    assert isinstance(load(classifier(RNG), cpu_context).exception(), UnsupportedModelError)
+    assert isinstance(load(classifier(rng), cpu_context).exception(), UnsupportedModelError)
     assert isinstance(load(tmp_path / "no.onnx", cpu_context).exception(), FileNotFoundError)
 
 
-def test_paths_and_external_data(context, tmp_path):
-    proto, x = classifier(RNG), image()
+def test_paths_and_external_data(context, tmp_path, rng):
+    proto, x = classifier(rng), image(rng)
     expected = reference(proto, {"image": x})[0]
     path = tmp_path / "model.onnx"
     onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
@@ -62,8 +61,8 @@ def test_paths_and_external_data(context, tmp_path):
     close(context.compute(graph, {"image": x})["scores"], expected)
 
 
-def test_on_an_existing_builder(context):
-    proto, x = classifier(RNG), image()
+def test_on_an_existing_builder(context, rng):
+    proto, x = classifier(rng), image(rng)
     builder = webnn_vk.MLGraphBuilder(context)
     own = builder.input("own", {"data_type": "float32", "shape": x.shape})
     scores = build_operands(proto, builder, {"image": builder.mul(own, builder.constant(
@@ -85,8 +84,8 @@ def test_outputs_that_are_inputs_constants_or_twice_the_same(context):
     }
 
 
-def test_session_compiles_per_shape_and_keeps_the_last(context):
-    proto = classifier(RNG)
+def test_session_compiles_per_shape_and_keeps_the_last(context, rng):
+    proto = classifier(rng)
     session = Session(proto, context, keep=2)
     (argument,) = session.get_inputs()
     assert (argument.name, argument.type, argument.shape) == (
@@ -95,7 +94,7 @@ def test_session_compiles_per_shape_and_keeps_the_last(context):
     assert [a.name for a in session.get_outputs()] == ["scores"]
     made = []
     for batch in (1, 2, 1, 3, 2):
-        x = image(batch)
+        x = image(rng, batch)
         (got,) = session.run(None, {"image": x})
         close(got, reference(proto, {"image": x})[0])
         made.append(session.graph({"image": x}))
@@ -103,10 +102,10 @@ def test_session_compiles_per_shape_and_keeps_the_last(context):
     assert made[1] is not made[4]  # the third shape took its place
 
 
-def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
+def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path, rng):
     """Weights that kernels read unchanged, weights they read packed, and folded ones."""
     shapes = (512, 256), (256, 256), (256, 256)
-    table, w, v = (RNG.normal(size=shape).astype(np.float32) for shape in shapes)
+    table, w, v = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
     nodes = [
         node("Gather", ["table", "ids"], ["x"]), node("MatMul", ["x", "w"], ["a"]),
         node("Mul", ["v", "two"], ["v2"]), node("MatMul", ["a", "v2"], ["y"]),
@@ -123,7 +122,7 @@ def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
         session = Session(source, vulkan_context)
         before, used = device.memory_in_use(), []
         for rows in (5, 12, 7, 9, *one_row):
-            ids = RNG.integers(0, 512, rows)
+            ids = rng.integers(0, 512, rows)
             close(session.run(["y"], {"ids": ids})[0], table[ids] @ w @ (2 * v), 1e-4)
             used.append(device.memory_in_use() - before)
             # No less is packed than for a graph of one shape.
@@ -141,12 +140,12 @@ def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path):
         assert device.memory_in_use() < before + 0.2 * weights
 
 
-def test_sessions_of_equal_shapes_and_other_weights(context):
+def test_sessions_of_equal_shapes_and_other_weights(context, rng):
     """One graph's packed weights are not the other's, wherever their arrays are."""
-    x = RNG.normal(size=(3, 128)).astype(np.float32)
+    x = rng.normal(size=(3, 128)).astype(np.float32)
     held = []
     for _ in range(4):
-        w = RNG.normal(size=(128, 128)).astype(np.float32)
+        w = rng.normal(size=(128, 128)).astype(np.float32)
         proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", ["n", 128])],
                       [info("y", ["n", 128])], {"w": w})
         session = Session(proto.SerializeToString(), context)
@@ -156,17 +155,17 @@ def test_sessions_of_equal_shapes_and_other_weights(context):
         gc.collect()
 
 
-def test_session_checks_feeds(cpu_context):
-    session = Session(classifier(RNG), cpu_context)
+def test_session_checks_feeds(cpu_context, rng):
+    session = Session(classifier(rng), cpu_context)
     with pytest.raises(ValueError, match="feeds lack .'image'"):
         session.run(None, {})
     with pytest.raises(ValueError, match="unknown .'other'"):
-        session.run(None, {"image": image(), "other": 1})
+        session.run(None, {"image": image(rng), "other": 1})
     with pytest.raises(ValueError, match="no output 'other'"):
-        session.run(["other"], {"image": image()})
+        session.run(["other"], {"image": image(rng)})
     wrong = r"'image': float64\[2, 3, 8, 8\] .* float32\[n, 3, 8, 8\]"
     with pytest.raises(ValueError, match=wrong):
-        session.run(None, {"image": image().astype(np.float64)})
+        session.run(None, {"image": image(rng).astype(np.float64)})
 
 
 def test_values_that_decide_shapes_are_taken_from_the_feeds(context):
@@ -194,15 +193,15 @@ def test_types_at_the_border(context):
         np.testing.assert_array_equal(array, ~values.astype(bool) if name == "b" else values)
 
 
-def test_the_backend_interface(monkeypatch):
+def test_the_backend_interface(monkeypatch, rng):
     from webnn_vk import onnx_backend
 
     monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
     assert onnx_backend.supports_device("CPU")
     assert not onnx_backend.supports_device("CUDA")
     with pytest.raises(ValueError, match="only CPU"):
-        onnx_backend.prepare(classifier(RNG), "CUDA")
-    proto, x = classifier(RNG), image()
+        onnx_backend.prepare(classifier(rng), "CUDA")
+    proto, x = classifier(rng), image(rng)
     outputs = onnx_backend.run_model(proto, [x])
     close(outputs.scores, reference(proto, {"image": x})[0])
     a, b = np.array([1, 2], np.int32), np.array([3, 4], np.int32)

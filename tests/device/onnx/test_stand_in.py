@@ -17,7 +17,6 @@ from webnn_vk.support.errors import OperationError
 onnxruntime = pytest.importorskip("onnxruntime")
 node = helper.make_node
 CPU = ["CPUExecutionProvider"]
-RNG = np.random.default_rng(0)
 FEEDS = {"image": np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)}
 
 
@@ -296,12 +295,12 @@ def test_a_profile_sees_the_graphs_of_a_session(proto):
         assert profile.report.host
 
 
-def test_types_of_outputs_are_those_of_the_model(context):
+def test_types_of_outputs_are_those_of_the_model(context, rng):
     proto = model([node("Shape", ["x"], ["s"]), node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16)],
                   [info("x", ["n", None])],
                   [info("s", [2], TensorProto.INT64), info("h", ["n", None], TensorProto.FLOAT16)])
     peer = onnxruntime.InferenceSession(proto.SerializeToString(), providers=CPU)
     session = Session(proto, context)
     for shape in ((2, 3), (4, 1)):
-        feeds = {"x": RNG.normal(size=shape).astype(np.float32)}
+        feeds = {"x": rng.normal(size=shape).astype(np.float32)}
         same(session.run(None, feeds), peer.run(None, feeds))

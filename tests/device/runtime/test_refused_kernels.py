@@ -23,10 +23,9 @@ from webnn_vk.driver.vulkan.errors import VulkanError
 from webnn_vk.support import warnings as library_warnings
 
 WARNING = r"webnn_vk: kernels that .* refuses are not used; graph\.report\(\) names them"
-RNG = np.random.default_rng(3)
-X, Y = (RNG.integers(-4, 5, (7, 9)) for _ in range(2))
-FLOATS = RNG.integers(-8, 9, (6, 16)).astype(np.float32)
-WEIGHTS = RNG.integers(-4, 5, (16, 12)).astype(np.float32) / 16
+X, Y = np.random.default_rng(3).integers(-4, 5, (2, 7, 9))
+FLOATS = np.random.default_rng(4).integers(-8, 9, (6, 16)).astype(np.float32)
+WEIGHTS = np.random.default_rng(5).integers(-4, 5, (16, 12)).astype(np.float32) / 16
 
 
 @dataclass

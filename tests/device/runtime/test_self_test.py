@@ -27,9 +27,10 @@ from webnn_vk.support import warnings as library_warnings
 
 NAME = "8x8x16, subgroups of 8"
 LEFT_ALONE = "cooperative_matrix of .* is not used, because .* of a small product are wrong"
-RNG = np.random.default_rng(7)
-X, W = (RNG.uniform(-1, 1, s).astype(np.float16) for s in ((3, 40, 64), (64, 72)))
-BIAS = RNG.uniform(-1, 1, 72).astype(np.float16)
+X, W, BIAS = (
+    np.random.default_rng(shape).uniform(-1, 1, shape).astype(np.float16)
+    for shape in ((3, 40, 64), (64, 72), (72,))
+)
 
 
 class Matrices(DriverProxy):

@@ -13,11 +13,9 @@ from webnn_vk.api.builder import graph_of
 from webnn_vk.support.mmap_array import owner_of
 from webnn_vk.webnn_file import GraphFileError
 
-RNG = np.random.default_rng(5)
 
-
-def floats(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
+def floats(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
 
 
 def close(got, expected):
@@ -26,23 +24,23 @@ def close(got, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
-def network(context):
+def network(context, rng):
     """Outputs on a builder, and feeds."""
     builder = MLGraphBuilder(context)
     x = builder.input("x:0", {"data_type": "float32", "shape": [2, 3, 8, 8]})
     tensor = context.create_constant_tensor(
-        {"data_type": "float32", "shape": [4]}, floats(4)
+        {"data_type": "float32", "shape": [4]}, floats(rng, 4)
     ).result()
-    y = builder.conv2d(x, builder.constant(floats(4, 3, 3, 3)), bias=builder.constant(tensor))
+    y = builder.conv2d(x, builder.constant(floats(rng, 4, 3, 3, 3)), bias=builder.constant(tensor))
     y = builder.reshape(builder.relu(y), [2, 144])
-    y = builder.matmul(y, builder.constant(floats(144, 10) / 40))
+    y = builder.matmul(y, builder.constant(floats(rng, 144, 10) / 40))
     half = builder.mul(y, builder.constant("float32", 0.5))
     outputs = {"x:0": builder.softmax(y, 1), "half": half}
-    return builder, outputs, {"x:0": floats(2, 3, 8, 8)}
+    return builder, outputs, {"x:0": floats(rng, 2, 3, 8, 8)}
 
 
-def test_saved_before_and_loaded_after_the_build(context, tmp_path):
-    builder, outputs, feeds = network(context)
+def test_saved_before_and_loaded_after_the_build(context, tmp_path, rng):
+    builder, outputs, feeds = network(context, rng)
     path = tmp_path / "net.webnn"
     webnn_file.save(outputs, path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.safetensors", "net.webnn"]
@@ -60,11 +58,11 @@ def test_saved_before_and_loaded_after_the_build(context, tmp_path):
         assert one.read_bytes() == (tmp_path / one.name).read_bytes()
 
 
-def test_a_built_graph_is_saved_as_it_was_compiled(context, tmp_path):
+def test_a_built_graph_is_saved_as_it_was_compiled(context, tmp_path, rng):
     """Weights come back from the device, unpacked; a folded value is a constant."""
-    builder, outputs, feeds = network(context)
+    builder, outputs, feeds = network(context, rng)
     x = outputs["half"]
-    big = builder.matmul(x, builder.exp(builder.constant(floats(10, 2048) / 100)))
+    big = builder.matmul(x, builder.exp(builder.constant(floats(rng, 10, 2048) / 100)))
     outputs |= {"big": builder.layer_normalization(big), "seven": builder.neg(
         builder.constant("float32", -7))}
     graph = builder.build(outputs).result()
@@ -114,8 +112,8 @@ def test_random_graphs_compute_the_same(random_graph, context, tmp_path_factory)
         close(got[name], array)
 
 
-def test_onto_a_builder_with_operands_for_inputs(context, tmp_path):
-    _, outputs, feeds = network(context)
+def test_onto_a_builder_with_operands_for_inputs(context, tmp_path, rng):
+    _, outputs, feeds = network(context, rng)
     path = tmp_path / "net.webnn"
     webnn_file.save(outputs, path)
     builder = MLGraphBuilder(context)
@@ -174,17 +172,17 @@ webnn_graph "reference" v2 @quantized {
 """
 
 
-def test_dynamic_dimensions_and_everything_the_format_has(context, tmp_path):
+def test_dynamic_dimensions_and_everything_the_format_has(context, tmp_path, rng):
     text = REFERENCE.replace("unused: f16[2];", "scale: f32[4];").replace(
         "    other =", "    reshaped = reshape(product, [4, 2]);\n    other ="
     )
     (tmp_path / "g.webnn").write_text(text)
-    weight, scale = floats(4, 4), floats(4)
+    weight, scale = floats(rng, 4, 4), floats(rng, 4)
     from safetensors.numpy import save_file
 
     save_file({"encoder_weight": weight, "scale": scale}, tmp_path / "model.safetensors")
     graph = webnn_file.load(tmp_path / "g.webnn", context, dimensions={"batch": 2}).result()
-    x = floats(2, 4)
+    x = floats(rng, 2, 4)
     got = context.compute(graph, {"input": x})
     product = np.where([1, 1, 0, 0], x + np.float32(0.5), np.float32(0.5)) @ weight
     single = np.concatenate([product[:, 2:], product[:, :2]], 1)
@@ -196,11 +194,11 @@ def test_dynamic_dimensions_and_everything_the_format_has(context, tmp_path):
     np.testing.assert_allclose(got["other"], exp / exp.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
-def test_brain_floats_stand_for_float32(cpu_context, tmp_path):
+def test_brain_floats_stand_for_float32(cpu_context, tmp_path, rng):
     import ml_dtypes
     from safetensors.numpy import save_file
 
-    weight = floats(3).astype(ml_dtypes.bfloat16)
+    weight = floats(rng, 3).astype(ml_dtypes.bfloat16)
     save_file({"w": weight}, tmp_path / "g.safetensors")
     (tmp_path / "g.webnn").write_text(
         'webnn_graph "g" v1 { consts { w: f32[3]; } nodes { y = neg(w); } outputs { y; } }'
@@ -211,10 +209,10 @@ def test_brain_floats_stand_for_float32(cpu_context, tmp_path):
     )
 
 
-def test_weights_are_mapped_not_read(cpu_context, tmp_path):
+def test_weights_are_mapped_not_read(cpu_context, tmp_path, rng):
     builder = MLGraphBuilder(cpu_context)
     x = builder.input("x", {"data_type": "float32", "shape": [1, 64]})
-    y = builder.matmul(x, builder.constant(floats(64, 64)))
+    y = builder.matmul(x, builder.constant(floats(rng, 64, 64)))
     webnn_file.save({"y": y}, tmp_path / "g.webnn")
     operands = webnn_file.build_operands(tmp_path / "g.webnn", MLGraphBuilder(cpu_context))
     (weight,) = graph_of(operands).constants()

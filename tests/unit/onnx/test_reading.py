@@ -1,7 +1,4 @@
-"""Files that are damaged or hostile get a clear error, and quickly."""
-
-import resource
-import time
+"""Files that are damaged or hostile get a clear error, with little work."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -10,14 +7,13 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from tests.support.counting import calls_of
+from tests.support.counting import calls_of, peak_bytes_of
 from tests.support.onnx_models import classifier, info, model, take
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.weights import ExternalData, to_array
 
 node = helper.make_node
-RNG = np.random.default_rng(0)
 
 
 def relu_model(**changes):
@@ -33,8 +29,8 @@ def test_no_model(data):
         read_model(data)
 
 
-def test_truncated():
-    whole = classifier(RNG).SerializeToString()
+def test_truncated(rng):
+    whole = classifier(rng).SerializeToString()
     for length in range(0, len(whole), 97):
         with pytest.raises(InvalidModelError):
             read_model(whole[:length])
@@ -122,10 +118,12 @@ def test_shape_arithmetic_can_not_ask_for_memory(dims):
         [node("ConstantOfShape", ["s"], ["big"]), node("Shape", ["big"], ["y"])], [],
         [info("y", [len(dims)], TensorProto.INT64)], constants,
     )
-    start = time.monotonic()
-    with pytest.raises(UnsupportedModelError, match="ConstantOfShape"):
-        take(proto)
-    assert time.monotonic() - start < 5
+
+    def refused():
+        with pytest.raises(UnsupportedModelError, match="ConstantOfShape"):
+            take(proto)
+
+    assert calls_of(refused) < 10_000 and peak_bytes_of(refused) < 1 << 20
 
 
 def function_model(functions, operator):
@@ -147,7 +145,7 @@ def test_functions_that_call_themselves():
 
 
 def test_functions_that_multiply():
-    """Each calls the next ten times: a billion nodes."""
+    """Each calls the next ten times: a billion nodes, which would take longer than a test may."""
     functions = [function("F9", [node("Relu", ["a"], ["b"])])]
     for i in range(9):
         body = [
@@ -156,10 +154,8 @@ def test_functions_that_multiply():
             for j in range(10)
         ]
         functions.append(function(f"F{i}", body))
-    start = time.monotonic()
     with pytest.raises(InvalidModelError, match="are added when functions are expanded"):
         take(function_model(functions, "F0"))
-    assert time.monotonic() - start < 120
 
 
 def plain(count, kind):
@@ -254,19 +250,20 @@ GREEDY = {
 def test_operators_can_not_ask_for_time_or_memory(name):
     nodes, shapes, constants, opset = GREEDY[name]
     ports = [info(n, shape) for n, shape in zip(("x", "w", "r"), shapes, strict=False)]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.process_time()
-    try:
-        take(model(nodes, ports, [info("y", None)], constants, opset=opset))
-    except (InvalidModelError, UnsupportedModelError):
-        pass
-    assert time.process_time() - start < 60
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+    def ask():
+        try:
+            take(model(nodes, ports, [info("y", None)], constants, opset=opset))
+        except (InvalidModelError, UnsupportedModelError):
+            pass
+
+    # "letters" takes 20,000 calls and 100 kB.
+    assert calls_of(ask) < 100_000 and peak_bytes_of(ask) < 10 << 20
 
 
 # -- anything at all -------------------------------------------------------------------------------
 SEEDS = [
-    classifier(RNG, (1, 3, 8, 8)).SerializeToString(),
+    classifier(np.random.default_rng(0), (1, 3, 8, 8)).SerializeToString(),
     relu_model().SerializeToString(),
     model(
         [node("If", ["c"], ["y"],

@@ -18,7 +18,6 @@ from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.weights import ExternalData, to_array
 
 node = helper.make_node
-RNG = np.random.default_rng(0)
 
 
 # -- external data ---------------------------------------------------------------------------------
@@ -148,8 +147,8 @@ def external_folder(folder):
 
 
 # -- weights in the file itself --------------------------------------------------------------------
-def test_embedded_weights_are_read_where_they_lie(tmp_path):
-    w = RNG.normal(size=(64, 64)).astype(np.float32)
+def test_embedded_weights_are_read_where_they_lie(tmp_path, rng):
+    w = rng.normal(size=(64, 64)).astype(np.float32)
     proto = model([node("MatMul", ["x", "w"], ["y"])], [info("x", [1, 64])], [info("y", [1, 64])],
                   {"w": w, "small": np.ones(3, np.float32)})
     path = tmp_path / "model.onnx"

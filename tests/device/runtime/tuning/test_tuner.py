@@ -29,10 +29,9 @@ from webnn_vk.runtime.tuning.tuner import Outcome, Plan, Tuner, accepted, differ
 from webnn_vk.runtime.tuning.workbench import Workbench
 
 QUICK = Plan(candidates=2, rounds=2)
-rng = np.random.default_rng(15)
 
 
-def _floats(*shape: int) -> np.ndarray:
+def _floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.uniform(-1, 1, shape).astype(np.float32)
 
 
@@ -57,29 +56,31 @@ def tune(
     return made.outcomes
 
 
-def product(m: int = 32, k: int = 48, n: int = 40) -> KernelNode:
-    return KernelNode.of(node_of("matmul", _floats(m, k), _floats(k, n))[0])
+def product(rng: np.random.Generator, m: int = 32, k: int = 48, n: int = 40) -> KernelNode:
+    return KernelNode.of(node_of("matmul", _floats(rng, m, k), _floats(rng, k, n))[0])
 
 
 # -- what is measured and accepted
-KERNELS: dict[str, Callable[[], KernelNode]] = {
+KERNELS: dict[str, Callable[[np.random.Generator], KernelNode]] = {
     "matmul": product,
-    "conv2d": lambda: KernelNode.of(node_of(
-        "conv2d", _floats(1, 16, 12, 12), _floats(16, 16, 3, 3), padding=[1, 1, 1, 1],
+    "conv2d": lambda rng: KernelNode.of(node_of(
+        "conv2d", _floats(rng, 1, 16, 12, 12), _floats(rng, 16, 16, 3, 3), padding=[1, 1, 1, 1],
     )[0]),
-    "softmax": lambda: KernelNode.of(node_of("softmax", _floats(16, 64), 1)[0]),
-    "reduce_sum": lambda: KernelNode.of(node_of("reduce_sum", _floats(9, 300), axes=[1])[0]),
-    "where": lambda: KernelNode.of(node_of(
-        "where", rng.integers(0, 2, (8, 60), np.uint8), _floats(8, 60), _floats(60)
+    "softmax": lambda rng: KernelNode.of(node_of("softmax", _floats(rng, 16, 64), 1)[0]),
+    "reduce_sum": lambda rng: KernelNode.of(
+        node_of("reduce_sum", _floats(rng, 9, 300), axes=[1])[0]
+    ),
+    "where": lambda rng: KernelNode.of(node_of(
+        "where", rng.integers(0, 2, (8, 60), np.uint8), _floats(rng, 8, 60), _floats(rng, 60)
     )[0]),
 }
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_fastest_of_those_measured_is_kept(
-    context: MLContext, tmp_path: Path, name: str
+    context: MLContext, tmp_path: Path, name: str, rng: np.random.Generator
 ) -> None:
-    device, node = device_of(context), KERNELS[name]()
+    device, node = device_of(context), KERNELS[name](rng)
     store = TunedStore(tmp_path / "tuned", device.profile)
     (outcome,) = tune([node, node], device, store, QUICK)
     assert outcome.kernels == 2 and outcome.operators == node.title and not outcome.left
@@ -108,16 +109,18 @@ def test_what_is_worth_another_pipeline() -> None:
     assert accepted(usual, {usual: 1.0, other: 3.0}) == usual
 
 
-def test_all_memory_is_given_back(context: MLContext, tmp_path: Path) -> None:
+def test_all_memory_is_given_back(
+    context: MLContext, tmp_path: Path, rng: np.random.Generator
+) -> None:
     device = device_of(context)
     before = device.memory_in_use()
-    tune([product()], device, TunedStore(None, device.profile), QUICK)
+    tune([product(rng)], device, TunedStore(None, device.profile), QUICK)
     assert device.memory_in_use() == before
 
 
-def test_progress_is_told(context: MLContext) -> None:
+def test_progress_is_told(context: MLContext, rng: np.random.Generator) -> None:
     device, told = device_of(context), []
-    nodes = [product(8, 8, 8), product(8, 16, 8), product(8, 8, 8)]
+    nodes = [product(rng, 8, 8, 8), product(rng, 8, 16, 8), product(rng, 8, 8, 8)]
     tune(nodes, device, TunedStore(None, device.profile), Plan(2, 1),
          progress=lambda *step: told.append(step))
     assert told == [(0, 2, "matmul"), (1, 2, "matmul")]
@@ -125,10 +128,10 @@ def test_progress_is_told(context: MLContext) -> None:
 
 # -- what is rejected
 def test_a_wrong_candidate_is_rejected(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """A kernel that skips half of its work is fast, and is not accepted."""
-    device, node = device_of(context), product(64, 256, 64)
+    device, node = device_of(context), product(rng, 64, 256, 64)
     problem = MATMUL.problem(node)
     candidates = MATMUL.candidates(problem, device.profile)
     order = [*tuner.ranked("matmul", candidates, problem, device.profile)]
@@ -150,9 +153,9 @@ def test_a_wrong_candidate_is_rejected(
 
 
 def test_where_the_usual_schedule_is_wrong_nothing_is_kept(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    device, node = device_of(context), product(64, 256, 64)
+    device, node = device_of(context), product(rng, 64, 256, 64)
     right = type(MATMUL).lower
     plain = MATMUL.candidates(MATMUL.problem(node), device.profile)[0]
 
@@ -167,9 +170,9 @@ def test_where_the_usual_schedule_is_wrong_nothing_is_kept(
     assert not schedule_files(tmp_path / "tuned")
 
 
-def test_differences() -> None:
-    node = product(4, 100, 4)
-    plain = _floats(4, 4)
+def test_differences(rng: np.random.Generator) -> None:
+    node = product(rng, 4, 100, 4)
+    plain = _floats(rng, 4, 4)
     assert difference(node, [plain], [plain], 100) == ""
     assert difference(node, [plain * np.float32(1 + 1e-6)], [plain], 100) == ""
     for change in (0.01, np.nan, np.inf):
@@ -201,15 +204,15 @@ class NoLargePipelines(DriverProxy):
         return self.driver.allocate(size, **options)
 
 
-def test_what_fails_is_left_out_and_the_rest_goes_on(vulkan: Any) -> None:
+def test_what_fails_is_left_out_and_the_rest_goes_on(vulkan: Any, rng: np.random.Generator) -> None:
     software_profile("the usual tiles of GPUs have 16 rows too")
     context, _ = open_over(NoLargePipelines, tune=False)
     with context:
         device = device_of(context)
         if "texel_buffers" not in device.profile.features:
             pytest.skip("no tiles of 16 rows without texel buffers")
-        large = product(1, 1 << 19, 4)
-        tuned = tune([large, product()], device, TunedStore(None, device.profile), Plan(3, 1))
+        large = product(rng, 1, 1 << 19, 4)
+        tuned = tune([large, product(rng)], device, TunedStore(None, device.profile), Plan(3, 1))
     assert tuned[0].left == "MemoryError: no memory" and tuned[0].chosen == tuned[0].usual
     rejected = {m.schedule: m.rejected for m in tuned[1].measured}
     assert sorted(rejected.values()) == ["", "", "DriverError: VK_ERROR_UNKNOWN"]
@@ -221,11 +224,13 @@ class WithoutTimestamps(DriverProxy):
     timestamps = None
 
 
-def test_a_device_without_timestamps_is_timed_by_submits(vulkan: Any) -> None:
+def test_a_device_without_timestamps_is_timed_by_submits(
+    vulkan: Any, rng: np.random.Generator
+) -> None:
     context, _ = open_over(WithoutTimestamps, tune=False)
     with context:
         device = device_of(context)
-        (outcome,) = tune([product()], device, TunedStore(None, device.profile), QUICK)
+        (outcome,) = tune([product(rng)], device, TunedStore(None, device.profile), QUICK)
     assert outcome.timed_by == "submits" and outcome.seconds and outcome.seconds > 0
 
 
@@ -287,14 +292,16 @@ def test_builds_use_what_was_tuned(
     assert len(schedule_files(tmp_path / "tuned")) == len(outcomes)
 
 
-def test_a_schedule_that_is_no_candidate_is_ignored(vulkan: Any, tmp_path: Path) -> None:
+def test_a_schedule_that_is_no_candidate_is_ignored(
+    vulkan: Any, tmp_path: Path, rng: np.random.Generator
+) -> None:
     with open_context("vulkan", cache=tmp_path) as context:
         graph, inputs, expected = layers(context)
         usual = variants(graph)
         store = TunedStore(tmp_path / "tuned", device_of(context).profile)
         b = MLGraphBuilder(context)
         a = b.input("a", {"data_type": "float32", "shape": (100, 24)})
-        made = b._graph({"y": b.matmul(a, b.constant(_floats(24, 96)))})
+        made = b._graph({"y": b.matmul(a, b.constant(_floats(rng, 24, 96)))})
         (node,) = kernels_of(made, context._state.target)
         impossible = Schedule("matmul", (("LX", 8), ("LY", 1), ("TM", 99), ("TN", 99)), "texel")
         text = problem_class(family_of(node).problem(node))
@@ -351,10 +358,10 @@ def test_the_probe_is_asked_once(
 
 
 def test_memory_that_the_host_does_not_see(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Operands go through staging memory there, as on GPUs with their own memory."""
-    device, node = device_of(context), product()
+    device, node = device_of(context), product(rng)
     plain = MATMUL.lower(node, MATMUL.problem(node),
                          MATMUL.candidates(MATMUL.problem(node), device.profile)[0],
                          device.profile)

@@ -12,8 +12,6 @@ from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor as D
 
-RNG = np.random.default_rng(0)
-
 
 def infer(name: str, operands: dict[str, D], **arguments: Any) -> Any:
     record = OPERATORS[name]
@@ -35,8 +33,8 @@ def evaluate(emit: Emitter) -> dict[Value, np.ndarray]:
     return values
 
 
-def uniform(*shape: int) -> np.ndarray:
-    return RNG.uniform(-2, 2, shape).astype(np.float32)
+def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.uniform(-2, 2, shape).astype(np.float32)
 
 
 def test_normal_form() -> None:
@@ -98,9 +96,9 @@ def test_types_have_to_agree() -> None:
         infer("softmax", {"input": D("int32", (2,))}, axis=0)
 
 
-def test_softmax() -> None:
+def test_softmax(rng: np.random.Generator) -> None:
     emit = Emitter()
-    x = emit.constant(uniform(2, 3, 4))
+    x = emit.constant(floats(rng, 2, 3, 4))
     own = emit.softmax(x, 1)
     top = emit.reduce_max(x, axes=[1], keep_dimensions=True)
     e = emit.exp(emit.sub(x, top))
@@ -126,18 +124,18 @@ def _moments(emit: Emitter, x: Value, axes: list[int]) -> tuple[Value, Value]:
     return mean, emit.reduce_mean(square, **options)
 
 
-def test_layer_normalization() -> None:
+def test_layer_normalization(rng: np.random.Generator) -> None:
     emit = Emitter()
-    x, scale, bias = (emit.constant(uniform(*s)) for s in ((2, 3, 4, 5), (3, 4, 5), (3, 4, 5)))
+    x, scale, bias = (emit.constant(floats(rng, *s)) for s in ((2, 3, 4, 5), (3, 4, 5), (3, 4, 5)))
     own = emit.layer_normalization(x, scale=scale, bias=bias, epsilon=1e-3)
     emulated = _normalized(emit, x, *_moments(emit, x, [1, 2, 3]), scale, bias)
     values = evaluate(emit)
     np.testing.assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
 
 
-def test_axes_order_the_dimensions_of_scale() -> None:
+def test_axes_order_the_dimensions_of_scale(rng: np.random.Generator) -> None:
     emit = Emitter()
-    x, scale = emit.constant(uniform(2, 3, 4)), emit.constant(uniform(4, 2))
+    x, scale = emit.constant(floats(rng, 2, 3, 4)), emit.constant(floats(rng, 4, 2))
     own = emit.layer_normalization(x, scale=scale, axes=[2, 0])
     turned = emit.constant(np.ascontiguousarray(scale.data.T))
     same = emit.layer_normalization(x, scale=turned, axes=[0, 2])
@@ -145,18 +143,18 @@ def test_axes_order_the_dimensions_of_scale() -> None:
     np.testing.assert_array_equal(values[own], values[same])
 
 
-def test_no_axes_leave_the_bias() -> None:
+def test_no_axes_leave_the_bias(rng: np.random.Generator) -> None:
     emit = Emitter()
-    x = emit.constant(uniform(2, 3))
+    x = emit.constant(floats(rng, 2, 3))
     own = emit.layer_normalization(x, axes=[], bias=emit.constant(np.float32(7)))
     assert (evaluate(emit)[own] == 7).all()
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-def test_instance_normalization(layout: str) -> None:
+def test_instance_normalization(layout: str, rng: np.random.Generator) -> None:
     emit = Emitter()
-    x = emit.constant(uniform(2, 3, 4, 3))
-    scale, bias = emit.constant(uniform(3)), emit.constant(uniform(3))
+    x = emit.constant(floats(rng, 2, 3, 4, 3))
+    scale, bias = emit.constant(floats(rng, 3)), emit.constant(floats(rng, 3))
     own = emit.instance_normalization(x, scale=scale, bias=bias, epsilon=1e-3, layout=layout)
     axes, shape = ([2, 3], [1, 3, 1, 1]) if layout == "nchw" else ([1, 2], [1, 1, 1, 3])
     emulated = _normalized(
@@ -167,11 +165,12 @@ def test_instance_normalization(layout: str) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 3])
-def test_batch_normalization(axis: int) -> None:
+def test_batch_normalization(axis: int, rng: np.random.Generator) -> None:
     emit = Emitter()
-    x = emit.constant(uniform(3, 3, 2, 3))
-    operands = [emit.constant(a) for a in (uniform(3), uniform(3) ** 2, uniform(3), uniform(3))]
-    mean, variance, scale, bias = operands
+    x = emit.constant(floats(rng, 3, 3, 2, 3))
+    mean, scale, bias = (emit.constant(floats(rng, 3)) for _ in range(3))
+    variance = emit.constant(floats(rng, 3) ** 2)
+    operands = mean, variance, scale, bias
     own = emit.batch_normalization(
         x, mean, variance, scale=scale, bias=bias, axis=axis, epsilon=1e-3
     )
