@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Example
 from tests.conformance.differential.values import SMALL
+from tests.support.random_examples import without_local_constants
 from webnn_vk.compiler.ops import OPERATORS
 
 #: Maximum number of elements that a use reads and writes: all of them are built and run.
@@ -23,6 +24,7 @@ def valid_uses(number: int, each: int) -> dict[str, list[Example]]:
 
 def _drawn(name: str, number: int, each: int) -> list[Example]:
     uses: list[Example] = []
+    without_local_constants()
 
     @settings(max_examples=each, database=None, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))

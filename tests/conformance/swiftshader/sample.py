@@ -19,6 +19,7 @@ import webnn_vk
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import Example
 from tests.conformance.wpt import conformance
+from tests.support.random_examples import without_local_constants
 from webnn_vk.compiler.ir import Node
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.record import Like
@@ -175,6 +176,7 @@ def _assignments(operator: str, wanted: set[tuple[str, str]]) -> list[dict[str, 
 
 def _draw(operator: str, types: dict[str, str]) -> list[Example]:
     found: list[Example] = []
+    without_local_constants()
 
     @seed(0)
     @settings(

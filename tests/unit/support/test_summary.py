@@ -41,7 +41,8 @@ def test_every_skipped_test_is_counted_by_its_reason():
 
 
 def test_a_find_has_its_command():
-    stats = {"failed": [Report("t.py::a[b c]"), Report("t.py::a[b c]")], "error": [Report("t.py::d")]}
+    twice = Report("t.py::a[b c]")
+    stats = {"failed": [twice, twice], "error": [Report("t.py::d")]}
     assert summary.commands(stats, "17") == [
         "repeat with: python -m pytest --explore --seed 17 't.py::a[b c]'",
         "repeat with: python -m pytest --explore --seed 17 t.py::d",
