@@ -2,7 +2,8 @@
 
 Makes calls of every kind, valid ones mixed with odd ones, until the time is over or the given
 number were made. Only TypeError and DOMExceptions may come out, with the method's name; nothing
-takes longer than 10 seconds, and memory stays level. On a failure it prints the fewest calls that
+takes longer than 10 seconds (`--patience`), and memory stays level. With `--calls` alone the calls
+are the same for one seed, and memory isn't measured. On a failure it prints the fewest calls that
 show it: `--replay DEVICE/EPISODE/CALL,CALL…` with the same seed makes them again.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import faulthandler
 import gc
 import logging
+import math
 import os
 import random
 import sys
@@ -80,9 +82,9 @@ class Fuzz:
         self._contexts[device] = found, count + 1
         return found
 
-    def run(self, seconds: float, most: int, *, every: bool = False) -> int:
+    def run(self, seconds: float, most: float, *, every: bool = False) -> int:
         """Until the first failure; with ``every`` all of them, the first of each kind in one line.
-        """
+        Either limit may be infinite."""
         begin = time.monotonic()
         chance = random.Random(self.seed)
         while time.monotonic() < begin + seconds and self.calls < most:
@@ -108,20 +110,22 @@ class Fuzz:
             self.said.update(episode.said)
             self.episodes += 1
             passed = max((time.monotonic() - begin) / seconds, self.calls / most)
-            if passed > (len(self.resident) + 1) / 8:
+            if seconds < math.inf and passed > (len(self.resident) + 1) / 8:
                 gc.collect()
                 self.resident.append(resident_bytes())
         return self.report(time.monotonic() - begin)
 
     def episode(self, place: str, context: Any) -> Episode:
-        return Episode(context, self._lost, self.uses, f"{self.seed}/{place}")
+        return Episode(context, self._lost, self.uses, f"{self.seed}/{place}", self.patience)
 
     def report(self, seconds: float) -> int:
         for context, _ in self._contexts.values():
             context.destroy()
         gc.collect()
-        self.resident.append(resident_bytes())
-        grown = self.resident[-1] - self.resident[min(1, len(self.resident) - 1)]
+        grown = 0
+        if self.resident:
+            self.resident.append(resident_bytes())
+            grown = self.resident[-1] - self.resident[min(1, len(self.resident) - 1)]
         print(f"seed {self.seed}: {self.calls} calls in {self.episodes} episodes,",
               f"{self.calls / seconds:.0f} per second;",
               ", ".join(f"{device} {count}" for device, count in self.by_device.items()))
@@ -190,8 +194,8 @@ def _kind(error: Exception) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--calls", type=int, default=10**9)
+    parser.add_argument("--seconds", type=float, help="20 without --calls, else no limit")
+    parser.add_argument("--calls", type=int)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--device", choices=("cpu", "vulkan", "both"), default="both")
     parser.add_argument("--uses", type=int, default=4, help="valid uses drawn of each operator")
@@ -211,7 +215,9 @@ def main() -> int:
         if error is not None:
             traceback.print_exception(error)
         return int(error is not None)
-    return fuzz.run(options.seconds, options.calls, every=options.all)
+    most = options.calls or math.inf
+    seconds = options.seconds or (math.inf if options.calls else 20)
+    return fuzz.run(seconds, most, every=options.all)
 
 
 if __name__ == "__main__":

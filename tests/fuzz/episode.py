@@ -47,8 +47,10 @@ class Episode:
     """``run`` makes the calls with the given numbers. ``said`` counts their outcomes."""
 
     def __init__(
-        self, context: Any, other: Any, uses: dict[str, list[Example]], key: str
+        self, context: Any, other: Any, uses: dict[str, list[Example]], key: str,
+        patience: float = PATIENCE,
     ) -> None:
+        self.patience = patience
         self.context, self.other, self.uses, self.key = context, other, uses, key
         self.said: Counter[str] = Counter()
         self.log: list[str] = []
@@ -95,9 +97,10 @@ class Episode:
             raise Defect(f"{name} no promise", f"{name} returned {result!r}")
         if isinstance(result, MLPromise):
             try:
-                result = result.result(PATIENCE)
+                result = result.result(self.patience)
             except TimeoutError as error:
-                raise Defect(f"{name} hangs", f"{name}: no result in {PATIENCE} s") from error
+                raise Defect(f"{name} hangs", f"{name}: no result in {self.patience} s"
+                             ) from error
             except Exception as error:
                 return self._refused(name, error, also, named)
         self.said["accepted"] += 1
@@ -405,7 +408,7 @@ class Episode:
             self.call("destroy", chance.choice(items).destroy)
 
     def fence(self, chance: random.Random) -> None:
-        self.call("fence", lambda: self.context.fence().wait(PATIENCE))
+        self.call("fence", lambda: self.context.fence().wait(self.patience))
 
     def create_context(self, chance: random.Random) -> None:
         option = chance.choice(("gpu_device", "power_preference", "settings"))

@@ -74,17 +74,18 @@ def pack(vulkan: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def child() -> Callable[..., str]:
-    """Runs Python code in a new process, with `COMMON` before it, and returns its output."""
+    """Runs Python code in a new process, with `COMMON` before it, and returns its output; ``first``
+    comes before the library is imported."""
 
-    def run(code: str, *, timeout: float = 120, environment: Mapping[str, str | None] = {},
-            command: tuple[str, ...] = ()) -> str:
+    def run(code: str, *, timeout: float = 280, environment: Mapping[str, str | None] = {},
+            command: tuple[str, ...] = (), first: str = "") -> str:
         given = {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1", **environment}
         full = {**os.environ, **{k: v for k, v in given.items() if v is not None}}
         for name, value in given.items():
             if value is None:
                 full.pop(name, None)
         done = subprocess.run(
-            [*command, sys.executable, "-c", COMMON + code], capture_output=True, text=True,
+            [*command, sys.executable, "-c", first + COMMON + code], capture_output=True, text=True,
             env=full, timeout=timeout,
         )
         assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,4 +1,5 @@
 """`python -m tests.system.stress --seed S --seconds N`: every call from 8 threads on 4 contexts.
+With `--steps N`: N calls from one thread, the same for one seed, without signals.
 
 Two contexts are on a Vulkan device (lavapipe where there is no GPU): one is made on a GPUDevice,
 one shares with a GPUDevice that opened the device once more. Two are on the CPU device; half of all
@@ -57,6 +58,8 @@ EVENTS = {"fail_allocation": 20, "fail_submit": 20, "lose": 3, "destroy_context"
           "drop_context": 2, "destroy_device": 4}
 ON_VULKAN = {*SHARING, "fail_allocation", "fail_submit", "lose", "destroy_device"}
 ON_CPU: set[str] = set()
+#: The faults that events inject.
+FAULTS = {"fail_allocation": "allocation", "fail_submit": "submit", "lose": "lost"}
 #: Kinds that have their own files are added.
 KINDS = all_kinds()
 for _kind in KINDS.values():
@@ -68,8 +71,10 @@ GROWTH = 48 << 20
 
 
 class Stress:
-    def __init__(self, seed: int, seconds: float) -> None:
+    def __init__(self, seed: int, seconds: float, steps: int | None = None) -> None:
         self.seed = seed
+        #: How many calls one thread makes, in place of `THREADS` threads for some seconds.
+        self.steps = steps
         self.shared = [gpu_device(), *([wgpu_device()] if wgpu is not None else [])]
         weights()
         with contextlib.suppress(ImportError):
@@ -86,8 +91,8 @@ class Stress:
         self._left = threading.Condition(self._lock)
         self.worlds = [self._open(slot) for slot in range(CONTEXTS)]
         self.callers = [ExchangeCalls(seed * 1000 + i, use_asyncio=i % 4 == 0)
-                        for i in range(THREADS)]
-        self.beats = [time.monotonic()] * THREADS
+                        for i in range(THREADS if steps is None else 1)]
+        self.beats = [time.monotonic()] * len(self.callers)
         #: Threads in which each kind has happened once.
         self.settled: set[int] = set()
         #: When each kind had happened in all threads.
@@ -119,6 +124,32 @@ class Stress:
                 self.step(caller, kind)
         except BaseException as error:
             self.fail(kind, error)
+
+    def run_steps(self, steps: int) -> None:
+        """Calls of one thread, each kind among them; as many more as it takes until each kind of
+        call and fault has happened, since a fault may have kept it from that."""
+        caller = self.callers[0]
+        calls = {**CALLS, **SHARING}
+        first = [*calls, *EVENTS] * 2
+        caller.random.shuffle(first)
+        kind = "the beginning"
+        try:
+            for kind in (*first, *caller.random.choices([*calls], [*calls.values()], k=steps)):
+                self.step(caller, kind)
+            while missing := self.missing(caller.counts):
+                for kind in (*missing, *caller.random.choices([*calls], [*calls.values()], k=20)):
+                    self.step(caller, kind)
+        except BaseException as error:
+            self.fail(kind, error)
+
+    def missing(self, counts: Counter[str]) -> list[str]:
+        """Kinds of calls and events that are still to happen."""
+        faults = Counter(self.faults)
+        for world in self.worlds:
+            for driver in world.drivers:
+                faults.update(driver.injected)
+        found = [kind for kind in (*CALLS, *SHARING, *EVENTS) if not counts[kind]]
+        return found + [event for event, fault in FAULTS.items() if not faults[fault]]
 
     def fail(self, what: str, error: BaseException) -> None:
         self.failures.append(f"{what}: {traceback.format_exc()}")  # the others stop now
@@ -207,6 +238,20 @@ class Stress:
 
     # -- the whole -----------------------------------------------------------------------------
     def main(self) -> int:
+        if self.steps is None:
+            self.run_threads()
+        else:
+            self.run_steps(self.steps)
+        if not self.failures:
+            try:
+                while self.worlds:
+                    self.retire(self.worlds.pop())
+                self.check_rest()
+            except Exception as error:
+                self.fail("at the end", error)
+        return self.report()
+
+    def run_threads(self) -> None:
         threads = [threading.Thread(target=self.run, args=(i,), daemon=True)
                    for i in range(THREADS)]
         for thread in threads:
@@ -234,14 +279,6 @@ class Stress:
                 os._exit(3)
         faulthandler.cancel_dump_traceback_later()
         self.callers[0].counts.update(signals.counts)
-        if not self.failures:
-            try:
-                while self.worlds:
-                    self.retire(self.worlds.pop())
-                self.check_rest()
-            except Exception as error:
-                self.fail("at the end", error)
-        return self.report()
 
     def visit(self, signals: Signals) -> None:
         """Calls of the main thread, interrupted by signals."""
@@ -277,6 +314,8 @@ class Stress:
         said = len(reported)
         if said:
             raise Failure(f"the validation layer said something {said} times")
+        if self.steps is not None:
+            return  # too few for the level of memory
         self.resident.append(resident_bytes())
         self.grown = self.resident[-1] - self.resident[min(1, len(self.resident) - 1)]
         if self.grown > GROWTH:
@@ -291,8 +330,9 @@ class Stress:
               "" if wgpu is not None else "; wgpu is not installed")
         print("resident MB:", *[size >> 20 for size in self.resident])
         for title, found, kinds in (
-            ("calls", counts, [*CALLS, *SHARING, *EVENTS, "interrupt", "handler"]),
-            ("faults", self.faults, ["allocation", "submit", "lost"]),
+            ("calls", counts, [*CALLS, *SHARING, *EVENTS,
+                               *(["interrupt", "handler"] if self.steps is None else [])]),
+            ("faults", self.faults, [*FAULTS.values()]),
             ("refusals", self.refused, sorted(self.refused)),
         ):
             print(f"{title}: " + ", ".join(f"{kind} {found[kind]}" for kind in kinds))
@@ -321,9 +361,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.stress", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--steps", type=int, help="make so many calls, from one thread")
     options = parser.parse_args()
     faulthandler.enable()
-    return Stress(options.seed, options.seconds).main()
+    return Stress(options.seed, options.seconds, options.steps).main()
 
 
 if __name__ == "__main__":
