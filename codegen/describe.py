@@ -1,7 +1,7 @@
 """Interfaces of templates: buffers, parameters, constants and options with their legal values.
 
 For the library's templates this is in `shaders/templates.json`, which is generated from the kernels
-that the library makes (`python -m tests.support.generate templates`). For other templates it is
+that the library makes (`python -m scripts.generate templates`). For other templates it is
 read from their text: what they load and store, and which options they use.
 """
 

@@ -1,4 +1,4 @@
-// Written by `python -m tests.support.generate javascript` from the operators' records.
+// Written by `python -m scripts.generate javascript` from the operators' records.
 
 import type { MLNumber, MLOperand, MLOperandDataType } from './index.js';
 

@@ -1,4 +1,4 @@
-// Written by `python -m tests.support.generate javascript` from the operators' records.
+// Written by `python -m scripts.generate javascript` from the operators' records.
 
 // Per operator: arguments with their converters (webidl.js), options with theirs, and
 // whether it returns a sequence. A list instead of a converter: an enumeration's values;

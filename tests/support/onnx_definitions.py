@@ -4,6 +4,7 @@ tests/device/onnx/test_differences.py, which shows each of them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 #: Operators that have the same definition, besides the ones in ``onnx_pairs``.
 SAME = {
@@ -105,3 +106,14 @@ DIFFERENCES = tuple(Difference(*row) for row in (
     ("corners", "Resize", "resample2d", "all coordinate transformations; WebNN has half_pixel. "
      "Integers are interpolated in float32, as in ONNX Runtime"),
 ))
+
+
+def all_records() -> list[Any]:
+    """Every record of an ONNX operator, by domain, name and opset."""
+    import webnn_vk.onnx  # noqa: F401  (fills the table of records)
+    from webnn_vk.onnx.records import _RECORDS
+
+    return sorted(
+        (r for records in _RECORDS.values() for r in records),
+        key=lambda r: (r.domain, r.name, r.first),
+    )

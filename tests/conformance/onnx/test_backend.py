@@ -1,6 +1,6 @@
 """ONNX's whole backend suite on every device: about two minutes of processor time on Vulkan.
 
-`python -m tests.support.generate onnx` writes the excluded cases, and why, into docs/onnx.md.
+`python -m scripts.generate onnx` writes the excluded cases, and why, into docs/onnx.md.
 """
 
 from dataclasses import replace
@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from tests.support import onnx_table
+from tests.support import onnx_exceptions
 from tests.support.drivers import require_vulkan
 from tests.support.onnx_cases import SUITES, cases, exact, outside, run, run_onnxruntime
-from tests.support.onnx_table import AS_ONNX_RUNTIME, EXCEPTIONS, failing
+from tests.support.onnx_exceptions import AS_ONNX_RUNTIME, EXCEPTIONS, failing
 from tests.support.summary import LINE
 from webnn_vk import onnx_backend
 
@@ -30,7 +30,7 @@ def within(suite):
 def failures(device, chosen):
     """Cases with an unexpected outcome, including listed exceptions that pass."""
     wrong = {}
-    excepted = onnx_table.failing(device)
+    excepted = onnx_exceptions.failing(device)
     for case in chosen:
         key, outcome = (case.suite, case.name), run(case)
         passes = key not in excepted
@@ -71,7 +71,7 @@ def test_outcomes_that_are_not_expected_are_seen(monkeypatch):
     (rounded,) = [group for group in EXCEPTIONS if "test_dft_inverse" in group.names]
     chosen = [named["test_abs"], named["test_dft_inverse"]]
     assert failures("cpu", chosen) == {}
-    monkeypatch.setattr(onnx_table, "EXCEPTIONS", [replace(rounded, names=("test_abs",))])
+    monkeypatch.setattr(onnx_exceptions, "EXCEPTIONS", [replace(rounded, names=("test_abs",))])
     wrong = failures("cpu", chosen)
     assert set(wrong) == {"test_abs", "test_dft_inverse"}
     assert wrong["test_abs"].startswith("passed") and wrong["test_dft_inverse"].startswith("wrong")

@@ -11,7 +11,7 @@ import onnxruntime
 import webnn_vk.onnx
 from tests.conformance.wpt import conformance, suite
 from tests.conformance.wpt.test_conformance import FILES, needs_suite
-from tests.support.engine_table import WRONG_IN_ONNX_RUNTIME
+from tests.support.onnx_exceptions import WRONG_IN_ONNX_RUNTIME
 from webnn_vk import MLGraphBuilder
 
 

@@ -1,6 +1,6 @@
 """Unmodified files of web-platform-tests in Node, against the committed counts.
 
-A sample of the files runs, each in one variant; with --long all of them in all variants. Results
+A sample of the files runs, each in one variant; with --explore all of them in all variants. Results
 are compared with docs/javascript.json, so that a subtest that is lost or skipped is noticed.
 """
 
@@ -10,9 +10,9 @@ import json
 
 import pytest
 
+from scripts.generate.suite_table import COUNTS
 from tests.support import node
 from tests.support.drivers import require_vulkan
-from tests.support.suite_table import COUNTS
 
 #: One file of each kind: interfaces, operators, validation, tensors, contexts.
 SAMPLE = {

@@ -4,10 +4,9 @@ as ONNX Runtime, an exported one in ONNX Runtime the same as WebNN."""
 import numpy as np
 import pytest
 
-from tests.support.onnx_definitions import DIFFERENCES, SAME
+from tests.support.onnx_definitions import DIFFERENCES, SAME, all_records
 from tests.support.onnx_differences import EXPORTS, IMPORTS
 from tests.support.onnx_nodes import runtime
-from tests.support.onnx_table import all_records
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ir import onnx_pairs
 from webnn_vk.compiler.ir.to_onnx import RULES

@@ -91,7 +91,7 @@ ELSEWHERE = {
     "webnn-vk batch model.onnx table.csv results-csv/ --column x=a,b,c,d --on-error skip --device "
     "cpu",
     "webnn-vk devices", "webnn-vk doctor", "pip install .",
-    "python -m pytest tests/conformance/differential -k mish", "python -m tests.support.generate",
+    "python -m pytest tests/conformance/differential -k mish", "python -m scripts.generate",
     # tests/system/isa/test_chips.py, where the chips' drivers are
     "webnn-vk shader stats model.onnx --chip adreno750,mali-g610,dg2,ampere,navi31,m1",
     "webnn-vk shader stats my.comp.j2 --buffer y:float32:rw --param count --chip all",

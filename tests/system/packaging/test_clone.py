@@ -42,7 +42,7 @@ webnn_vk.ml
 names = "", ".codegen", ".codegen.isa", ".shaders", ".examples", ".examples.sentence_encoder"
 print(json.dumps({
     "files": {name: importlib.import_module(f"webnn_vk{name}").__file__ for name in names},
-    "beside": [name for name in ("tests", "webnn_vk", "bench", "docs", "setup")
+    "beside": [name for name in ("tests", "webnn_vk", "bench", "docs", "scripts", "setup")
                if importlib.util.find_spec(f"webnn_vk.{name}")],
 }))
 """

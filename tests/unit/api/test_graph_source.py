@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.pictures import compiler
+from scripts.generate.pictures import compiler
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
 from webnn_vk.api.builder import graph_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from scripts.generate import operator_table
 from tests.conformance.wpt import suite
-from tests.support import operator_table
 from webnn_vk.compiler.ops import OPERATORS
 
 
@@ -21,7 +21,7 @@ def test_counts_are_those_of_the_suite():
     cases = operator_table.cases_by_operator()
     for device, by_name in operator_table.load_counts().items():
         passed = {name: passed for name, (passed, _) in by_name.items()}
-        assert passed == cases, f"{device}: run python -m tests.support.operator_table"
+        assert passed == cases, f"{device}: run python -m scripts.generate.operator_table"
 
 
 def test_every_allowed_type_has_a_kernel():

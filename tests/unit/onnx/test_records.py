@@ -7,7 +7,7 @@ import pytest
 from onnx.defs import OpSchema
 
 import webnn_vk.onnx  # noqa: F401  (fills the table)
-from tests.support.onnx_table import all_records
+from tests.support.onnx_definitions import all_records
 from webnn_vk.onnx.reading import OLDEST_OPSET
 from webnn_vk.onnx.records import MICROSOFT, NEWEST, find, onnx_operator
 

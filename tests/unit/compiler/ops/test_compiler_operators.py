@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from bench.isa.catalogue import planned
+from scripts.generate import operator_table
 from tests.conformance.differential.bounds import mismatch
 from tests.conformance.differential.drafting import examples
-from tests.support import operator_table
 from tests.support.compiler_operator import registered_test_operator
 from tests.support.graph_text import GraphTextError, parse
 from tests.support.graphs import assert_same, data_of, evaluate, graph_input, graph_of

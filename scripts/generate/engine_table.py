@@ -5,19 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.onnx_exceptions import WRONG_IN_ONNX_RUNTIME
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "cpu-engine.md"
 START, END = "<!-- table -->", "<!-- /table -->"
-
-#: Conformance vectors whose exported model ONNX Runtime refuses or computes wrongly, and why. The
-#: model itself is right: ONNX's checker and our importer accept it, with the same results.
-WRONG_IN_ONNX_RUNTIME = {
-    "qdq_subgraph: quantized averagePool2d":
-        "its optimiser creates a QLinearAveragePool that it then rejects",
-    "subgraph: batchNormalization default + sigmoid":
-        "its Sigmoid is constant below -18",
-}
 
 
 def text() -> str:

@@ -5,58 +5,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.support import onnx_definitions
+from tests.support.onnx_exceptions import AS_ONNX_RUNTIME, EXCEPTIONS
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "onnx.md"
 START, END = "<!-- table -->", "<!-- /table -->"
 DIFFERENCES = r"(<!-- differences -->\n).*?(<!-- /differences -->)"
 
-_ROUNDED = (
-    "our result is within the tolerance of the exact result; the expected one was rounded in "
-    "between"
-)
-
-
-@dataclass(frozen=True)
-class Exceptions:
-    """Cases within the predicate that don't pass on some devices ("engine" is the CPU device with
-    ONNX Runtime), and why."""
-
-    reason: str
-    devices: tuple[str, ...]
-    suite: str
-    names: tuple[str, ...]
-
-
-#: The complete list: everything else passes on every device. An entry that passes, or doesn't
-#: exist, fails tests/conformance/onnx/test_backend.py.
-EXCEPTIONS = (
-    Exceptions(_ROUNDED, ("cpu", "vulkan"), "node", (
-        "test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded",
-    )),
-    Exceptions(_ROUNDED, ("cpu", "vulkan", "engine"), "node", (
-        "test_dft_inverse", "test_dft_inverse_opset19",
-    )),
-)
-#: Cases that pass or fail on the CPU device with ONNX Runtime as on ONNX Runtime itself.
-AS_ONNX_RUNTIME = {
-    ("light", "light_squeezenet"): "all channels are equal (1e10) before a softmax; on some "
-    "processors ONNX Runtime rounds them differently",
-}
 _DEVICES = {"cpu": "CPU device", "vulkan": "Vulkan", "engine": "CPU device with ONNX Runtime"}
-
-
-def failing(device: str) -> dict[tuple[str, str], str]:
-    """The reason why a case, by suite and name, doesn't pass on a device."""
-    return {
-        (group.suite, name): group.reason
-        for group in EXCEPTIONS if device in group.devices for name in group.names
-    }
 
 
 def text() -> str:
@@ -111,22 +70,11 @@ def _made_with() -> str:
     return f"Made with onnx {onnx.__version__}"
 
 
-def all_records() -> list[Any]:
-    """Every record of an ONNX operator, by domain, name and opset."""
-    import webnn_vk.onnx  # noqa: F401  (fills the table of records)
-    from webnn_vk.onnx.records import _RECORDS
-
-    return sorted(
-        (r for records in _RECORDS.values() for r in records),
-        key=lambda r: (r.domain, r.name, r.first),
-    )
-
-
 def _operators() -> str:
     from webnn_vk.onnx.reading import OLDEST_OPSET
 
     by_domain: dict[str, set[str]] = defaultdict(set)
-    for record in all_records():
+    for record in onnx_definitions.all_records():
         if record.last >= OLDEST_OPSET:
             by_domain[record.domain or "ai.onnx"].add(record.name)
     return "\n\n".join(

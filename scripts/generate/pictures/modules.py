@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from scripts.generate.pictures import drawing
 from tests.support.imports import import_graph
-from tests.support.pictures import drawing
 
 #: Subfolders that are drawn as boxes inside their folder.
 _COMPILER, _DRIVERS = "compiler", ("vulkan", "kompute", "null")

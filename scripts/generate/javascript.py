@@ -30,7 +30,7 @@ _CONVERTERS: dict[Any, tuple[str, str]] = {
     kinds.SequenceOf(kinds.U32): ("unsignedLongs", "Iterable<number>"),
     kinds.SequenceOf(kinds.Double): ("floats", "Iterable<number>"),
 }
-_HEAD = "// Written by `python -m tests.support.generate javascript` from the operators' records.\n"
+_HEAD = "// Written by `python -m scripts.generate javascript` from the operators' records.\n"
 
 
 def _of(operator: Operator, parameter: Parameter) -> tuple[Any, str]:

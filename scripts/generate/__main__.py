@@ -1,24 +1,24 @@
 """Writes the committed files that come from the library's own records.
 
-    python -m tests.support.generate [--check] [NAME…]
+    python -m scripts.generate [--check] [NAME…]
 
     stubs       webnn_vk/**/*.pyi
     templates   shaders/templates.json: what each shader template is used with
     readme      the table of operators in README.md
     operators   docs/operators.md, with the counts of the last conformance run
-                (docs/conformance.json: python -m tests.support.operator_table runs it)
+                (docs/conformance.json: python -m scripts.generate.operator_table runs it)
     onnx        docs/onnx.md: where ONNX's operators and WebNN's differ, and what of ONNX's
                 backend suite is beyond WebNN
     engine      docs/cpu-engine.md: what stays on NumPy
     drivers     docs/drivers.md: what each driver can do, with the last figures and counts
-                (docs/drivers.json, docs/kompute-vectors.json: see tests/support/driver_table.py)
+                (docs/drivers.json, docs/kompute-vectors.json: see scripts/generate/driver_table.py)
     chips       docs/devices.md: our kernels under six makers' compilers
-                (docs/chips.json: see tests/support/chip_table.py)
+                (docs/chips.json: see scripts/generate/chip_table.py)
     bounds      docs/performance.md: bounds of our kernels and peers' from their ISA
-                (docs/bounds.json: see tests/support/bound_table.py)
+                (docs/bounds.json: see scripts/generate/bound_table.py)
     javascript  js/lib/operators.js, js/operators.d.ts: the builder's methods in JavaScript
     suite       docs/javascript.md: web-platform-tests in Node, by file
-                (docs/javascript.json: see tests/support/suite_table.py)
+                (docs/javascript.json: see scripts/generate/suite_table.py)
     pictures    docs/pictures/*.svg: modules, the compiler's passes on a graph, the timeline
 
 ``--check`` writes nothing and fails when a file would change; a test does that.
@@ -31,7 +31,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import (
+from scripts.generate import (
     bound_table,
     chip_table,
     driver_table,
@@ -75,7 +75,7 @@ def stale(name: str) -> dict[Path, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.support.generate", description=__doc__,
+        prog="python -m scripts.generate", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
             changed = True
             shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
             if options.check:
-                print(f"{shown} is stale: python -m tests.support.generate {name}")
+                print(f"{shown} is stale: python -m scripts.generate {name}")
             else:
                 path.write_text(text, encoding="utf-8")
                 print(f"{shown} written")

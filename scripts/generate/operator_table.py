@@ -1,7 +1,7 @@
 """``docs/operators.md``: every operator by data type and device, from the records, the kernels and
-the last conformance run. `tests.support.generate` writes it.
+the last conformance run. `scripts.generate` writes it.
 
-    python -m tests.support.operator_table
+    python -m scripts.generate.operator_table
 
 runs the conformance suite on both devices and writes the counts, ``docs/conformance.json``, and the
 page.
@@ -129,7 +129,7 @@ def page(counts: dict[str, dict[str, list[int]]]) -> str:
     lines = [
         "# Operators",
         "",
-        "<!-- Written by `python -m tests.support.generate operators`; don't edit. -->",
+        "<!-- Written by `python -m scripts.generate operators`; don't edit. -->",
         "",
         "**V** means that the operator runs on Vulkan, with native or emulated 8-, 16- and 64-bit "
         "types, and also on the stored profile of a small mobile GPU. **C** means that it runs on "

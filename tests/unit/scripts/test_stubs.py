@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from tests.support.stubs import PACKAGE, files
+from scripts.generate.stubs import PACKAGE, files
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import webnn_vk
-from tests.support.pictures import drawing
+from scripts.generate.pictures import drawing
 from tests.support.profiles import stored_profile
 from webnn_vk.api.graph_source import with_weights
 from webnn_vk.compiler.program import DispatchStep, Program, Target, compile_program

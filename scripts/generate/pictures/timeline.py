@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tests.support.pictures import drawing
+from scripts.generate.pictures import drawing
 from webnn_vk.runtime.schedule import PlannedBatch, Schedule, StreamState
 from webnn_vk.runtime.throttle import Cost, throttle_of
 from webnn_vk.runtime.work import Run, RunGraph

@@ -1,8 +1,8 @@
-"""The committed generated files equal the output of `python -m tests.support.generate`."""
+"""The committed generated files equal the output of `python -m scripts.generate`."""
 
 import pytest
 
-from tests.support import generate
+from scripts.generate import __main__ as generate
 
 
 @pytest.mark.parametrize("name", generate.GENERATORS)

@@ -2,7 +2,7 @@
 counts of the last measurements, in docs/drivers.json:
 
     python -m bench drivers --json docs/drivers.json
-    WEBNN_VK_DRIVER=kompute python -m tests.support.driver_table    # the vectors
+    WEBNN_VK_DRIVER=kompute python -m scripts.generate.driver_table    # the vectors
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """docs/javascript.md: what web-platform-tests' webnn/ gives in Node, from docs/javascript.json.
 
-    python -m tests.support.suite_table RESULTS.json…
+    python -m scripts.generate.suite_table RESULTS.json…
 
 counts the results that `npm run wpt -- PATH --json RESULTS.json` wrote, and stores the counts.
 """
