@@ -14,7 +14,6 @@ import operator
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
 
 from webnn_vk.support.cached_property import cached_property
@@ -66,6 +65,9 @@ TEMPLATE_VARIABLES = frozenset(
 )
 
 
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+
+
 class SpecError(ValueError):
     """A `KernelSpec`, its parameters or its constants are invalid."""
 
@@ -85,8 +87,8 @@ def _check_choice(what: str, kind: str, value: Any, accepted: Iterable[Any]) -> 
 
 
 def _check_distinct(kind: str, names: Sequence[str]) -> None:
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
+    if len(set(names)) < len(names):
+        double = sorted({name for name in names if names.count(name) > 1})
         raise SpecError(f"two of the {kind}s are called {', '.join(double)}")
 
 
@@ -253,11 +255,10 @@ class KernelSpec:
 
         First LX, LY, LZ, then `PORTION_<buffer>` of each buffer in portions, then `constants`.
         """
-        size = tuple(_workgroup_constant(n, d) for n, d in (("LX", 64), ("LY", 1), ("LZ", 1)))
         portion_sizes = tuple(
             Constant(f"PORTION_{b.name}", "uint", 1 << 24) for b in self.buffers if b.portions > 1
         )
-        return size + portion_sizes + self.constants
+        return _WORKGROUP + portion_sizes + self.constants
 
     @property
     def constant_ids_names(self) -> list[str]:
@@ -327,9 +328,7 @@ class KernelSpec:
 
     @cached_property
     def _key(self) -> str:
-        return json.dumps(
-            {**self.to_json(), "options": dict(sorted(self.options))}, separators=(",", ":")
-        )
+        return _COMPACT.encode({**self.to_json(), "options": dict(sorted(self.options))})
 
     def key(self) -> str:
         """A text of the structure: the same in every process, different for different specs."""
@@ -341,7 +340,9 @@ class KernelSpec:
         """The spec as plain JSON data; `from_json` reads it back."""
         return {
             "template": self.template,
-            "buffers": [list(astuple(b)) for b in self.buffers],
+            "buffers": [
+                [b.name, b.data_type, b.access, b.width, b.portions, b.load] for b in self.buffers
+            ],
             "params": [[p.name, p.type, p.count] for p in self.params],
             "constants": [[c.name, c.type, c.default] for c in self.constants],
             "options": [[name, value] for name, value in self.options],
@@ -406,6 +407,10 @@ def _workgroup_constant(name: str, default: int) -> Constant:
     for field, value in (("name", name), ("type", "uint"), ("default", default)):
         object.__setattr__(constant, field, value)
     return constant
+
+
+#: The size of the workgroup, with the first ids of every module.
+_WORKGROUP = tuple(_workgroup_constant(n, d) for n, d in (("LX", 64), ("LY", 1), ("LZ", 1)))
 
 
 def _check_plain(what: str, value: Any) -> None:
