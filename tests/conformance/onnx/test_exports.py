@@ -4,7 +4,7 @@ and quantised by ONNX Runtime, compared with ONNX Runtime.
 The files are made on demand by a separate environment (`exports/requirements.txt`, torch without
 CUDA), which is kept in `.venv-exports` with its output:
 
-    python -m pytest --long tests/conformance/onnx/test_exports.py
+    python -m pytest --explore tests/conformance/onnx/test_exports.py
 """
 
 import hashlib

@@ -122,7 +122,7 @@ def _wrong(contexts: dict[str, MLContext], tried: Forced, case: dict[str, Any]) 
 
 def _some(device: str, about: str, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Some vectors, different ones for each seed, including one whose kernel has many schedules;
-    all of them with --long."""
+    all of them with --explore."""
     if request.config.option.explore:
         return [case for _, case in _cases()]
     chance = selection.chance(about, device)

@@ -1,4 +1,4 @@
-"""Logits equal the package transformers' logits, if it and torch are installed (`--long`)."""
+"""Logits equal the package transformers' logits, if it and torch are installed (`--explore`)."""
 
 from __future__ import annotations
 

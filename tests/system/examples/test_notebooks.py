@@ -15,7 +15,7 @@ from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 nbformat = pytest.importorskip("nbformat")
 from tests.support import notebooks  # noqa: E402
 
-#: Notebooks with the devices that they run on. Devices after the first need --long.
+#: Notebooks with the devices that they run on. Devices after the first need --explore.
 NOTEBOOKS = {
     "semantic_search": ("vulkan", "cpu"),
     "text_in_images": ("cpu", "vulkan"),
