@@ -51,7 +51,7 @@ class FakeDevice:
         return self.fail_with is not None or self.gate.is_set()
 
     def wait(self, batch):
-        self.gate.wait(30)
+        self.gate.wait(60)
         if self.fail_with is not None:
             raise self.fail_with
 

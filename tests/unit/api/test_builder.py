@@ -203,8 +203,8 @@ def test_of_two_threads_that_build_one_is_refused(cpu_context, monkeypatch):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
-    errors = [promise.exception(20) for promise in promises]
+        thread.join(60)
+    errors = [promise.exception(60) for promise in promises]
     assert sorted(type(error) for error in errors if error) == [InvalidStateError]
 
 

@@ -12,16 +12,17 @@ from webnn_vk.support.event import Event
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize("timeout", [30, None])
+@pytest.mark.parametrize("timeout", [120, None])
 def test_a_signal_that_wakes_no_wait_ends_it_nevertheless(timeout):
     """A signal may come after Python has looked for signals and before the wait sleeps: then it
     doesn't end the sleep. Here another thread receives it, since this one blocks it."""
-    event, ended, late = Event(), threading.Event(), []
+    event, ready, ended, late = Event(), threading.Event(), threading.Event(), []
 
     def send():
+        ready.wait()
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
-        if not ended.wait(15):
+        if not ended.wait(60):
             late.append(True)
             event.set()
 
@@ -30,6 +31,7 @@ def test_a_signal_that_wakes_no_wait_ends_it_nevertheless(timeout):
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with pytest.raises(KeyboardInterrupt):
+            ready.set()
             event.wait(timeout)
         assert not late
     finally:
