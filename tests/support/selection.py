@@ -26,18 +26,27 @@ SEED = "WEBNN_VK_TEST_SEED"
 #: The seed of the fixed suite.
 FIXED = "fixed"
 
-#: What only the full suite runs, beside the tests that are marked so themselves.
+#: Paths of the fixed suite's second part, beside the tests that are marked `full` themselves: what
+#: needs further packages, judges other drivers, or tests the library as a whole, in processes of
+#: its own.
 FULL = (
+    "tests/conformance/pack/",
+    "tests/conformance/swiftshader/",
     "tests/conformance/wpt_js/",
-    "tests/system/distributed/",
-    "tests/system/exhaustion/",
-    "tests/system/interrupts/",
-    "tests/system/isa/",
-    "tests/system/javascript/",
-    "tests/system/large/",
-    "tests/system/lifetimes/",
-    "tests/system/stress/",
+    "tests/device/bench/",
+    "tests/device/compiler/kernels/test_newer_mesa.py",
+    "tests/device/distributed/",
+    "tests/device/driver/kompute/",
+    "tests/system/",
+    "tests/unit/bench/",
+    "tests/unit/distributed/",
+    "tests/unit/docs/test_contributing.py",
+    "tests/unit/test_completion.py",
+    "tests/unit/tools/test_batch.py",
+    "tests/unit/typing/",
 )
+#: Of these paths, what the first part has.
+FIRST = ("tests/system/packaging/test_first_steps.py",)
 
 
 def seed() -> str:
@@ -59,9 +68,10 @@ def chance(*about: object) -> random.Random:
 
 
 def mark_full(items: Iterable[pytest.Item]) -> None:
-    """Adds the marker `full` below the paths of FULL."""
+    """Adds the marker `full` below the paths of FULL, and for Kompute as a parameter."""
     for item in items:
-        if item.nodeid.startswith(FULL):
+        kompute = any(text.startswith("kompute") for text in _texts(item))
+        if kompute or item.nodeid.startswith(FULL) and not item.nodeid.startswith(FIRST):
             item.add_marker("full")
 
 
@@ -73,14 +83,19 @@ def mark_devices(items: Iterable[pytest.Item]) -> None:
 
 
 def needs_device(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
-    parameters = [p for p in callspec.params.values() if isinstance(p, str)] if callspec else []
+    parameters = _texts(item)
     if item.nodeid.startswith("tests/system/") or "vulkan" in parameters:
         return True
     if "cpu" in parameters:
         return False
     in_folder = item.nodeid.startswith("tests/device/")
     return in_folder or "vulkan" in getattr(item, "fixturenames", ())
+
+
+def _texts(item: pytest.Item) -> list[str]:
+    """A test's parameters that are texts."""
+    callspec = getattr(item, "callspec", None)
+    return [p for p in callspec.params.values() if isinstance(p, str)] if callspec else []
 
 
 def left_out(config: pytest.Config, items: list[pytest.Item]) -> set[pytest.Item]:

@@ -87,6 +87,7 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
     assert not any(m.rejected for o in outcomes for m in o.measured)
 
 
+@pytest.mark.full
 @needs_suite
 @pytest.mark.device
 @pytest.mark.parametrize("file", FILES)

@@ -127,13 +127,16 @@ def test_files_are_shuffled_by_the_seed(monkeypatch):
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_what_only_the_full_suite_runs(items):
-    beyond = Item(selection.FULL[0] + "test_x.py::test_x")
-    selection.mark_full([*items, beyond])
-    assert beyond.get_closest_marker("full")
-    assert not any(item.get_closest_marker("full") for item in items)
-    for path in selection.FULL:
+def test_the_second_part(items):
+    beyond = [Item(selection.FULL[0] + "test_x.py::test_x"),
+              Item("tests/device/test_y.py::test_y", driver="kompute")]
+    first = Item(selection.FIRST[0] + "::test_z")
+    selection.mark_full([*items, *beyond, first])
+    assert all(item.get_closest_marker("full") for item in beyond)
+    assert not any(item.get_closest_marker("full") for item in [*items, first])
+    for path in (*selection.FULL, *selection.FIRST):
         assert (ROOT / path).exists(), path
+    assert all(path.startswith(selection.FULL) for path in selection.FIRST)
 
 
 DRAWN = """
