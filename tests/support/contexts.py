@@ -19,7 +19,7 @@ from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.timeline import QUIET_SECONDS
 
-#: Maximum time to open a context, in seconds.
+#: Seconds after which what is waited for counts as hanging.
 PATIENCE = 120
 
 
@@ -81,8 +81,8 @@ def _working() -> bool:
 
 def settled_bytes(context: MLContext) -> int:
     """Bytes of device memory in use once everything queued has finished."""
-    context.fence().wait(60)
-    end = time.monotonic() + 60
+    context.fence().wait(PATIENCE)
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and _working():
         time.sleep(0.001)
     gc.collect()  # errors keep the frames that they passed through alive
@@ -97,10 +97,10 @@ def settled_bytes(context: MLContext) -> int:
 
 
 def returns_to(context: MLContext, before: int) -> bool:
-    """Whether the bytes of device memory in use fall to ``before`` or below within ten seconds. On
-    a busy machine the threads that free memory may not run for a while. What only the next run of a
-    graph would use goes when nothing is called, which may have happened before ``before``."""
-    end = time.monotonic() + 10
+    """Whether the bytes of device memory in use fall to ``before`` or below, within a time that
+    the busiest machine allows. What only the next run of a graph would use goes when nothing is
+    called, which may have happened before ``before``."""
+    end = time.monotonic() + PATIENCE
     while settled_bytes(context) > before and time.monotonic() < end:
         time.sleep(2 * QUIET_SECONDS)
     return settled_bytes(context) <= before

@@ -33,8 +33,8 @@ _SIGNALS = {
 _LIMITS = ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
 _GONE = object()
 _THREADS = "threads that are no daemons"
-#: Seconds within which a thread has to end.
-_PATIENCE = 5.0
+#: Seconds after which a thread counts as going on.
+_PATIENCE = 60.0
 #: Registries and hooks of the library: module, attribute.
 REGISTRIES = (
     ("webnn_vk.codegen.render", "_loader.searchpath"),

@@ -123,7 +123,7 @@ def ask(row, path=""):
     body = row if isinstance(row, bytes) else json.dumps(row).encode()
     request = urllib.request.Request(f"http://127.0.0.1:8265/{path}", body)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -143,10 +143,9 @@ def service():
     found["beside a bad one"] = mixed[0].result()["y"].tolist()
     before = handle.process.remote().result()
     handle.lose.remote().result()
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    while True:  # the child's own limit ends it
         try:
-            if handle.process.remote().result(timeout_s=10) != before:
+            if handle.process.remote().result(timeout_s=60) != before:
                 break
         except Exception:  # while there is no replica
             pass
@@ -211,9 +210,7 @@ def run():
     found = {}
     try:
         for part in (devices, data, command, page, service):
-            start = time.monotonic()
             found[part.__name__] = part()
-            found[part.__name__]["seconds"] = time.monotonic() - start
         found["address"] = [n["NodeManagerAddress"] for n in ray.nodes()]
     finally:
         (FOLDER / "result.json").write_text(json.dumps(found, default=str))

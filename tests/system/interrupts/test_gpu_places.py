@@ -35,13 +35,13 @@ class World:
         self.data = np.arange(4, dtype=np.float32)
         self.commands = self.record()
         self.calls = {
-            "submit": lambda: self.queue.submit([self.commands]).wait(10),
+            "submit": lambda: self.queue.submit([self.commands]).wait(60),
             "write_buffer": lambda: self.queue.write_buffer(self.buffer, 0, self.data),
-            "read_buffer": lambda: self.queue.read_buffer(self.buffer).result(10),
+            "read_buffer": lambda: self.queue.read_buffer(self.buffer).result(60),
             "create_buffer": lambda: self.device.create_buffer(size=16, usage=ALL),
             "create_query_set": lambda: self.device.create_query_set(type="timestamp", count=2),
             "record": self.record,
-            "work_done": lambda: self.queue.on_submitted_work_done().result(10),
+            "work_done": lambda: self.queue.on_submitted_work_done().result(60),
             "export": self.export,
             "destroy_buffer": lambda: self.device.create_buffer(size=16, usage=ALL).destroy(),
         }
@@ -61,12 +61,12 @@ class World:
     def check(self, number: float) -> None:
         self.queue.write_buffer(self.buffer, 0, np.full(4, number, np.float32))
         self.queue.submit([self.commands])
-        read = self.queue.read_buffer(self.buffer).result(10)
+        read = self.queue.read_buffer(self.buffer).result(60)
         assert read.view(np.float32).tolist() == [2 * number] * 4
         # The object that a line of `export` may have lost.
         self.context.export_to_gpu(self.tensor).destroy()
         self.context.write_tensor(self.tensor, np.full(4, number, np.float32))
-        assert self.context.read_tensor(self.tensor).result(10).tolist() == [number] * 4
+        assert self.context.read_tensor(self.tensor).result(60).tolist() == [number] * 4
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_an_interrupted_export_is_undone(world):
         except KeyboardInterrupt:
             pass
         world.context.write_tensor(world.tensor, data * at)
-        found = world.context.read_tensor(world.tensor).result(10)
+        found = world.context.read_tensor(world.tensor).result(60)
         assert found.tolist() == (data * at).tolist(), signal.place
     # A buffer that a caller already has stays valid, whatever interrupts a second call.
     buffer = export()
@@ -140,8 +140,8 @@ def test_a_buffer_that_is_given_back_amid_a_call(world, call):
         commands = encoder.finish()
         calls = {
             "write_buffer": lambda: world.queue.write_buffer(buffer, 0, theirs),
-            "submit": lambda: world.queue.submit([commands]).wait(10),
-            "read_buffer": lambda: world.queue.read_buffer(buffer).exception(10),
+            "submit": lambda: world.queue.submit([commands]).wait(60),
+            "read_buffer": lambda: world.queue.read_buffer(buffer).exception(60),
         }
 
         def give_back():
@@ -157,7 +157,7 @@ def test_a_buffer_that_is_given_back_amid_a_call(world, call):
             assert "was destroyed" in str(error)
             refused += 1
         if signal.place:
-            found = world.context.read_tensor(world.tensor).result(10)
+            found = world.context.read_tensor(world.tensor).result(60)
             assert found.tolist() == ours.tolist(), signal.place
         else:
             buffer.destroy()
@@ -196,7 +196,7 @@ def test_a_signal_amid_recording(world, form, monkeypatch):
         except KeyboardInterrupt:
             encoder.copy_buffer_to_buffer(a, 0, b, 0, 16)
         device.queue.write_buffer(a, 0, np.full(4, at, np.float32))
-        device.queue.on_submitted_work_done().result(10)
+        device.queue.on_submitted_work_done().result(60)
         recorded.clear()
         finished = encoder.finish()
         commands = list(recorded)
@@ -209,7 +209,7 @@ def test_a_signal_amid_recording(world, form, monkeypatch):
                     for kind in pair][:-1]
         assert kinds == expected, signal.place
         last = device.queue.read_buffer(c if len(copies) == 3 and form == "handler" else b)
-        assert last.result(10).view(np.float32).tolist() == [at] * 4
+        assert last.result(60).view(np.float32).tolist() == [at] * 4
         return signal.place
 
     at = 0
@@ -229,5 +229,5 @@ def test_a_handler_that_destroys_the_device(vulkan, request):
             signal.call(call)
         except InvalidStateError as error:
             assert "lost" in str(error) or "closed" in str(error)
-        assert world.device.lost.result(10).message == "destroy() was called"
+        assert world.device.lost.result(60).message == "destroy() was called"
         world.context.destroy()

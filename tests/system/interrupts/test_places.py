@@ -28,7 +28,7 @@ def world(request):
 
 
 def places(call, method, request):
-    """All places with --long; otherwise the first, the last and some between, different ones each
+    """All places with --explore; otherwise the first, the last and some between, different ones each
     day."""
     call()
     total = count(call)
@@ -66,11 +66,11 @@ def test_a_handler_that_calls_the_api_at_any_place(world, method, request):
 
     def handle():
         tensor = world.context.create_tensor({"data_type": "float32", "shape": [4],
-                                              "readable": True, "writable": True}).result(10)
+                                              "readable": True, "writable": True}).result(60)
         data = np.arange(4, dtype=np.float32)
         world.context.write_tensor(tensor, data)
-        seen.append(world.context.read_tensor(tensor).result(10).tolist() == data.tolist())
-        assert world.context.fence().wait(10)
+        seen.append(world.context.read_tensor(tensor).result(60).tolist() == data.tolist())
+        assert world.context.fence().wait(60)
         tensor.destroy()
 
     for at in places(call, method, request):
@@ -128,7 +128,7 @@ def test_a_tensor_lent_amid_a_dispatch(world, request):
         except TypeError as error:
             assert "is held by a NumPy view" in str(error)
             refused += 1
-        assert world.context.fence().wait(10)
+        assert world.context.fence().wait(60)
         if held:
             assert held[0].tolist() == shown[0], signal.place
             assert shown[0] in ([at + 1] * 4, [at + 51] * 4), signal.place

@@ -59,7 +59,7 @@ def interrupted(device, seconds, wait):
         time.sleep(wait)
         child.send_signal(signal.SIGINT)
         start = time.monotonic()
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=200)
         return time.monotonic() - start, child.returncode, errors
     finally:
         child.kill()

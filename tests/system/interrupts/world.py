@@ -15,7 +15,7 @@ SHAPE = {"data_type": "float32", "shape": [4]}
 #: Staged on the caller's thread, because it is larger than what is copied twice.
 LARGE = {"data_type": "float32", "shape": [100, 100]}
 #: Seconds within which a context computes correctly after an interrupt, or reports that it is lost.
-PATIENCE = 10
+PATIENCE = 60
 
 
 class World:

@@ -150,12 +150,12 @@ def test_contexts_run_side_by_side(over):
     driver.gate.clear()
     held.dispatch(graph, {"a": x, "b": y}, {"y": z})
     pending = held.read_tensor(z)
-    t = make_tensor(free).result(30)
+    t = make_tensor(free).result(60)
     free.write_tensor(t, ints(1, 2, 3, 4))
-    assert free.read_tensor(t).result(30).tolist() == [1, 2, 3, 4]
+    assert free.read_tensor(t).result(60).tolist() == [1, 2, 3, 4]
     assert not pending.done()
     driver.gate.set()
-    assert pending.result(30).tolist() == [0] * 4
+    assert pending.result(60).tolist() == [0] * 4
 
 
 def test_fences_count_up_and_wait(context):
@@ -164,4 +164,4 @@ def test_fences_count_up_and_wait(context):
     context.write_tensor(t, ints(1, 1, 1, 1))
     after = context.fence()
     assert after.value > before.value
-    assert after.wait(30) and after.done and before.done and before.wait(0)
+    assert after.wait(60) and after.done and before.done and before.wait(0)

@@ -25,7 +25,7 @@ from webnn_vk.runtime.reclaim import TRIES
 
 def rejected(promise):
     with pytest.raises(InvalidStateError) as caught:
-        promise.result(30)
+        promise.result(60)
     return str(caught.value)
 
 
@@ -47,9 +47,9 @@ def test_a_tensor_destroyed_with_work_in_flight(over):
     # Queued work still uses its memory, and ends as usual.
     assert context._state.device.memory_in_use() >= before
     driver.gate.set()
-    assert survivor.result(30).tolist() == pending[0].result(30).tolist() == [1, 2, 3, 4]
+    assert survivor.result(60).tolist() == pending[0].result(60).tolist() == [1, 2, 3, 4]
     assert buffer.tolist() == [7] * 4
-    assert settled_bytes(context) < before
+    assert returns_to(context, before - 1)
 
 
 def test_a_graph_destroyed_with_work_in_flight(over):
@@ -67,13 +67,12 @@ def test_a_graph_destroyed_with_work_in_flight(over):
     with pytest.raises(InvalidStateError, match="graph was destroyed"):
         context.dispatch(graph, {"a": x}, {"y": z})
     driver.gate.set()
-    assert pending.result(30) == pytest.approx([1 / 64] * 64)
-    settled_bytes(context)
-    gc.collect()
+    assert pending.result(60) == pytest.approx([1 / 64] * 64)
     # Its tensors live on; its pipelines, recordings and intermediates do not.
-    assert executable() is None
     z.destroy()
     assert returns_to(context, before)
+    gc.collect()
+    assert executable() is None
     context.write_tensor(y, ints(*range(64)))
 
 
@@ -102,7 +101,7 @@ def test_a_context_destroyed_with_everything_pending(over):
     assert told == [context.lost]
     assert context.lost.result().message == "destroy() was called"
     driver.gate.set()
-    assert context._state.timeline._closed.wait(30)
+    assert context._state.timeline._closed.wait(60)
     assert driver.driver.memory_in_use().reserved == 0
 
 
@@ -126,17 +125,17 @@ def test_a_context_dropped_with_results_pending(device, request):
     time.sleep(0.1)  # the end of the context is noticed
     gate.set()
     for n, promise in enumerate(computed):
-        assert promise.result(30)["y"].tolist() == [-n, 0, 0, -n]
-    assert fence.wait(30)
-    assert timelines[0]._closed.wait(30)
+        assert promise.result(60)["y"].tolist() == [-n, 0, 0, -n]
+    assert fence.wait(60)
+    assert timelines[0]._closed.wait(60)
 
 
 def test_destroying_in_a_callback(fresh):
     """Callbacks run on the timeline's thread: destroying there must not wait for that thread."""
     t = make_tensor(fresh).result()
     fresh.read_tensor(t).add_done_callback(lambda _: fresh.destroy())
-    assert fresh.lost.result(30).message == "destroy() was called"
-    assert fresh._state.timeline._closed.wait(30)
+    assert fresh.lost.result(60).message == "destroy() was called"
+    assert fresh._state.timeline._closed.wait(60)
 
 
 def test_waiting_in_a_callback_is_refused(context):
@@ -159,9 +158,9 @@ def test_waiting_in_a_callback_is_refused(context):
     context._state.stream.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(callback)
     gate.set()
-    assert called.wait(30)
+    assert called.wait(60)
     assert len(seen) == 2 and all("can't wait" in text for text in seen)
-    assert make_tensor(context).result(30) is not None
+    assert make_tensor(context).result(60) is not None
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -174,13 +173,13 @@ def test_a_callback_that_exits_doesn_t_end_the_timeline(context):
     context._state.stream.enqueue(_hold(gate))
     context.read_tensor(t).add_done_callback(leave)
     gate.set()
-    assert context.read_tensor(t).result(30).tolist() == [0] * 4
+    assert context.read_tensor(t).result(60).tolist() == [0] * 4
 
 
 def _hold(gate):
     from webnn_vk.runtime.work import Await
 
-    return Await(lambda: gate.wait(30))
+    return Await(lambda: gate.wait(60))
 
 
 def test_a_constant_tensor_destroyed_after_build(context):
@@ -210,8 +209,8 @@ def test_memory_that_is_still_in_use_is_waited_for(over):
     driver.gate.set()
     assert "destroyed" in rejected(read)
     for made in (new, later):
-        context.write_tensor(made.result(30), ints(4, 3, 2, 1))
-        assert context.read_tensor(made.result()).result(30).tolist() == [4, 3, 2, 1]
+        context.write_tensor(made.result(60), ints(4, 3, 2, 1))
+        assert context.read_tensor(made.result()).result(60).tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.sample(0.34)

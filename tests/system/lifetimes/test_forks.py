@@ -40,8 +40,8 @@ def works(device):
     with open_context(device) as context:
         return computes(context)
 
-def forked(function, *arguments, seconds=50):
-    "Call it in a forked child; its exit status, None where it takes too long."
+def forked(function, *arguments):
+    "Call it in a forked child; its exit status, None where it hangs."
     sys.stdout.flush()
     child = os.fork()
     if not child:
@@ -53,10 +53,10 @@ def forked(function, *arguments, seconds=50):
             import traceback
             traceback.print_exc()
             os._exit(1)
-    return ended(child, seconds)
+    return ended(child)
 
-def ended(child, seconds=50):
-    end = time.monotonic() + seconds
+def ended(child):
+    end = time.monotonic() + 200
     while time.monotonic() < end:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
@@ -76,7 +76,7 @@ def refused(call):
 
 def run(device: str, script: str) -> list[str]:
     code = f"DEVICE = {device!r}\n{START}{textwrap.dedent(script)}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=200,
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=280,
                           capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr and "Fatal" not in done.stderr, done.stderr
@@ -98,7 +98,7 @@ def test_fork_while_contexts_are_pending(device: str) -> None:
             assert works("cpu")
             for promise in pending:
                 if not promise.done():
-                    assert "before a fork" in refused(lambda: promise.result(20)), promise
+                    assert "before a fork" in refused(lambda: promise.result(60)), promise
         pending = []
         for pause in (0, 0.001, 0.01, 0.03, 0.1, 0.3):
             pending = [ml.create_context(settings=Settings(device=DEVICE)) for _ in range(2)]
@@ -217,7 +217,7 @@ def test_fork_in_the_middle_of_builds(device: str) -> None:
             assert works("cpu")
             for promise in builds:
                 if not promise.done():
-                    assert "before a fork" in refused(lambda: promise.result(20))
+                    assert "before a fork" in refused(lambda: promise.result(60))
             from webnn_vk.codegen.compiler import find_compiler
             from webnn_vk.codegen.glsl import Source
             compiler = find_compiler()
@@ -244,12 +244,12 @@ def test_fork_in_a_callback(device: str) -> None:
         statuses = []
         def child():
             assert works("cpu")
-            assert "fork" in refused(lambda: context.read_tensor(tensor).result(20))
+            assert "fork" in refused(lambda: context.read_tensor(tensor).result(60))
         def callback(promise):
             statuses.append(forked(child))
             over.set()
         context.read_tensor(tensor).add_done_callback(callback)
-        assert over.wait(100)
+        assert over.wait(200)
         assert statuses == [0], statuses
         assert context.read_tensor(tensor).result(60).tolist() == [0, 0, 0]
         print("end")
@@ -273,9 +273,7 @@ def test_a_child_that_returns_from_the_callback_ends(device: str) -> None:
         first, second = context.read_tensor(tensor), context.read_tensor(tensor)
         first.add_done_callback(fork)
         second.add_done_callback(say)
-        for _ in range(1000):
-            if children and said:
-                break
+        while not (children and said):
             time.sleep(0.01)
         status = ended(children[0])
         assert status == 0, status
@@ -336,12 +334,14 @@ def test_many_forks_amid_work(device: str) -> None:
             assert "before a fork" in refused(context.destroy)
             gc.collect()
             assert works("cpu")
+        while not min(counts):
+            time.sleep(0.01)
         statuses = [forked(child) for _ in range(8)]
         stop = True
         for thread in threads:
             thread.join(60)
         assert statuses == [0] * 8, statuses
-        assert min(counts) > 0 and computes(context)
+        assert computes(context)
         print("end")
         """) == ["end"]
 
@@ -373,10 +373,10 @@ def test_a_fork_waits_no_longer_than_said() -> None:
         def hold():
             with forks.undisturbed():
                 held.set()
-                time.sleep(20)
-        held = threading.Event()
+                leave.wait()
+        held, leave = threading.Event(), threading.Event()
         threading.Thread(target=hold, daemon=True).start()
-        held.wait(10)
+        held.wait(60)
         seen = []
         forks.register(seen.append)
         def child():
@@ -385,5 +385,6 @@ def test_a_fork_waits_no_longer_than_said() -> None:
                 pass
             assert works("cpu")
         assert forked(child) == 0 and seen == [] and forks.count() == 0
+        leave.set()
         print("end")
         """) == ["end"]

@@ -56,7 +56,6 @@ def test_a_cpu_step_blocks_no_caller(over, held):
     other, _ = over(Counting)
     graph = partitioned(context)
     x, y, z = (make_tensor(context).result() for _ in range(3))
-    start = time.monotonic()
     for i in range(3):
         context.write_tensor(x, ints(i, i, i, i))
         context.dispatch(graph, {"a": x}, {"y": y})
@@ -69,16 +68,15 @@ def test_a_cpu_step_blocks_no_caller(over, held):
     assert not any(promise.done() for promise in (*pending, made))
     assert held.count == 1
     # Another context is not delayed.
-    t = make_tensor(other).result(30)
+    t = make_tensor(other).result(60)
     other.write_tensor(t, ints(9, 9, 9, 9))
-    assert other.read_tensor(t).result(30).tolist() == [9] * 4
+    assert other.read_tensor(t).result(60).tolist() == [9] * 4
     assert driver.submits == submits
     held.go.set()
     assert pending[0].result(60).tolist() == [-6] * 4
     assert pending[1].result(60).tolist() == [10] * 4
     assert made.result(60) is not None
     assert held.count == 4
-    assert time.monotonic() > start
 
 
 def test_a_context_destroyed_amid_a_cpu_step(over, held):
@@ -90,7 +88,7 @@ def test_a_context_destroyed_amid_a_cpu_step(over, held):
     assert held.entered.wait(60)
     context.destroy()
     with pytest.raises(InvalidStateError):
-        pending.result(30)
+        pending.result(60)
     assert not context._state.timeline._closed.is_set()
     held.go.set()
     assert context._state.timeline._closed.wait(60)
@@ -109,11 +107,11 @@ def test_a_cpu_step_that_fails_fails_its_dispatch_alone(over, monkeypatch):
     context.write_tensor(x, ints(1, 2, 3, 4))
     context.dispatch(graph, {"a": x}, {"y": y})
     with pytest.raises(OperationError, match="the reference fails"):
-        context.read_tensor(y).result(30)
+        context.read_tensor(y).result(60)
     monkeypatch.undo()
     context.dispatch(graph, {"a": x}, {"y": y})
     context.dispatch(plain, {"a": x, "b": y}, {"y": z})
-    assert context.read_tensor(z).result(30).tolist() == [-3, -4, -5, -6]
+    assert context.read_tensor(z).result(60).tolist() == [-3, -4, -5, -6]
     assert not context.lost.done()
 
 
@@ -187,7 +185,7 @@ def test_a_cancelled_await_cancels_no_work(context):
         return promise
 
     promise = asyncio.run(run())
-    assert not promise.cancelled() and promise.result(30).tolist() == [1, 2, 3, 4]
+    assert not promise.cancelled() and promise.result(60).tolist() == [1, 2, 3, 4]
 
 
 async def _await(promise):
@@ -199,16 +197,16 @@ def test_concurrent_destroys(context, fresh):
     InvalidStateError."""
     graph = adder(fresh)
     x, y, z = (make_tensor(fresh).result() for _ in range(3))
-    barrier, ends = threading.Barrier(7), []
+    rounds, ends = threading.Semaphore(0), []
 
     def call():
-        barrier.wait()
         while True:
             try:
                 make_tensor(fresh).result(60)
                 fresh.write_tensor(x, ints(1, 2, 3, 4))
                 fresh.dispatch(graph, {"a": x, "b": y}, {"y": z})
                 fresh.read_tensor(z).result(60)
+                rounds.release()
             except InvalidStateError as error:
                 ends.append(str(error))
                 return
@@ -219,8 +217,8 @@ def test_concurrent_destroys(context, fresh):
     threads = [threading.Thread(target=call) for _ in range(6)]
     for thread in threads:
         thread.start()
-    barrier.wait()
-    time.sleep(0.05)
+    for _ in range(12):  # calls of all kinds are being made
+        assert rounds.acquire(timeout=60)
     fresh.destroy()
     for thread in threads:
         thread.join(60)
@@ -251,12 +249,12 @@ def test_the_device_stays_while_a_call_is_inside(over):
     made = []
     caller = threading.Thread(target=lambda: made.append(make_tensor(context)))
     caller.start()
-    assert driver.inside.wait(30)
+    assert driver.inside.wait(60)
     context.destroy()
-    caller.join(30)
+    caller.join(60)
     with pytest.raises(InvalidStateError):
-        made[0].result(30)
-    assert context._state.timeline._closed.wait(30)
+        made[0].result(60)
+    assert context._state.timeline._closed.wait(60)
 
 
 def test_work_queued_by_a_destructor_on_the_timeline(fresh):
@@ -264,12 +262,12 @@ def test_work_queued_by_a_destructor_on_the_timeline(fresh):
     schedule."""
     t = make_tensor(fresh).result()
     fresh.write_tensor(t, ints(1, 2, 3, 4))
-    fresh.fence().wait(30)
+    fresh.fence().wait(60)
     reads = []
     fresh._state.timeline._scheduler.inbox.put(lambda: reads.append(fresh.read_tensor(t)))
     while not reads:
         time.sleep(0.001)
-    assert reads[0].result(30).tolist() == [1, 2, 3, 4]
+    assert reads[0].result(60).tolist() == [1, 2, 3, 4]
 
 
 class Ending(Event):
@@ -286,10 +284,10 @@ class Ending(Event):
 @pytest.mark.parametrize("thread", ["starting", "finishing"])
 def test_the_end_from_inside_of_a_timeline_s_own_threads(fresh, thread):
     make_tensor(fresh).result()
-    fresh.fence().wait(30)
+    fresh.fence().wait(60)
     timeline = fresh._state.timeline
     if thread == "starting":
         timeline._scheduler.inbox.put(timeline.close)
     else:
         timeline._in_flight.put(Ending(timeline.close))
-    assert timeline._closed.wait(30)
+    assert timeline._closed.wait(60)

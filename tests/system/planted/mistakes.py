@@ -67,7 +67,7 @@ def _two_steps(wrap, times):
             pass
         a, b = b, a
     context.destroy()
-    context._state.timeline._closed.wait(30)
+    context._state.timeline._closed.wait(60)
 
 
 def test_a_hazard_inside_a_command_buffer():

@@ -12,7 +12,7 @@ HANG = """
 import ctypes
 import pytest
 
-pytestmark = pytest.mark.timeout(1)
+pytestmark = pytest.mark.timeout(5)
 
 
 def hang():
@@ -53,10 +53,10 @@ def test_the_process_says_where_and_ends(tmp_path, name, function):
         [sys.executable, "-c", start + "sys.exit(pytest.main(sys.argv[1:]))", "-q", "-p",
          "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--confcutdir", str(ROOT),
          "-p", "tests.conftest", f"{file}::{name}"],
-        capture_output=True, text=True, cwd=ROOT, timeout=60,
+        capture_output=True, text=True, cwd=ROOT,
         env={**os.environ, "WEBNN_VK_DUMP_SPIRV": str(tmp_path)},
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "Timeout (0:00:02)!" in done.stderr and f"in {function}" in done.stderr
+    assert "Timeout (0:00:06)!" in done.stderr and f"in {function}" in done.stderr
     if name == "test_teardown_of_a_failure":
         assert "FAILED so far (call): " in done.stdout and "assert 1 == 2" in done.stdout

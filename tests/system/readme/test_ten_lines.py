@@ -41,7 +41,7 @@ class Notebook:
 
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(60)
         self.loop.close()
 
 
@@ -88,5 +88,5 @@ def test_asyncio():
 
 def test_script_ends_by_itself():
     """No thread of the library keeps the interpreter alive."""
-    done = subprocess.run([sys.executable, "-c", CELL], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CELL], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "[[1. 1.]\n [1. 1.]]\n"), done.stderr
