@@ -17,9 +17,13 @@ def _restricted(target: DeviceProfile, features: frozenset[str]) -> DeviceProfil
     return target.masked(samples.FEATURES - features)
 
 
-def catalogue(features: frozenset[str], family: str = "") -> tuple[KernelSpec, ...]:
-    """The unfused kernels, of one family or of all, for a device with just these features."""
-    return _kept(features & samples.FEATURES, family)
+def catalogue(features: frozenset[str], *families: str) -> tuple[KernelSpec, ...]:
+    """The unfused kernels, of some families or of all, for a device with just these features. To
+    plan all takes ten times as long as most families."""
+    found: dict[KernelSpec, None] = {}
+    for family in families or ("",):
+        found |= dict.fromkeys(_kept(features & samples.FEATURES, family))
+    return tuple(found)
 
 
 def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:

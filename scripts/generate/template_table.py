@@ -57,15 +57,15 @@ def files() -> dict[Path, str]:
     plain = list(catalogue(frozenset()))
     # Weights in blocks need exact conversions.
     exact = HALF_CONVERSIONS | {"float16"}
-    matrices = catalogue(kernels.MATRIX_FEATURES | exact)
+    matrices = catalogue(kernels.MATRIX_FEATURES | exact, "block_product", "matmul")
     products = [spec for spec in matrices if spec.template == "matmul_coopmat.comp.j2"]
-    dots = catalogue(frozenset({"integer_dot_product"}))
+    dots = catalogue(frozenset({"integer_dot_product"}), "integer_product")
     products += [spec for spec in dots if spec.template == "matmul_dot.comp.j2"]
     # A kernel whose lanes always exchange what they load.
-    shuffles = catalogue(SHUFFLES)
+    shuffles = catalogue(SHUFFLES, "conv")
     products += [spec for spec in shuffles if spec.template == "conv_channels.comp.j2"]
     # And one that always adds up by subgroup operations.
-    sums = catalogue(frozenset({"subgroup_basic", "subgroup_arithmetic"}))
+    sums = catalogue(frozenset({"subgroup_basic", "subgroup_arithmetic"}), "softmax")
     products += [spec for spec in sums if spec.template == "softmax_kept.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}

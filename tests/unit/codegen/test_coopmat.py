@@ -32,7 +32,7 @@ NVIDIA = stored_profile("nvidia_ampere")
 
 def _products(data_type: str) -> list[KernelSpec]:
     return [
-        spec for spec in catalogue(MATRIX_FEATURES | {"float16"})
+        spec for spec in catalogue(MATRIX_FEATURES | {"float16"}, "matmul")
         if spec.template == "matmul_coopmat.comp.j2" and spec.option("operand") == data_type
     ]
 
@@ -40,7 +40,9 @@ def _products(data_type: str) -> list[KernelSpec]:
 def _of_blocks() -> list[KernelSpec]:
     """With weights in blocks, which become float16 by exact conversions."""
     return [
-        spec for spec in catalogue(MATRIX_FEATURES | HALF_CONVERSIONS | {"float16"})
+        spec for spec in catalogue(
+            MATRIX_FEATURES | HALF_CONVERSIONS | {"float16"}, "block_product"
+        )
         if spec.template == "matmul_coopmat.comp.j2" and spec.option("bits")
     ]
 
@@ -159,7 +161,7 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
 
 
 def test_the_pack_says_what_it_lacks(monkeypatch, tmp_path: Path, capsys) -> None:
-    few = [s for s in catalogue(frozenset()) if s.template == "copy.comp.j2"][:1]
+    few = [s for s in catalogue(frozenset(), "copy") if s.template == "copy.comp.j2"][:1]
     # Archives of a few kernels must not be used by other builds of these sources.
     monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shader_archive, "specs", lambda matrices: few)

@@ -438,7 +438,7 @@ def test_a_compiler_that_knows_no_cooperative_matrices_offers_no_kernel_with_the
         ShaderStore(tmp_path, pack=None, compiler=compiler)
         for compiler in (KnowsNoMatrices(), Counting())
     )
-    products = catalogue(MATRIX_FEATURES | {"float16"})
+    products = catalogue(MATRIX_FEATURES | {"float16"}, "matmul")
     by_matrices = next(spec for spec in products if "cooperative_matrix" in spec.features)
     assert old.available(_spec()) and not old.available(by_matrices)
     assert not old.available(by_matrices, compiling=False)

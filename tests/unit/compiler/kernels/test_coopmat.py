@@ -201,12 +201,12 @@ def test_sums_of_parts_are_computed_by_other_kernels() -> None:
 
 
 def test_plans_are_in_the_catalogue() -> None:
-    known = set(catalogue(NVIDIA.features))
+    known = set(catalogue(NVIDIA.features, "matmul"))
     for sizes in ((64, 64, 64), (65, 64, 64), (64, 65, 64), (64, 64, 65), (64, 68, 64)):
         for transposes in ({}, {"a_transpose": True}, {"b_transpose": True},
                            {"a_transpose": True, "b_transpose": True}):
             assert _planned(NVIDIA, *sizes, **transposes).spec in known
-    without = catalogue(NVIDIA.features - {"cooperative_matrix"})
+    without = catalogue(NVIDIA.features - {"cooperative_matrix"}, "matmul", "conv", "block_product")
     assert not any(spec.template == "matmul_coopmat.comp.j2" for spec in without)
 
 
@@ -271,7 +271,7 @@ def test_the_plan_of_weights_in_blocks() -> None:
         "uint32", "uint32", "float32", "float32", "float32"
     ]
     assert offset.spec.features == coopmat.FEATURES | HALF_CONVERSIONS
-    known = set(catalogue(NVIDIA.features))
+    known = set(catalogue(NVIDIA.features, "block_product"))
     assert dispatch.spec in known and offset.spec in known
     for mask in ("cooperative_matrix", "denorm_preserve_f16", "float16"):
         assert plan(_blocks(512), NVIDIA.masked([mask]))[0].kernel == "matmul_tiled"
