@@ -180,8 +180,7 @@ class Graph:
                 raise ValueError(f"output {name!r} is never computed")
 
     def __str__(self) -> str:
-        """The graph's text form: one line per input, constant, node and output. Tests read it
-        (`tests/support/graph_text.py`)."""
+        """The graph's text form: one line per input, constant, node and output."""
         names: dict[Value, str] = {v: input_text(name) for name, v in self.inputs.items()}
         lines = [f"input {names[v]}: {v.descriptor}" for v in self.inputs.values()]
         tensors: dict[int, int] = {}

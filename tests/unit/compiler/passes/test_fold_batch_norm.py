@@ -5,21 +5,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.graph_text import parse, random_elements
-from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.graphs import (
+    evaluate,
+    graph_input,
+    graph_of,
+    random_elements,
+    random_feeds,
+    read,
+    with_constant_tensors,
+)
 from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.passes import FOLD_BATCH_NORM, Compilation, remove_dead_code, run_passes
 
 HEAD = """
-input %x: float32[1, 4, 5, 5]
-input %i: float32[6]
-constant %w: float32[6, 4, 3, 3] = random(w)
-constant %m: float32[6] = [1, 2, 3, 4, 5, 6]
-constant %v: float32[6] = [3, 8, 15, 0, 24, 3]
-constant %s: float32[6] = [2, 3, 4, 1, 0, -2]
-constant %b: float32[6] = [1, 1, 1, 1, 1, 1]
-constant %t: float32[6] = tensor(t)
+inputs {
+  x: f32[1, 4, 5, 5]; i: f32[6]; filter: f32[6, 4, 3, 3];
+  # Constant tensors.
+  t: f32[6]; u: f32[6, 4, 3, 3];
+}
+consts {
+  w: f32[6, 4, 3, 3];
+  m: f32[6]; v: f32[6]; s: f32[6]; b: f32[6];
+  h: f32[6] @scalar(1e38); l: f32[6] @scalar(1e-38);
+}
 """
+WEIGHTS = {
+    "m": [1, 2, 3, 4, 5, 6], "v": [3, 8, 15, 0, 24, 3], "s": [2, 3, 4, 1, 0, -2],
+    "b": [1, 1, 1, 1, 1, 1],
+}
+
+
+def made(nodes: str, outputs: str = "y") -> Graph:
+    graph = read(HEAD, nodes, outputs, WEIGHTS)
+    return with_constant_tensors(graph, *({"t", "u"} & graph.inputs.keys()))
 
 
 def fold(graph: Graph, **options) -> Graph:
@@ -29,9 +47,9 @@ def fold(graph: Graph, **options) -> Graph:
 
 def test_factors_and_offsets_text_in_text_out():
     # Factors scale / √(variance + 1) are 1, 1, 1, 1, 0 and −1.
-    graph = fold(parse(
-        HEAD + "%c = conv2d [stem](%x, %w, padding=(1, 1, 1, 1), bias=%b)\n"
-        "%y = batch_normalization [bn](%c, %m, %v, scale=%s, bias=%b, epsilon=1)\noutput y = %y"
+    graph = fold(made(
+        'c = conv2d(x, w, padding=[1, 1, 1, 1], bias=b, label="stem"); '
+        'y = batchNormalization(c, m, v, scale=s, bias=b, epsilon=1, label="bn")'
     ))
     (conv,) = graph.nodes
     w = random_elements(conv.operands["filter"].descriptor, "w")
@@ -39,10 +57,9 @@ def test_factors_and_offsets_text_in_text_out():
     np.testing.assert_array_equal(conv.operands["filter"].data, w * factors.reshape(6, 1, 1, 1))
     assert conv.operands["bias"].data.tolist() == [1, 0, -1, -2, 1, 6]
     lines = str(graph).splitlines()
-    assert lines[2].startswith("constant %c0: float32[6, 4, 3, 3] = data(")
-    assert [*lines[:2], *lines[3:]] == [
+    assert lines[1].startswith("constant %c0: float32[6, 4, 3, 3] = data(")
+    assert [lines[0], *lines[2:]] == [
         "input %x: float32[1, 4, 5, 5]",
-        "input %i: float32[6]",
         "constant %c1: float32[6] = [1.0, 0.0, -1.0, -2.0, 1.0, 6.0]",
         "%0: float32[1, 6, 5, 5] = conv2d [stem](input=%x, filter=%c0, bias=%c1, "
         "padding=(1, 1, 1, 1), strides=(1, 1), dilations=(1, 1), groups=1, "
@@ -53,60 +70,67 @@ def test_factors_and_offsets_text_in_text_out():
 
 
 @pytest.mark.parametrize(("text", "bias"), [
-    ("%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, epsilon=1)", "-m * f"),
-    ("%c = conv2d(%x, %w, bias=%b)\n%y = batch_normalization(%c, %m, %v, epsilon=1)", "(1-m)*f"),
-    ("%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, bias=%b, epsilon=1)", "1 - m*f"),
+    ("c = conv2d(x, w); y = batchNormalization(c, m, v, epsilon=1)", "-m * f"),
+    ("c = conv2d(x, w, bias=b); y = batchNormalization(c, m, v, epsilon=1)", "(1-m)*f"),
+    ("c = conv2d(x, w); y = batchNormalization(c, m, v, bias=b, epsilon=1)", "1 - m*f"),
 ])
 def test_bias_where_some_are_absent(text, bias):
-    (conv,) = fold(parse(f"{HEAD}{text}\noutput y = %y")).nodes
+    (conv,) = fold(made(text)).nodes
     m, f = np.arange(1, 7), 1 / np.sqrt(np.array([3, 8, 15, 0, 24, 3]) + 1)
     expected = eval(bias, {"m": m, "f": f})
     np.testing.assert_array_equal(conv.operands["bias"].data, expected.astype(np.float32))
 
 
-NORM = "%y = batch_normalization(%c, %m, %v, scale=%s, bias=%b"
+NORM = "y = batchNormalization(c, m, v, scale=s, bias=b"
 
 
 @pytest.mark.parametrize("text", [
     # Statistics, or parts of the convolution, that are not constant.
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %i, %v)",
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %i)",
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, scale=%i)",
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, bias=%i)",
-    "%c = conv2d(%x, %w, bias=%i)\n" + NORM + ")",
+    "c = conv2d(x, w); y = batchNormalization(c, i, v)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, i)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, v, scale=i)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, v, bias=i)",
+    "c = conv2d(x, w, bias=i); " + NORM + ")",
     # Constant tensors exist only on the device.
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %t, %v)",
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %v, scale=%t)",
-    "%c = conv2d(%x, %w, bias=%t)\n" + NORM + ")",
-    "constant %u: float32[6, 4, 3, 3] = tensor(u)\n%c = conv2d(%x, %u)\n" + NORM + ")",
-    "input %u: float32[6, 4, 3, 3]\n%c = conv2d(%x, %u)\n" + NORM + ")",
-    # The convolution's own result is needed.
-    "%c = conv2d(%x, %w)\n" + NORM + ")\noutput c = %c",
-    "%c = conv2d(%x, %w)\n" + NORM + ")\n%e = exp(%c)\noutput c = %e",
-    # The filter would exist twice.
-    "%c = conv2d(%x, %w)\n%d = conv2d(%x, %w)\n" + NORM + ")\noutput d = %d",
+    "c = conv2d(x, w); y = batchNormalization(c, t, v)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, v, scale=t)",
+    "c = conv2d(x, w, bias=t); " + NORM + ")",
+    "c = conv2d(x, u); " + NORM + ")",
+    "c = conv2d(x, filter); " + NORM + ")",
     # Another axis than the channels.
-    "%c = conv2d(%x, %w, padding=(2, 1, 1, 1))\n" + NORM + ", axis=2)",
+    "c = conv2d(x, w, padding=[2, 1, 1, 1]); " + NORM + ", axis=2)",
     # Unrepresentable numbers: 1/√0, √ of a negative number, a product beyond the type.
-    "%c = conv2d(%x, %w)\n" + NORM + ", epsilon=0)",
-    "%c = conv2d(%x, %w)\n%y = batch_normalization(%c, %m, %m, epsilon=-2)",
-    "constant %h: float32[6] = 1e38\n%c = conv2d(%x, %w)\n"
-    "%y = batch_normalization(%c, %m, %v, scale=%h, bias=%h, epsilon=1e-4)",
+    "c = conv2d(x, w); " + NORM + ", epsilon=0)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, m, epsilon=-2)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, v, scale=h, bias=h, epsilon=1e-4)",
     # Every weight of a channel below the least normal number.
-    "constant %l: float32[6] = 1e-38\n%c = conv2d(%x, %w)\n"
-    "%y = batch_normalization(%c, %m, %v, scale=%l, epsilon=1)",
+    "c = conv2d(x, w); y = batchNormalization(c, m, v, scale=l, epsilon=1)",
 ])
 def test_refuses(text):
-    graph = parse(f"{HEAD}{text}\noutput y = %y")
+    refuses(made(text))
+
+
+@pytest.mark.parametrize(("text", "outputs"), [
+    # The convolution's own result is needed.
+    ("c = conv2d(x, w); " + NORM + ")", "y; c"),
+    ("c = conv2d(x, w); " + NORM + "); e = exp(c)", "y; e"),
+    # The filter would exist twice.
+    ("c = conv2d(x, w); d = conv2d(x, w); " + NORM + ")", "y; d"),
+])
+def test_refuses_what_others_read(text, outputs):
+    refuses(made(text, outputs))
+
+
+def refuses(graph):
     assert fold(graph) is graph
     # These are not folded for another reason.
-    plain = parse(f"{HEAD}%c = conv2d(%x, %w, bias=%b)\n{NORM})\noutput y = %y")
+    plain = made(f"c = conv2d(x, w, bias=b); {NORM})")
     assert len(fold(plain).nodes) == 1
 
 
 @pytest.mark.parametrize("kept", ["conv2d", "batch_normalization"])
 def test_what_is_forced_to_the_cpu_stays(kept):
-    graph = parse(f"{HEAD}%c = conv2d(%x, %w)\n{NORM}, epsilon=1)\noutput y = %y")
+    graph = made(f"c = conv2d(x, w); {NORM}, epsilon=1)")
     assert fold(graph, force_cpu=frozenset({kept})) is graph
     assert len(fold(graph, force_cpu=frozenset({"exp"})).nodes) == 1
 

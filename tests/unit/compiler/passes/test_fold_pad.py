@@ -1,4 +1,4 @@
-"""pad before conv2d, l2_pool2d and max_pool2d: folded where both mean the same, and only there."""
+'""pad before conv2d, l2_pool2d and max_pool2d: folded where both mean the same, and only there.""'
 
 import math
 
@@ -7,21 +7,30 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.graph_text import parse
-from tests.support.graphs import assert_text, evaluate, graph_input, graph_of, random_feeds
+from tests.support.graphs import (
+    evaluate,
+    graph_input,
+    graph_of,
+    random_feeds,
+    read,
+    with_origins,
+)
 from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.passes import FOLD_PAD, Compilation, remove_dead_code, run_passes
 
 HEAD = """
-input %x: float32[1, 4, 6, 7]
-constant %w: float32[2, 4, 3, 3] = random(w)
-constant %w1: float32[2, 4, 1, 1] = random(1)
-constant %wt: float32[4, 2, 3, 3] = random(t)
+inputs { x: f32[1, 4, 6, 7]; }
+consts {
+  w: f32[2, 4, 3, 3];
+  w1: f32[2, 4, 1, 1];
+  wt: f32[4, 2, 3, 3];
+  last: f32[2, 7, 3, 3];
+}
 """
 
 
 def folded(text: str) -> Graph:
-    graph = parse(HEAD + text + "\noutput y = %y")
+    graph = read(HEAD, text)
     before = evaluate(graph, **random_feeds(graph))
     compilation = Compilation(verify=True)
     done = run_passes([FOLD_PAD], graph, compilation, remove_dead_code)
@@ -31,117 +40,120 @@ def folded(text: str) -> Graph:
     return done
 
 
-@pytest.mark.parametrize(("before", "after"), [
+@pytest.mark.parametrize(("before", "after", "origins"), [
     (
-        "%p = pad [p](%x, beginning_padding=(0, 0, 1, 2), ending_padding=(0, 0, 3, 4))\n"
-        "%y = conv2d [c](%p, %w)",
-        '%y = conv2d [c](%x, %w, padding=(1, 3, 2, 4)) from "pad [p]", "conv2d [c]"',
+        'p = pad(x, beginningPadding=[0, 0, 1, 2], endingPadding=[0, 0, 3, 4], label="p"); '
+        'y = conv2d(p, w, label="c")',
+        'y = conv2d(x, w, padding=[1, 3, 2, 4], label="c")',
+        ("pad [p]", "conv2d [c]"),
     ),
     (
-        "%p = pad(%x, beginning_padding=(0, 0, 1, 0), ending_padding=(0, 0, 0, 2))\n"
-        "%y = conv2d(%p, %w, padding=(1, 2, 3, 4), strides=(2, 1), dilations=(1, 2))",
-        "%y = conv2d(%x, %w, padding=(2, 2, 3, 6), strides=(2, 1), dilations=(1, 2)) "
-        'from "pad", "conv2d"',
+        "p = pad(x, beginningPadding=[0, 0, 1, 0], endingPadding=[0, 0, 0, 2]); "
+        "y = conv2d(p, w, padding=[1, 2, 3, 4], strides=[2, 1], dilations=[1, 2])",
+        "y = conv2d(x, w, padding=[2, 2, 3, 6], strides=[2, 1], dilations=[1, 2])",
+        ("pad", "conv2d"),
     ),
     (
         # [batches, height, width, channels]
-        "constant %v: float32[2, 7, 3, 3] = random(v)\n"
-        "%p = pad(%x, beginning_padding=(0, 1, 2, 0), ending_padding=(0, 3, 4, 0))\n"
-        '%y = conv2d(%p, %v, input_layout="nhwc")',
-        "constant %v: float32[2, 7, 3, 3] = random(v)\n"
-        '%y = conv2d(%x, %v, padding=(1, 3, 2, 4), input_layout="nhwc") from "pad", "conv2d"',
+        "p = pad(x, beginningPadding=[0, 1, 2, 0], endingPadding=[0, 3, 4, 0]); "
+        'y = conv2d(p, last, inputLayout="nhwc")',
+        'y = conv2d(x, last, padding=[1, 3, 2, 4], inputLayout="nhwc")',
+        ("pad", "conv2d"),
     ),
     (
-        "%p = pad(%x, beginning_padding=(0, 0, 1, 2), ending_padding=(0, 0, 1, 2))\n"
-        "%y = conv2d(%p, %w1, strides=(2, 2))",
-        '%y = conv2d(%x, %w1, padding=(1, 1, 2, 2), strides=(2, 2)) from "pad", "conv2d"',
+        "p = pad(x, beginningPadding=[0, 0, 1, 2], endingPadding=[0, 0, 1, 2]); "
+        "y = conv2d(p, w1, strides=[2, 2])",
+        "y = conv2d(x, w1, padding=[1, 1, 2, 2], strides=[2, 2])",
+        ("pad", "conv2d"),
     ),
     (
-        "%p = pad(%x, beginning_padding=(0, 0, 2, 2), ending_padding=(0, 0, 2, 2))\n"
-        "%y = l2_pool2d(%p, window_dimensions=(2, 2))",
-        "%y = l2_pool2d(%x, window_dimensions=(2, 2), padding=(2, 2, 2, 2)) "
-        'from "pad", "l2_pool2d"',
+        "p = pad(x, beginningPadding=[0, 0, 2, 2], endingPadding=[0, 0, 2, 2]); "
+        "y = l2Pool2d(p, windowDimensions=[2, 2])",
+        "y = l2Pool2d(x, windowDimensions=[2, 2], padding=[2, 2, 2, 2])",
+        ("pad", "l2_pool2d"),
     ),
     (
         # The window covers the padded input, as it did before.
-        "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 0, 1, 1), value=-0.0)\n"
-        "%y = l2_pool2d(%p)",
-        "%y = l2_pool2d(%x, window_dimensions=(8, 9), padding=(1, 1, 1, 1)) "
-        'from "pad", "l2_pool2d"',
+        "p = pad(x, beginningPadding=[0, 0, 1, 1], endingPadding=[0, 0, 1, 1], value=-0.0); "
+        "y = l2Pool2d(p)",
+        "y = l2Pool2d(x, windowDimensions=[8, 9], padding=[1, 1, 1, 1])",
+        ("pad", "l2_pool2d"),
     ),
     (
-        "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 0, 1, 1), value=-inf)\n"
-        '%y = max_pool2d(%p, window_dimensions=(3, 3), strides=(2, 3), '
-        'output_shape_rounding="ceil")',
-        "%y = max_pool2d(%x, window_dimensions=(3, 3), strides=(2, 3), padding=(1, 1, 1, 1), "
-        'output_shape_rounding="ceil", output_sizes=(4, 3)) from "pad", "max_pool2d"',
+        'p = pad(x, beginningPadding=[0, 0, 1, 1], endingPadding=[0, 0, 1, 1], value="-Infinity"); '
+        'y = maxPool2d(p, windowDimensions=[3, 3], strides=[2, 3], '
+        'outputShapeRounding="ceil")',
+        "y = maxPool2d(x, windowDimensions=[3, 3], strides=[2, 3], padding=[1, 1, 1, 1], "
+        'outputShapeRounding="ceil", outputSizes=[4, 3])',
+        ("pad", "max_pool2d"),
     ),
     (
-        "%i = cast(%x, data_type=\"int8\")\n"
-        "%p = pad(%i, beginning_padding=(0, 1, 1, 0), ending_padding=(0, 1, 0, 0), value=-128)\n"
-        '%y = max_pool2d(%p, window_dimensions=(3, 3), layout="nhwc")',
-        "%i = cast(%x, data_type=\"int8\")\n"
-        '%y = max_pool2d(%i, window_dimensions=(3, 3), padding=(1, 1, 1, 0), layout="nhwc") '
-        'from "pad", "max_pool2d"',
+        'i = cast(x, dataType="int8"); '
+        "p = pad(i, beginningPadding=[0, 1, 1, 0], endingPadding=[0, 1, 0, 0], value=-128); "
+        'y = maxPool2d(p, windowDimensions=[3, 3], layout="nhwc")',
+        'i = cast(x, dataType="int8"); '
+        'y = maxPool2d(i, windowDimensions=[3, 3], padding=[1, 1, 1, 0], layout="nhwc")',
+        ("pad", "max_pool2d"),
     ),
 ])
-def test_folds(before, after):
-    assert_text(folded(before), HEAD + after + "\noutput y = %y")
+def test_folds(before, after, origins):
+    assert str(folded(before)) == str(with_origins(read(HEAD, after), *origins))
 
 
-PAD = "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 0, 1, 1)"
+PAD = "p = pad(x, beginningPadding=[0, 0, 1, 1], endingPadding=[0, 0, 1, 1]"
 
 
 @pytest.mark.parametrize("text", [
     # A mean counts zeros in its input, but not its own padding.
-    PAD + ")\n%y = average_pool2d(%p, window_dimensions=(2, 2))",
+    PAD + "); y = averagePool2d(p, windowDimensions=[2, 2])",
     # Elements below the value would be lost.
-    PAD + ")\n%y = max_pool2d(%p, window_dimensions=(2, 2))",
-    PAD + ", value=-3.4028234663852886e+38)\n%y = max_pool2d(%p, window_dimensions=(3, 3))",
+    PAD + "); y = maxPool2d(p, windowDimensions=[2, 2])",
+    PAD + ", value=-3.4028234663852886e+38); y = maxPool2d(p, windowDimensions=[3, 3])",
     # A window of padding alone gives 0, of −inf alone −inf.
-    PAD + ", value=-inf)\n%y = max_pool2d(%p, window_dimensions=(1, 1))",
-    PAD + ", value=-inf)\n%y = max_pool2d(%p, window_dimensions=(2, 2), dilations=(7, 8))",
-    PAD + ", value=1)\n%y = l2_pool2d(%p, window_dimensions=(2, 2))",
-    PAD + ", value=1)\n%y = conv2d(%p, %w)",
-    PAD + ", value=-0.0)\n%y = conv2d(%p, %w)",
-    PAD + ', mode="edge")\n%y = conv2d(%p, %w)',
-    PAD + ', mode="reflection")\n%y = conv2d(%p, %w)',
-    PAD + ', mode="reflection")\n%y = l2_pool2d(%p, window_dimensions=(2, 2))',
+    PAD + ', value="-Infinity"); y = maxPool2d(p, windowDimensions=[1, 1])',
+    PAD + ', value="-Infinity"); y = maxPool2d(p, windowDimensions=[2, 2], dilations=[7, 8])',
+    PAD + ", value=1); y = l2Pool2d(p, windowDimensions=[2, 2])",
+    PAD + ", value=1); y = conv2d(p, w)",
+    PAD + ", value=-0.0); y = conv2d(p, w)",
+    PAD + ', mode="edge"); y = conv2d(p, w)',
+    PAD + ', mode="reflection"); y = conv2d(p, w)',
+    PAD + ', mode="reflection"); y = l2Pool2d(p, windowDimensions=[2, 2])',
     # The padding of a transposed convolution crops its output.
-    PAD + ")\n%y = conv_transpose2d(%p, %wt)",
+    PAD + "); y = convTranspose2d(p, wt)",
     # A product, which runs faster than a convolution that checks for the border.
-    PAD + ")\n%y = conv2d(%p, %w1)",
+    PAD + "); y = conv2d(p, w1)",
     # Only height and width can be padded.
-    "%p = pad(%x, beginning_padding=(1, 0, 1, 1), ending_padding=(0, 0, 1, 1))\n"
-    "%y = conv2d(%p, %w)",
-    "%p = pad(%x, beginning_padding=(0, 0, 1, 1), ending_padding=(0, 4, 1, 1))\n"
-    "%y = conv2d(%p, %w, groups=2)",
-    "%p = pad(%x, beginning_padding=(0, 1, 0, 0), ending_padding=(0, 0, 0, 0))\n"
-    "%y = l2_pool2d(%p, window_dimensions=(2, 2))",
-    PAD + ')\n%y = l2_pool2d(%p, window_dimensions=(2, 2), layout="nhwc")',
+    "p = pad(x, beginningPadding=[1, 0, 1, 1], endingPadding=[0, 0, 1, 1]); "
+    "y = conv2d(p, w)",
+    "p = pad(x, beginningPadding=[0, 0, 1, 1], endingPadding=[0, 4, 1, 1]); "
+    "y = conv2d(p, w, groups=2)",
+    "p = pad(x, beginningPadding=[0, 1, 0, 0], endingPadding=[0, 0, 0, 0]); "
+    "y = l2Pool2d(p, windowDimensions=[2, 2])",
+    PAD + '); y = l2Pool2d(p, windowDimensions=[2, 2], layout="nhwc")',
     # The padded tensor is the filter, not the input.
-    "%u = slice(%x, starts=(0, 0, 0, 0), sizes=(1, 4, 2, 2))\n"
-    "%p = pad(%u, beginning_padding=(0, 0, 1, 0), ending_padding=(0, 0, 0, 1))\n"
-    "%y = conv2d(%x, %p)",
+    "u = slice(x, starts=[0, 0, 0, 0], sizes=[1, 4, 2, 2]); "
+    "p = pad(u, beginningPadding=[0, 0, 1, 0], endingPadding=[0, 0, 0, 1]); "
+    "y = conv2d(x, p)",
 ])
 def test_refuses(text):
-    before = parse(HEAD + text + "\noutput y = %y")
+    before = read(HEAD, text)
     assert str(folded(text)) == str(before)
 
 
 def test_integers_next_to_the_lowest_are_no_padding():
     text = (
-        "%i = cast(%x, data_type=\"int8\")\n%p = pad(%i, beginning_padding=(0, 0, 1, 1), "
-        "ending_padding=(0, 0, 1, 1), value=-127)\n%y = max_pool2d(%p, window_dimensions=(3, 3))"
+        'i = cast(x, dataType="int8"); p = pad(i, beginningPadding=[0, 0, 1, 1], '
+        "endingPadding=[0, 0, 1, 1], value=-127); y = maxPool2d(p, windowDimensions=[3, 3])"
     )
     assert len(folded(text).nodes) == 3
 
 
 def test_several_readers_fold_and_one_that_can_not_keeps_the_pad():
-    graph = parse(
-        HEAD + PAD + ")\n%c = conv2d(%p, %w)\n%d = conv2d(%p, %w)\n"
-        "%e = average_pool2d(%p, window_dimensions=(3, 3))\n"
-        "output c = %c\noutput d = %d\noutput e = %e"
+    graph = read(
+        HEAD,
+        PAD + "); c = conv2d(p, w); d = conv2d(p, w); "
+        "e = averagePool2d(p, windowDimensions=[3, 3])",
+        "c; d; e",
     )
     graph = run_passes([FOLD_PAD], graph, Compilation(verify=True), remove_dead_code)
     assert [n.operator.name for n in graph.nodes] == ["pad", "conv2d", "conv2d", "average_pool2d"]

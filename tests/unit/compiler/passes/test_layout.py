@@ -9,21 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.graph_text import parse
-from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
+from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds, read
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import LAYOUT, Compilation, remove_dead_code, run_passes
 
 HEAD = """
-input %x: float32[2, 6, 5, 4]
-input %last: float32[2, 6, 5, 4]
-constant %w: float32[4, 4, 3, 3] = random(w)
-constant %first: float32[6, 6, 3, 3] = random(f)
-constant %one: float32[4] = random(1)
-constant %deep: float32[1, 3, 3, 6] = random(d)
+inputs { x: f32[2, 6, 5, 4]; last: f32[2, 6, 5, 4]; }
+consts {
+  w: f32[4, 4, 3, 3]; first: f32[6, 6, 3, 3]; deep: f32[4, 1, 3, 3];
+  one: f32[4]; six: f32[6]; pos: f32[4];
+  p: f32[4, 1, 1]; m: f32[6, 5]; square: f32[5, 5];
+}
 """
-LAST, FIRST = "(0, 2, 3, 1)", "(0, 3, 1, 2)"
+LAST, FIRST = "[0, 2, 3, 1]", "[0, 3, 1, 2]"
 
 
 def assigned(
@@ -33,9 +32,9 @@ def assigned(
     return LAYOUT.run(graph, Compilation(profile, force_cpu=kept))
 
 
-def laid_out(text: str, **settings: bool) -> tuple[Graph, list[str]]:
+def laid_out(nodes: str, outputs: str = "y", **settings: bool) -> tuple[Graph, list[str]]:
     """The graph after the pass, which computes the same, and the names of its operators."""
-    graph = parse(HEAD + text)
+    graph = read(HEAD, nodes, outputs)
     done = remove_dead_code(assigned(graph, **settings))
     assert_same_results(graph, done)
     return done, [node.operator.name for node in done.nodes]
@@ -51,11 +50,10 @@ def assert_same_results(graph: Graph, done: Graph) -> None:
 
 def test_a_region_between_transposes_is_computed_without_them():
     done, names = laid_out(f"""
-%a = transpose [in](%x, permutation={FIRST})
-%b = conv2d [c](%a, %w, bias=%one, padding=(1, 1, 1, 1))
-%c = relu(%b)
-%y = transpose(%c, permutation={LAST})
-output y = %y
+a = transpose(x, permutation={FIRST}, label="in");
+b = conv2d(a, w, bias=one, padding=[1, 1, 1, 1], label="c");
+c = relu(b);
+y = transpose(c, permutation={LAST});
 """)
     assert names == ["conv2d", "relu"]
     assert done.nodes[0].arguments["input_layout"] == "nhwc"
@@ -65,32 +63,29 @@ output y = %y
 def test_islands_of_the_other_layout_join_the_region():
     """Only the transpose of the input stays: the input's layout is given."""
     _, names = laid_out(f"""
-%a = conv2d(%x, %first)
-%b = transpose(%a, permutation={LAST})
-constant %s: float32[6] = random(s)
-%c = mul(%b, %s)
-%d = transpose(%c, permutation={FIRST})
-%e = max_pool2d(%d, window_dimensions=(2, 2))
-%f = add(%e, %e)
-%g = transpose(%f, permutation={LAST})
-%h = reduce_mean(%g, axes=(1, 2), keep_dimensions=False)
-output y = %h
+a = conv2d(x, first);
+b = transpose(a, permutation={LAST});
+c = mul(b, six);
+d = transpose(c, permutation={FIRST});
+e = maxPool2d(d, windowDimensions=[2, 2]);
+f = add(e, e);
+g = transpose(f, permutation={LAST});
+y = reduceMean(g, axes=[1, 2], keepDimensions=false);
 """)
     assert names == ["conv2d", "mul", "max_pool2d", "add", "reduce_mean"]
 
 
-@pytest.mark.parametrize(("body", "expected"), [
+@pytest.mark.parametrize(("nodes", "expected"), [
     # No gain: the convolution needs the input in this layout, the output is transposed.
-    (f"%y = transpose(%a, permutation={LAST})", ["conv2d", "transpose"]),
+    (f"y = transpose(a, permutation={LAST})", ["conv2d", "transpose"]),
     # A reshape needs its operand in this layout.
     (
-        f"%t = transpose(%a, permutation={LAST})\n"
-        "%r = reshape(%t, new_shape=(12, 6))\n%y = relu(%r)",
+        f"t = transpose(a, permutation={LAST}); r = reshape(t, newShape=[12, 6]); y = relu(r)",
         ["conv2d", "transpose", "reshape", "relu"],
     ),
 ])
-def test_what_is_transposed_once_anyway_stays_as_it_is(body, expected):
-    graph = parse(HEAD + "%a = conv2d(%x, %first)\n" + body + "\noutput y = %y")
+def test_what_is_transposed_once_anyway_stays_as_it_is(nodes, expected):
+    graph = read(HEAD, "a = conv2d(x, first); " + nodes)
     done = assigned(graph)
     # The larger tensor is the input: transposing it instead would gain nothing.
     assert done is graph
@@ -99,16 +94,14 @@ def test_what_is_transposed_once_anyway_stays_as_it_is(body, expected):
 
 def test_a_tensor_transposed_for_several_is_transposed_once():
     done, names = laid_out(f"""
-%a = transpose(%x, permutation={FIRST})
-%b = transpose(%last, permutation={FIRST})
-%c = conv2d(%a, %w, padding=(1, 1, 1, 1))
-%d = conv2d(%b, %w, padding=(1, 1, 1, 1))
-%e = add(%c, %d)
-%f = transpose(%e, permutation={LAST})
-%g = relu(%e)
-output y = %f
-output z = %g
-""")
+a = transpose(x, permutation={FIRST});
+b = transpose(last, permutation={FIRST});
+c = conv2d(a, w, padding=[1, 1, 1, 1]);
+d = conv2d(b, w, padding=[1, 1, 1, 1]);
+e = add(c, d);
+y = transpose(e, permutation={LAST});
+z = relu(e);
+""", "y; z")
     assert Counter(names)["transpose"] == 1
     assert done.outputs["z"].shape == (2, 4, 6, 5)
 
@@ -116,44 +109,41 @@ output z = %g
 def test_pixels_alone_are_a_view():
     """A tensor of one pixel has its elements in the same order in both layouts."""
     _, names = laid_out(f"""
-%a = transpose(%x, permutation={FIRST})
-%b = conv2d(%a, %w, padding=(1, 1, 1, 1))
-%c = average_pool2d(%b)
-%d = reshape(%c, new_shape=(2, 4))
-output y = %d
+a = transpose(x, permutation={FIRST});
+b = conv2d(a, w, padding=[1, 1, 1, 1]);
+c = averagePool2d(b);
+y = reshape(c, newShape=[2, 4]);
 """)
     assert "transpose" not in names
 
 
 @pytest.mark.parametrize("operator", [
-    "%c = concat([%b, %a], axis=1)",
-    "%s.0, %s.1 = split(%b, splits=2, axis=1)\n%c = sub(%s.0, %s.1)",
-    "%c = slice(%b, starts=(0, 1, 2, 0), sizes=(1, 2, 3, 5), strides=(1, 1, 2, 3))",
-    '%c = pad(%b, beginning_padding=(0, 1, 2, 3), ending_padding=(1, 0, 1, 2), mode="edge")',
-    "%c = tile(%b, repetitions=(1, 2, 3, 1))",
-    "%c = reverse(%b, axes=(1, 3))",
-    "%c = softmax(%b, axis=1)",
-    "%c = batch_normalization(%b, %one, %pos, scale=%one, axis=1)",
-    '%c = instance_normalization(%b, scale=%one, bias=%one)',
-    '%c = resample2d(%b, mode="linear", scales=(2, 2), axes=(2, 3))',
-    "%c = l2_pool2d(%b, window_dimensions=(2, 3), strides=(2, 1), padding=(0, 1, 1, 2))",
-    "%c = conv_transpose2d(%b, %w, strides=(2, 3), output_padding=(1, 2), bias=%one)",
-    "%c = reduce_sum(%b, axes=(1, 3), keep_dimensions=True)",
-    "constant %p: float32[4, 1, 1] = random(p)\n%c = prelu(%b, %p)",
-    "constant %m: float32[6, 5] = random(m)\n%g = greater(%b, %m)\n%c = where(%g, %b, %m)",
-    "%c = clamp(%b, max_value=0.5)",
-    "%c = identity(%b)",
+    "c = concat([b, a], axis=1)",
+    "[s.0, s.1] = split(b, splits=2, axis=1); c = sub(s.0, s.1)",
+    "c = slice(b, starts=[0, 1, 2, 0], sizes=[1, 2, 3, 5], strides=[1, 1, 2, 3])",
+    'c = pad(b, beginningPadding=[0, 1, 2, 3], endingPadding=[1, 0, 1, 2], mode="edge")',
+    "c = tile(b, repetitions=[1, 2, 3, 1])",
+    "c = reverse(b, axes=[1, 3])",
+    "c = softmax(b, axis=1)",
+    "c = batchNormalization(b, one, pos, scale=one, axis=1)",
+    "c = instanceNormalization(b, scale=one, bias=one)",
+    'c = resample2d(b, mode="linear", scales=[2, 2], axes=[2, 3])',
+    "c = l2Pool2d(b, windowDimensions=[2, 3], strides=[2, 1], padding=[0, 1, 1, 2])",
+    "c = convTranspose2d(b, w, strides=[2, 3], outputPadding=[1, 2], bias=one)",
+    "c = reduceSum(b, axes=[1, 3], keepDimensions=true)",
+    "c = prelu(b, p)",
+    "g = greater(b, m); c = where(g, b, m)",
+    "c = clamp(b, maxValue=0.5)",
+    "c = identity(b)",
 ], ids=lambda text: text.split(" = ")[-1].split("(")[0])
 def test_what_computes_in_either_layout(operator):
-    graph = parse(HEAD + f"""
-constant %pos: float32[4] = [1, 2, 3, 4]
-%a = transpose(%x, permutation={FIRST})
-%b = conv2d(%a, %w, padding=(1, 1, 1, 1))
-{operator}
-%d = relu(%c)
-%y = transpose(%d, permutation={LAST})
-output y = %y
-""")
+    graph = read(HEAD, f"""
+a = transpose(x, permutation={FIRST});
+b = conv2d(a, w, padding=[1, 1, 1, 1]);
+{operator};
+d = relu(c);
+y = transpose(d, permutation={LAST});
+""", weights={"pos": [1, 2, 3, 4]})
     done = remove_dead_code(assigned(graph))
     assert_same_results(graph, done)
     rank4 = [n for n in done.nodes if n.operator.name == "transpose" and n.output.shape != (5, 6)]
@@ -162,60 +152,51 @@ output y = %y
 
 @pytest.mark.parametrize("operator", [
     # An operator with one layout: its operand is transposed back, and the region ends.
-    "%c = cumulative_sum(%b, axis=1)",
-    "%c = triangular(%b)",
-    "%c = reduce_sum(%b, axes=(2,), keep_dimensions=False)",
-    "%c = layer_normalization(%b, axes=(1, 2, 3))",
-    "constant %m: float32[5, 5] = random(m)\n%c = matmul(%b, %m)",
-    "%m = reduce_mean(%b, axes=(0, 1), keep_dimensions=False)\n%c = sub(%b, %m)",
+    "c = cumulativeSum(b, axis=1)",
+    "c = triangular(b)",
+    "c = reduceSum(b, axes=[2], keepDimensions=false)",
+    "c = layerNormalization(b, axes=[1, 2, 3])",
+    "c = matmul(b, square)",
+    "n = reduceMean(b, axes=[0, 1], keepDimensions=false); c = sub(b, n)",
 ])
 def test_what_does_not(operator):
     laid_out(f"""
-%a = transpose(%x, permutation={FIRST})
-%b = conv2d(%a, %w, padding=(1, 1, 1, 1))
-{operator}
-%d = relu(%c)
-%e = transpose(%b, permutation={LAST})
-output y = %d
-output z = %e
-""")
+a = transpose(x, permutation={FIRST});
+b = conv2d(a, w, padding=[1, 1, 1, 1]);
+{operator};
+y = relu(c);
+z = transpose(b, permutation={LAST});
+""", "y; z")
 
 
 def test_parts_of_a_concat_lie_in_place_where_channels_are_first():
     """Channels of one image are joined without a copy: this decides if transposes don't."""
-    text = """
-input %x: float32[1, 8, 8, 4]
-constant %w: float32[4, 4, 3, 3] = random(w)
-%t = transpose(%x, permutation=(0, 3, 1, 2))
-%a = conv2d(%t, %w)
-%b = conv2d(%t, %w)
-%c = concat([%a, %b], axis=1)
-%r = reduce_max(%c, axes=(2, 3), keep_dimensions=False)
-output y = %r
-"""
-    graph = parse(text)
+    graph = read("inputs { x: f32[1, 8, 8, 4]; } consts { w: f32[4, 4, 3, 3]; }", f"""
+t = transpose(x, permutation={FIRST});
+a = conv2d(t, w);
+b = conv2d(t, w);
+c = concat([a, b], axis=1);
+y = reduceMax(c, axes=[2, 3], keepDimensions=false);
+""")
     assert assigned(graph) is graph
 
 
 def test_single_channels_last_are_dear_on_software():
     text = f"""
-%a = transpose(%last, permutation={FIRST})
-constant %k: float32[4, 1, 3, 3] = random(k)
-%b = conv2d(%a, %k, groups=4, padding=(1, 1, 1, 1))
-%c = conv2d(%b, %k, groups=4, padding=(1, 1, 1, 1))
-%d = reduce_max(%c, axes=(2, 3), keep_dimensions=False)
-output y = %d
+a = transpose(last, permutation={FIRST});
+b = conv2d(a, deep, groups=4, padding=[1, 1, 1, 1]);
+c = conv2d(b, deep, groups=4, padding=[1, 1, 1, 1]);
+y = reduceMax(c, axes=[2, 3], keepDimensions=false);
 """
     assert "transpose" not in laid_out(text)[1]
     assert "transpose" in laid_out(text, software=True)[1]
 
 
 def test_operators_that_are_kept_end_a_region():
-    graph = parse(HEAD + f"""
-%a = transpose(%x, permutation={FIRST})
-%b = relu(%a)
-%y = transpose(%b, permutation={LAST})
-output y = %y
+    graph = read(HEAD, f"""
+a = transpose(x, permutation={FIRST});
+b = relu(a);
+y = transpose(b, permutation={LAST});
 """)
     assert assigned(graph, frozenset({"relu"})) is graph
     compilation = Compilation(verify=True)

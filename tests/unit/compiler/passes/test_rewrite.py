@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.graph_text import parse
-from tests.support.graphs import assert_text, evaluate, graph_input, graph_of
+from tests.support.graphs import (
+    evaluate,
+    graph_input,
+    graph_of,
+    read,
+    with_constant_tensors,
+    with_origins,
+)
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.passes import Compilation, remove_dead_code, run_passes
 from webnn_vk.compiler.passes.patterns import Anything, Constant, Maybe, Op
 from webnn_vk.compiler.passes.rewrite import Substitution, apply_rewrites, rewrite, rewrite_pass
 
-HEAD = "input %a: float32[2, 2]\ninput %b: float32[2, 2]\n"
+HEAD = "inputs { a: f32[2, 2]; b: f32[2, 2]; }"
 
 
 @rewrite(Op("neg", input=Op("neg", input="x")))
@@ -40,79 +46,79 @@ def product(match, emit):
 RULES = (negated_twice, relu_twice, difference, product)
 
 
-def rewritten(text: str, *rules, **options) -> Graph:
-    graph = apply_rewrites(parse(HEAD + text), rules or RULES, **options)
+def rewritten(nodes: str, *rules, outputs: str = "y", **options) -> Graph:
+    graph = apply_rewrites(read(HEAD, nodes, outputs), rules or RULES, **options)
     graph.verify()
     return graph
 
 
-def fits(pattern: Op, text: str) -> int:
-    """The number of matches of the pattern in a graph."""
+def fits(pattern: Op, graph: Graph | str) -> int:
+    """The number of matches of the pattern in a graph, or in that of some nodes."""
     count = 0
 
     def build(match, emit):
         nonlocal count
         count += 1
 
-    graph = parse(HEAD + text)
+    if isinstance(graph, str):
+        graph = read(HEAD, graph)
     assert apply_rewrites(graph, [rewrite(pattern)(build)]) is graph
     return count
 
 
 def test_a_rewrite_text_in_text_out():
     graph = rewritten(
-        "%t = transpose [turn](%b)\n%p = matmul [qk](%a, %t)\n%n = neg(%p)\n%m = neg(%n)\n"
-        "%o = add(%m, %a)\noutput y = %o"
+        'b.t = transpose(b, label="turn"); p = matmul(a, b.t, label="qk"); n = neg(p); m = neg(n); '
+        "y = add(m, a)"
     )
-    assert_text(
-        graph,
-        HEAD + '%p = gemm [qk](%a, %b, b_transpose=True) from "transpose [turn]", "matmul [qk]"\n'
-        "%o = add(%p, %a)\noutput y = %o",
-    )
+    expected = read(HEAD, 'p = gemm(a, b, bTranspose=true, label="qk"); y = add(p, a)')
+    product, total = expected.nodes
+    product = replace(product, origins=("transpose [turn]", "matmul [qk]"))
+    assert str(graph) == str(replace(expected, nodes=(product, total)))
 
 
 def test_what_is_built_is_looked_at_again():
-    chain = "".join(f"%{i + 1} = neg(%{i})\n" for i in range(6, 106))
-    graph = rewritten(f"%6 = exp(%a)\n{chain}output y = %106")
+    chain = "; ".join(f"v{i + 1} = neg(v{i})" for i in range(100))
+    graph = rewritten(f"v0 = exp(a); {chain}", outputs="v100")
     assert [n.operator.name for n in graph.nodes] == ["exp"]
     # The first rewrite's node is the root of the next match: a − (−b) is matched once it exists.
     minus = rewrite(Op("sub", a="x", b=Op("neg", input="y")))(
         lambda match, emit: emit.add(match["x"], match["y"])
     )
-    graph = rewritten(
-        "%n = neg(%b)\n%m = neg [m](%n)\n%o = add(%m, %a)\noutput y = %o", difference, minus
-    )
+    graph = rewritten('n = neg(b); m = neg(n, label="m"); y = add(m, a)', difference, minus)
     assert [n.operator.name for n in graph.nodes] == ["add"]
     assert graph.nodes[0].origins == ("neg", "neg [m]", "add")
 
 
 def test_origins_are_joined_and_device_and_reason_stay():
-    placed = 'on cpu because "slow" from "gru [g]", "linear"'
-    graph = rewritten(f"%n = neg [m](%b) {placed}\n%o = add [s](%a, %n) {placed}\noutput y = %o")
-    (node,) = graph.nodes
+    graph = read(HEAD, 'n = neg(b, label="m"); y = add(a, n, label="s")')
+
+    def placed(devices: list[str], **changes) -> Graph:
+        nodes = (replace(n, device=d, **changes) for n, d in zip(graph.nodes, devices, strict=True))
+        return apply_rewrites(replace(graph, nodes=tuple(nodes)), RULES)
+
+    (node,) = placed(["cpu", "cpu"], reason="slow", origins=("gru [g]", "linear")).nodes
     assert (node.operator.name, node.label) == ("sub", "s")
     assert (node.device, node.reason) == ("cpu", "slow")
     assert node.origins == ("gru [g]", "linear")
     # Nothing is matched across devices.
-    graph = rewritten("%n = neg(%b) on cpu\n%o = add(%a, %n) on vulkan\noutput y = %o")
-    assert [n.operator.name for n in graph.nodes] == ["neg", "add"]
+    assert [n.operator.name for n in placed(["cpu", "vulkan"]).nodes] == ["neg", "add"]
 
 
 def test_operators_to_keep_are_neither_root_nor_part():
-    text = "%n = neg(%b)\n%o = add(%a, %n)\noutput y = %o"
+    nodes = "n = neg(b); y = add(a, n)"
     for kept in ("neg", "add"):
-        graph = parse(HEAD + text)
+        graph = read(HEAD, nodes)
         assert apply_rewrites(graph, RULES, kept=frozenset({kept})) is graph
-    assert len(rewritten(text, kept=frozenset({"sub"})).nodes) == 1
+    assert len(rewritten(nodes, kept=frozenset({"sub"})).nodes) == 1
 
 
 def test_commutative_operands_fit_in_either_order():
-    for operands, expected in (("%a, %n", "%a, %b"), ("%n, %a", "%a, %b")):
-        graph = rewritten(f"%n = neg(%b)\n%o = add({operands})\noutput y = %o")
-        expected = f'{HEAD}%o = sub({expected}) from "neg", "add"\noutput y = %o'
-        assert_text(graph, expected)
+    expected = with_origins(read(HEAD, "y = sub(a, b)"), "neg", "add")
+    for operands in ("a, n", "n, a"):
+        assert str(rewritten(f"n = neg(b); y = add({operands})")) == str(expected)
     one = Op("sub", a="x", b=Op("neg"))
-    assert fits(one, "%n = neg(%a)\n%o = sub(%n, %b)\noutput y = %o") == 0
+    assert fits(one, "n = neg(a); y = sub(n, b)") == 0
     with pytest.raises(ValueError, match="add: two operands are needed to exchange them"):
         Op("add", a="x", commutative=True)
 
@@ -125,71 +131,80 @@ def test_alternatives_are_tried_until_one_builds():
         seen.append(match["n"].label)
         return match["x"] if match["n"].label == "right" else None
 
-    text = "%m = neg [left](%a)\n%n = neg [right](%b)\n%o = add(%m, %n)\noutput y = %o"
-    graph = rewritten(text, second)
+    nodes = 'm = neg(a, label="left"); n = neg(b, label="right"); y = add(m, n)'
+    graph = rewritten(nodes, second)
     assert seen == ["left", "right"]
     assert graph.outputs["y"] is graph.nodes[0].output and graph.nodes[0].label == "left"
 
 
 def test_one_word_stands_for_one_value():
     square = Op("mul", a="x", b="x")
-    assert fits(square, "%o = mul(%a, %a)\noutput y = %o") == 1
-    assert fits(square, "%o = mul(%a, %b)\noutput y = %o") == 0
+    assert fits(square, "y = mul(a, a)") == 1
+    assert fits(square, "y = mul(a, b)") == 0
     same = Op("mul", a=Op("exp", bind="e"), b=Op("exp", bind="e"))
-    assert fits(same, "%e = exp(%a)\n%o = mul(%e, %e)\noutput y = %o") == 1
-    assert fits(same, "%e = exp(%a)\n%f = exp(%a)\n%o = mul(%e, %f)\noutput y = %o") == 0
+    assert fits(same, "e = exp(a); y = mul(e, e)") == 1
+    assert fits(same, "e = exp(a); f = exp(a); y = mul(e, f)") == 0
     # Words chosen below are also fixed here: every combination is tried.
     crossed = Op(
         "add",
         a=Op("mul", a="x", b="y", commutative=True),
         b=Op("sub", a="x"),
     )
-    assert fits(crossed, "%m = mul(%a, %b)\n%s = sub(%b, %a)\n%o = add(%m, %s)\noutput y = %o") == 1
+    assert fits(crossed, "m = mul(a, b); s = sub(b, a); y = add(m, s)") == 1
 
 
-@pytest.mark.parametrize(("pattern", "text", "count"), [
-    (Op("gemm", c=None), "%o = gemm(%a, %b)", 1),
-    (Op("gemm", c=None), "%o = gemm(%a, %b, c=%a)", 0),
-    (Op("gemm", c="c"), "%o = gemm(%a, %b)", 0),
-    (Op("gemm", c="c"), "%o = gemm(%a, %b, c=%a)", 1),
-    (Op("gemm", c=Maybe("c")), "%o = gemm(%a, %b)", 1),
-    (Op("gemm", c=Maybe(Op("neg"))), "%o = gemm(%a, %b)", 1),
-    (Op("gemm", c=Maybe(Op("neg"))), "%o = gemm(%a, %b, c=%a)", 0),
-    (Op("gemm", alpha=2.0, b_transpose=False), "%o = gemm(%a, %b, alpha=2)", 1),
-    (Op("gemm", alpha=lambda a: a > 2), "%o = gemm(%a, %b, alpha=2)", 0),
-    (Op("add", "sub", a="a"), "%o = sub(%a, %b)", 1),
-    (Op("add", "sub", a="a"), "%o = mul(%a, %b)", 0),
-    (Op("relu", where=lambda n: n.label == "x"), "%o = relu [x](%a)", 1),
-    (Op("relu", where=lambda n: n.label == "x"), "%o = relu(%a)", 0),
-    (Op("relu", input=Anything("v", lambda v: v.name == "a")), "%o = relu(%a)", 1),
-    (Op("relu", input=Anything("v", lambda v: v.name == "a")), "%o = relu(%b)", 0),
-    (Op("concat", inputs=["x", Op("neg")]), "%n = neg(%b)\n%o = concat([%a, %n], axis=0)", 1),
-    (Op("concat", inputs=["x", Op("neg")]), "%n = neg(%b)\n%o = concat([%n, %a], axis=0)", 0),
-    (Op("concat", inputs=["x"]), "%o = concat([%a, %a], axis=0)", 0),
+@pytest.mark.parametrize(("pattern", "nodes", "count"), [
+    (Op("gemm", c=None), "y = gemm(a, b)", 1),
+    (Op("gemm", c=None), "y = gemm(a, b, c=a)", 0),
+    (Op("gemm", c="c"), "y = gemm(a, b)", 0),
+    (Op("gemm", c="c"), "y = gemm(a, b, c=a)", 1),
+    (Op("gemm", c=Maybe("c")), "y = gemm(a, b)", 1),
+    (Op("gemm", c=Maybe(Op("neg"))), "y = gemm(a, b)", 1),
+    (Op("gemm", c=Maybe(Op("neg"))), "y = gemm(a, b, c=a)", 0),
+    (Op("gemm", alpha=2.0, b_transpose=False), "y = gemm(a, b, alpha=2)", 1),
+    (Op("gemm", alpha=lambda a: a > 2), "y = gemm(a, b, alpha=2)", 0),
+    (Op("add", "sub", a="a"), "y = sub(a, b)", 1),
+    (Op("add", "sub", a="a"), "y = mul(a, b)", 0),
+    (Op("relu", where=lambda n: n.label == "x"), 'y = relu(a, label="x")', 1),
+    (Op("relu", where=lambda n: n.label == "x"), "y = relu(a)", 0),
+    (Op("relu", input=Anything("v", lambda v: v.name == "a")), "y = relu(a)", 1),
+    (Op("relu", input=Anything("v", lambda v: v.name == "a")), "y = relu(b)", 0),
+    (Op("concat", inputs=["x", Op("neg")]), "n = neg(b); y = concat([a, n], axis=0)", 1),
+    (Op("concat", inputs=["x", Op("neg")]), "n = neg(b); y = concat([n, a], axis=0)", 0),
+    (Op("concat", inputs=["x"]), "y = concat([a, a], axis=0)", 0),
     # A pattern doesn't look through nodes with several results.
-    (Op("relu", input=Op("split")), "%o, %p = split(%a, splits=2)\n%q = relu(%p)", 0),
-    (Op("relu", input=Op("neg", single_use=True)), "%n = neg(%a)\n%o = relu(%n)", 1),
-    (Op("relu", input=Op("neg", single_use=True)), "%n = neg(%a)\n%m = exp(%n)\n%o = relu(%n)", 0),
-    (Op("relu", input=Op("neg", single_use=True)), "%o = neg(%a)\n%r = relu(%o)", 0),
-    (Op("mul", a=Op("neg", single_use=True)), "%n = neg(%a)\n%o = mul(%n, %n)", 0),
+    (Op("relu", input=Op("split")), "[o, p] = split(a, splits=2); y = relu(p)", 0),
+    (Op("relu", input=Op("neg", single_use=True)), "n = neg(a); y = relu(n)", 1),
+    (Op("mul", a=Op("neg", single_use=True)), "n = neg(a); y = mul(n, n)", 0),
 ])
-def test_what_fits(pattern, text, count):
-    assert fits(pattern, text + "\noutput y = %o") == count
+def test_what_fits(pattern, nodes, count):
+    assert fits(pattern, nodes) == count
 
 
-@pytest.mark.parametrize(("constant", "count"), [
-    ("constant %c: float32[2] = [1, 2]\n%o = add(%a, %c)", 1),
+@pytest.mark.parametrize("outputs", ["y; m", "y; n"])
+def test_a_value_that_others_need_is_not_of_single_use(outputs):
+    graph = read(HEAD, "n = neg(a); m = exp(n); y = relu(n)", outputs)
+    assert fits(Op("relu", input=Op("neg", single_use=True)), graph) == 0
+    assert fits(Op("relu", input=Op("neg")), graph) == 1
+
+
+CONSTANT = " consts { c: f32[2]; }"
+
+
+@pytest.mark.parametrize(("head", "nodes", "outputs", "count"), [
+    (HEAD + CONSTANT, "y = add(a, c)", "y", 1),
     # Constant only on the device.
-    ("constant %c: float32[2] = tensor(0)\n%o = add(%a, %c)", 0),
-    ("%o = add(%a, %b)", 0),
-    ("constant %c: float32[2] = [1, 2]\n%d = sub(%b, %c)\n%o = add(%a, %c)", 1),
+    (HEAD + " inputs { tensor: f32[2]; }", "y = add(a, tensor)", "y", 0),
+    (HEAD, "y = add(a, b)", "y", 0),
+    (HEAD + CONSTANT, "d = sub(b, c); y = add(a, c)", "y; d", 1),
 ])
-def test_constants(constant, count):
-    text = constant + "\noutput y = %o"
-    assert fits(Op("add", b=Constant("c")), text) == count
-    alone = count and "sub" not in constant
-    assert fits(Op("add", b=Constant("c", single_use=True)), text) == alone
-    assert fits(Op("add", b=Constant("c", where=lambda v: v.data[0] == 2)), text) == 0
+def test_constants(head, nodes, outputs, count):
+    graph = read(head, nodes, outputs, {"c": [1, 2]})
+    graph = with_constant_tensors(graph, *({"tensor"} & graph.inputs.keys()))
+    assert fits(Op("add", b=Constant("c")), graph) == count
+    alone = count and outputs == "y"
+    assert fits(Op("add", b=Constant("c", single_use=True)), graph) == alone
+    assert fits(Op("add", b=Constant("c", where=lambda v: v.data[0] == 2)), graph) == 0
 
 
 def test_patterns_are_checked_where_they_are_written():
@@ -207,14 +222,14 @@ def test_replacements_are_checked():
         return emit.reshape(match.root.operands["input"], (4,))
 
     with pytest.raises(ValueError, match=r"other_shape puts float32\[4\] in the place of trans"):
-        rewritten("%o = transpose(%a)\noutput y = %o", other_shape)
+        rewritten("y = transpose(a)", other_shape)
 
     @rewrite(Op("transpose"))
     def itself(match, emit):
         return match.root.output
 
     with pytest.raises(ValueError, match="itself puts transpose in its own place"):
-        rewritten("%o = transpose(%a)\noutput y = %o", itself)
+        rewritten("y = transpose(a)", itself)
 
 
 def test_rewrites_that_undo_each_other_are_named():
@@ -223,7 +238,7 @@ def test_rewrites_that_undo_each_other_are_named():
         return emit.add(match.root.operands["b"], match.root.operands["a"])
 
     with pytest.raises(RuntimeError, match="rewrites go on without end, at last swapped"):
-        rewritten("%o = add(%a, %b)\noutput y = %o", swapped)
+        rewritten("y = add(a, b)", swapped)
 
 
 def test_several_results_are_replaced():
@@ -233,22 +248,22 @@ def test_several_results_are_replaced():
         return [emit.slice(value, (i, 0), (1, 2)) for i in range(2)]
 
     graph = rewritten(
-        "%p, %q = split(%a, splits=2)\n%o = sub(%q, %p)\noutput y = %o\noutput q = %q", by_slices
+        "[p, q] = split(a, splits=2); y = sub(q, p)", by_slices, outputs="y; q"
     )
     assert [n.operator.name for n in graph.nodes] == ["slice", "slice", "sub"]
     a = np.array([[1, 2], [5, 7]], np.float32)
-    assert evaluate(graph, a=a, b=a)["y"].tolist() == [[4, 5]]
-    assert evaluate(graph, a=a, b=a)["q"].tolist() == [[5, 7]]
+    assert evaluate(graph, a=a)["y"].tolist() == [[4, 5]]
+    assert evaluate(graph, a=a)["q"].tolist() == [[5, 7]]
 
 
 def test_a_later_round_sees_what_a_rewrite_set_free():
     # The neg is read once only after the relu further down is gone.
-    text = "%n = neg(%b)\n%s = add(%a, %n)\n%m = neg(%n)\n%o = mul(%s, %m)\noutput y = %o"
-    once = rewritten(text)
+    nodes = "n = neg(b); s = add(a, n); m = neg(n); y = mul(s, m)"
+    once = rewritten(nodes)
     assert "neg" in {n.operator.name for n in once.nodes}
     compilation = Compilation(verify=True)
     step = rewrite_pass("simplify", *RULES)
-    graph = run_passes([step], parse(HEAD + text), compilation, remove_dead_code)
+    graph = run_passes([step], read(HEAD, nodes), compilation, remove_dead_code)
     assert [n.operator.name for n in graph.nodes] == ["sub", "mul"]
     assert compilation.notes.of("simplify") == ("neg + neg", "neg + add")
 

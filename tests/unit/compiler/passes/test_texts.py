@@ -1,5 +1,7 @@
-"""The passes that every graph goes through: text in, text out, and equal results before and after
+"""The passes that every graph goes through: graph in, text out, and equal results before and after
 on random graphs."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,8 +9,7 @@ from hypothesis import given, settings
 
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
-from tests.support.graph_text import parse
-from tests.support.graphs import assert_text, evaluate
+from tests.support.graphs import evaluate, read, with_constant_tensors
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.ops.lowering import Decompose
@@ -27,122 +28,122 @@ pytestmark = pytest.mark.sample(0.5)
 DEVICE = Compilation(stored_profile(), verify=True, force_cpu=frozenset({"tanh", "add"}))
 COMPOSITE = sorted(n for n, o in ALL_OPERATORS.items() if isinstance(o.lowering, Decompose))
 
-DEAD_CODE_BEFORE = """
+
+def dead_code():
+    graph = read(
+        "inputs { a: f32[2]; unused: i8[3]; } consts { c: f32[2]; }",
+        "b = neg(a); d = add(b, c); [p, q] = split(b, splits=2); r = neg(d); s = neg(unused);",
+        "q; r; s",
+    )
+    return replace(graph, outputs={"q": graph.outputs["q"]})
+
+
+DEAD_CODE_AFTER = """\
 input %a: float32[2]
 input %unused: int8[3]
-constant %c: float32[2] = [1, 2]
-%b = neg(%a)
-%d = add(%b, %c)
-%p, %q = split(%b, splits=2)
-%r = neg(%d)
-output q = %q
-"""
-DEAD_CODE_AFTER = """
-input %a: float32[2]
-input %unused: int8[3]
-%b = neg(%a)
-%p, %q = split(%b, splits=2)
-output q = %q
-"""
-FOLD_BEFORE = """
+%0: float32[2] = neg(input=%a)
+%1.0: float32[1], %1.1: float32[1] = split(input=%0, splits=(1, 1), axis=0)
+output q = %1.1"""
+
+
+def foldable():
+    graph = read(
+        "inputs { a: f32[2, 2]; t: f32[2, 2]; } consts { c: f32[2, 2]; one: f32[] @scalar(1); }",
+        """
+d = transpose(c, label="d"); e = add(d, one); f = mul(a, e); g = mul(f, t);
+h = neg(t);
+large = expand(one, newShape=[1024, 1024]);
+""",
+        "g; h; e; large", {"c": [[1, 2], [3, 4]]},
+    )
+    return with_constant_tensors(graph, "t")
+
+
+FOLD_AFTER = """\
 input %a: float32[2, 2]
-constant %c: float32[2, 2] = [1, 2, 3, 4]
-constant %t: float32[2, 2] = tensor(t)
-constant %one: float32[] = 1
-%d = transpose [d](%c)
-%e = add(%d, %one)
-%f = mul(%a, %e)
-%g = mul(%f, %t)
-%h = neg(%t)
-%large = expand(%one, new_shape=(1024, 1024))
-output g = %g
-output h = %h
-output e = %e
-output large = %large
-"""
-FOLD_AFTER = """
-input %a: float32[2, 2]
-constant %e: float32[2, 2] = [2, 4, 3, 5]
-constant %t: float32[2, 2] = tensor(t)
-constant %one: float32[] = 1
-%f = mul(%a, %e)
-%g = mul(%f, %t)
-%h = neg(%t)
-%large = expand(%one, new_shape=(1024, 1024))
-output g = %g
-output h = %h
-output e = %e
-output large = %large
-"""
-GRU_CELL = """
-input %x: float32[2, 3]
-input %w: float32[6, 3]
-input %r: float32[6, 2]
-input %h: float32[2, 2]
-%y = gru_cell [g](%x, %w, %r, %h, hidden_size=2)
-output y = %y
-"""
-GRU_CELL_AFTER = """
-input %x: float32[2, 3]
-input %w: float32[6, 3]
-input %r: float32[6, 2]
-input %h: float32[2, 2]
-constant %one: float32[] = 1
-%i = gemm [g](%x, %w, b_transpose=True) from "gru_cell [g]"
-%izr, %in = split [g](%i, splits=(4, 2), axis=1) from "gru_cell [g]"
-%k = gemm [g](%h, %r, b_transpose=True) from "gru_cell [g]"
-%kzr, %kn = split [g](%k, splits=(4, 2), axis=1) from "gru_cell [g]"
-%zr = add [g](%izr, %kzr) from "gru_cell [g]"
-%gates = sigmoid [g](%zr) from "gru_cell [g]"
-%z, %reset = split [g](%gates, splits=(2, 2), axis=1) from "gru_cell [g]"
-%rk = mul [g](%reset, %kn) from "gru_cell [g]"
-%sum = add [g](%in, %rk) from "gru_cell [g]"
-%new = tanh [g](%sum) from "gru_cell [g]"
-%rest = sub [g](%one, %z) from "gru_cell [g]"
-%old = mul [g](%z, %h) from "gru_cell [g]"
-%part = mul [g](%new, %rest) from "gru_cell [g]"
-%y = add [g](%old, %part) from "gru_cell [g]"
-output y = %y
-"""
-PLACE_BEFORE = """
-input %a: float32[2]
-%b = neg [n](%a)
-%c = tanh(%b)
-%d = exp(%a)
-%e = add(%c, %d)
-output e = %e
-"""
-PLACE_AFTER = """
-input %a: float32[2]
-%b = neg [n](%a) on vulkan
-%c = tanh(%b) on cpu because "forced to the CPU"
-%d = exp(%a) on vulkan
-%e = add(%c, %d) on cpu because "forced to the CPU"
-output e = %e
-"""
-ORDER_AFTER = """
-input %a: float32[2]
-%b = neg [n](%a) on vulkan
-%d = exp(%a) on vulkan
-%c = tanh(%b) on cpu because "forced to the CPU"
-%e = add(%c, %d) on cpu because "forced to the CPU"
-output e = %e
+constant %c0: float32[2, 2] = [2.0, 4.0, 3.0, 5.0]
+constant %c1: float32[2, 2] = tensor(0)
+constant %c2: float32[] = 1.0
+%0: float32[2, 2] = mul(a=%a, b=%c0)
+%1: float32[2, 2] = mul(a=%0, b=%c1)
+%2: float32[2, 2] = neg(input=%c1)
+%3: float32[1024, 1024] = expand(input=%c2, new_shape=(1024, 1024))
+output g = %1
+output h = %2
+output e = %c0
+output large = %3"""
+
+
+def gru_cell():
+    return read(
+        "inputs { x: f32[2, 3]; w: f32[6, 3]; r: f32[6, 2]; h: f32[2, 2]; }",
+        'y = gruCell(x, w, r, h, hiddenSize=2, label="g")',
+    )
+
+
+GRU_CELL_PARTS = """
+i = gemm(x, w, bTranspose=true, label="g");
+[izr, in] = split(i, splits=[4, 2], axis=1, label="g");
+k = gemm(h, r, bTranspose=true, label="g");
+[kzr, kn] = split(k, splits=[4, 2], axis=1, label="g");
+zr = add(izr, kzr, label="g");
+gates = sigmoid(zr, label="g");
+[z, reset] = split(gates, splits=[2, 2], axis=1, label="g");
+rk = mul(reset, kn, label="g");
+sum = add(in, rk, label="g");
+new = tanh(sum, label="g");
+rest = sub(one, z, label="g");
+old = mul(z, h, label="g");
+part = mul(new, rest, label="g");
+y = add(old, part, label="g");
 """
 
 
-@pytest.mark.parametrize(("step", "before", "after"), [
-    (DEAD_CODE, DEAD_CODE_BEFORE, DEAD_CODE_AFTER),
-    (FOLD, FOLD_BEFORE, FOLD_AFTER),
-    (DECOMPOSE, GRU_CELL, GRU_CELL_AFTER),
-    (PLACE, PLACE_BEFORE, PLACE_AFTER),
-    (ORDER, PLACE_AFTER, ORDER_AFTER),
-])
-def test_text_in_text_out(step, before, after):
-    graph = parse(before)
-    assert_text(run_passes([step], graph, DEVICE), after)
-    assert_text(graph, before)
+def gru_cell_after():
+    graph = read(
+        "inputs { x: f32[2, 3]; w: f32[6, 3]; r: f32[6, 2]; h: f32[2, 2]; } "
+        "consts { one: f32[] @scalar(1); }", GRU_CELL_PARTS,
+    )
+    nodes = (replace(node, origins=("gru_cell [g]",)) for node in graph.nodes)
+    return str(replace(graph, nodes=tuple(nodes)))
+
+
+def placeable():
+    return read(
+        "inputs { a: f32[2]; }", 'b = neg(a, label="n"); c = tanh(b); d = exp(a); e = add(c, d);',
+        "e",
+    )
+
+
+PLACE_AFTER = """\
+input %a: float32[2]
+%0: float32[2] = neg [n](input=%a) on vulkan
+%1: float32[2] = tanh(input=%0) on cpu because "forced to the CPU"
+%2: float32[2] = exp(input=%a) on vulkan
+%3: float32[2] = add(a=%1, b=%2) on cpu because "forced to the CPU"
+output e = %3"""
+ORDER_AFTER = """\
+input %a: float32[2]
+%0: float32[2] = neg [n](input=%a) on vulkan
+%1: float32[2] = exp(input=%a) on vulkan
+%2: float32[2] = tanh(input=%0) on cpu because "forced to the CPU"
+%3: float32[2] = add(a=%2, b=%1) on cpu because "forced to the CPU"
+output e = %3"""
+
+
+@pytest.mark.parametrize(("step", "graph", "after"), [
+    (DEAD_CODE, dead_code(), DEAD_CODE_AFTER),
+    (FOLD, foldable(), FOLD_AFTER),
+    (DECOMPOSE, gru_cell(), gru_cell_after()),
+    (PLACE, placeable(), PLACE_AFTER),
+    (ORDER, PLACE.run(placeable(), DEVICE), ORDER_AFTER),
+], ids=["dead_code", "fold", "decompose", "place", "order"])
+def test_graph_in_text_out(step, graph, after):
+    before = str(graph)
+    done = run_passes([step], graph, DEVICE)
+    assert str(done) == after
+    assert str(graph) == before
     # Nothing is left to do, and only placement repeats its result.
-    done = parse(after)
     again = step.run(done, DEVICE)
     assert again is done or step in (PLACE, ORDER) and str(again) == str(done)
 

@@ -5,35 +5,31 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.graph_text import parse
-from tests.support.graphs import evaluate, random_feeds
+from tests.support.graphs import evaluate, random_feeds, read
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.passes import UNREAD_PIXELS, Compilation, remove_dead_code, run_passes
 
 # The end of a stage of ResNet's first version, and the beginning of the next one.
 STAGES = """
-input %x: float32[1, 4, 7, 6]
-input %r: float32[1, 8, 7, 6]
-constant %a: float32[8, 4, 1, 1] = random(1)
-constant %b: float32[5, 8, 1, 1] = random(2)
-constant %c: float32[3, 8, 1, 1] = random(3)
-constant %v: float32[8, 1, 1] = random(4)
-%h = relu(%x)
-%p = conv2d(%h, %a)
-%q = add(%p, %v)
-%s = add(%q, %r)
-%t = relu(%s)
-%y = conv2d(%t, %b, strides=[2, 3])
-%z = conv2d(%t, %c, strides=[2, 3])
-output y = %y
-output z = %z
+inputs { x: f32[1, 4, 7, 6]; r: f32[1, 8, 7, 6]; }
+consts { a: f32[8, 4, 1, 1]; b: f32[5, 8, 1, 1]; c: f32[3, 8, 1, 1]; v: f32[8, 1, 1]; }
+nodes {
+  h = relu(x);
+  p = conv2d(h, a);
+  q = add(p, v);
+  s = add(q, r);
+  t = relu(s);
+  y = conv2d(t, b, strides=[2, 3]);
+  z = conv2d(t, c, strides=[2, 3]);
+}
+outputs { y; z; }
 """
 
 
 def done(text: str, profile: str = "llvmpipe", **options) -> Graph:
     """The graph after the pass; it computes the same, and a second run changes nothing."""
-    graph = parse(text)
+    graph = read(text)
     compilation = Compilation(profile=stored_profile(profile), verify=True, **options)
     changed = run_passes([UNREAD_PIXELS], graph, compilation, remove_dead_code)
     feeds = random_feeds(graph)
@@ -63,13 +59,14 @@ def test_only_the_pixels_that_are_read_are_computed():
 
 def test_channels_may_come_last():
     text = """
-input %x: float32[2, 6, 6, 4]
-constant %a: float32[8, 1, 1, 4] = random(1)
-constant %b: float32[4, 1, 1, 8] = random(2)
-%p = conv2d(%x, %a, input_layout="nhwc", filter_layout="ohwi")
-%q = sigmoid(%p)
-%y = conv2d(%q, %b, strides=[2, 2], input_layout="nhwc", filter_layout="ohwi")
-output y = %y
+inputs { x: f32[2, 6, 6, 4]; }
+consts { a: f32[8, 1, 1, 4]; b: f32[4, 1, 1, 8]; }
+nodes {
+  p = conv2d(x, a, inputLayout="nhwc", filterLayout="ohwi");
+  q = sigmoid(p);
+  y = conv2d(q, b, strides=[2, 2], inputLayout="nhwc", filterLayout="ohwi");
+}
+outputs { y; }
 """
     assert shapes(done(text)) == [
         ("slice", (2, 3, 3, 4)), ("conv2d", (2, 3, 3, 8)), ("sigmoid", (2, 3, 3, 8)),
@@ -84,39 +81,39 @@ def test_strides_may_be_larger_than_the_image():
 
 def test_values_with_several_readers_are_visited_once():
     blocks = 60  # 2^60 ways lead back through them
-    lines = ["%y0 = conv2d(%x, %w)"]
+    lines = ["y0 = conv2d(x, w);"]
     for n in range(blocks):
-        lines += [f"%g{n} = sigmoid(%y{n})", f"%y{n + 1} = max(%y{n}, %g{n})"]
+        lines += [f"g{n} = sigmoid(y{n});", f"y{n + 1} = max(y{n}, g{n});"]
     text = "\n".join([
-        "input %x: float32[1, 4, 4, 4]", "constant %w: float32[4, 4, 1, 1] = random(1)", *lines,
-        f"%z = conv2d(%y{blocks}, %w, strides=[2, 2])", "output z = %z",
+        "inputs { x: f32[1, 4, 4, 4]; } consts { w: f32[4, 4, 1, 1]; } nodes {", *lines,
+        f"z = conv2d(y{blocks}, w, strides=[2, 2]); }} outputs {{ z; }}",
     ])
     assert shapes(done(text))[1] == ("conv2d", (1, 4, 2, 2))
 
 
 @pytest.mark.parametrize(("old", "new"), [
     # Another reader needs all pixels, or others.
-    ("output y", "output t = %t\noutput y"),
-    ("output y", "%u = sigmoid(%t)\noutput u = %u\noutput y"),
-    ("%c, strides=[2, 3]", "%c, strides=[3, 2]"),
-    ("output y", "output p = %p\noutput y"),
+    ("outputs {", "outputs { t;"),
+    ("outputs {", "nodes { u = sigmoid(t); } outputs { u;"),
+    ("c, strides=[2, 3]", "c, strides=[3, 2]"),
+    ("outputs {", "outputs { p;"),
     # The last nodes mix pixels.
-    ("%c, strides=[2, 3]", "%c, strides=[2, 3], padding=[1, 1, 1, 1]"),
-    ("%t = relu(%s)", "%t = average_pool2d(%s, window_dimensions=[1, 1])"),
+    ("c, strides=[2, 3]", "c, strides=[2, 3], padding=[1, 1, 1, 1]"),
+    ("t = relu(s)", "t = averagePool2d(s, windowDimensions=[1, 1])"),
     # Each pixel has a summand of its own.
-    ("%v: float32[8, 1, 1]", "%v: float32[7, 1]"),
+    ("v: f32[8, 1, 1]", "v: f32[7, 1]"),
     # Without strides, or without a convolution before.
     ("strides=[2, 3]", "strides=[1, 1]"),
-    ("%p = conv2d(%h, %a)", "%p = concat(inputs=[%h, %h], axis=1)"),
+    ("p = conv2d(h, a)", "p = concat([h, h], axis=1)"),
 ])
 def test_where_it_does_not_apply(old: str, new: str):
     assert old in STAGES
     text = STAGES.replace(old, new)
-    assert shapes(done(text)) == shapes(parse(text))
+    assert shapes(done(text)) == shapes(read(text))
 
 
 def test_on_software_devices_and_where_the_operators_are_not_forced():
     for profile in ("nvidia_ampere", "amd_navi31"):
-        assert shapes(done(STAGES, profile)) == shapes(parse(STAGES))
+        assert shapes(done(STAGES, profile)) == shapes(read(STAGES))
     for name in ("slice", "conv2d"):
-        assert shapes(done(STAGES, force_cpu=frozenset({name}))) == shapes(parse(STAGES))
+        assert shapes(done(STAGES, force_cpu=frozenset({name}))) == shapes(read(STAGES))

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
 from tests.support.graphs import assert_same, constant_arrays, graph_input, graph_of
 from webnn_vk.compiler.ir import Emitter, Graph, Value
+from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Program
 from webnn_vk.compiler.program.compiled_from import compiled_graph, graph_text
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -41,6 +43,19 @@ def read_back(program: Program) -> Graph:
 def test_random_graphs(random_graph):
     graph = random_graph.graph()
     assert_same(read_back(program_of(graph)), graph)
+
+
+@pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
+def test_every_operator(name):
+    @settings(max_examples=20)
+    @given(examples(name))
+    def check(example):
+        graph = example.graph()
+        again = read_back(program_of(graph))
+        assert_same(again, graph)
+        assert str(again) == str(graph)
+
+    check()
 
 
 @given(st.text(min_size=1), st.text(), st.text(), st.text(), st.lists(st.text(), max_size=3))

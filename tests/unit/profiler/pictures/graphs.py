@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from tests.support.graph_text import parse
+from tests.support.graphs import read
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.profiler.pictures import Box, Picture
 
-#: A product with a bias and a branch, with names that need escaping in XML and scripts.
-SMALL = """\
-input %x: float32[2, 3]
-constant %w: float32[3, 3] = 1
-%a = matmul ["<q> & k"](%x, b=%w)
-%b = relu(%a)
-%c = sigmoid(%a)
-%d = add(%b, b=%c)
-output y = %d"""
-
 
 def small() -> Graph:
-    """A graph of four nodes."""
-    return parse(SMALL)
+    """A product with a bias and a branch, with names that need escaping in XML and scripts."""
+    return read(
+        "inputs { x: f32[2, 3]; } consts { w: f32[3, 3] @scalar(1); }",
+        'a = matmul(x, w, label="<q> & k"); b = relu(a); c = sigmoid(a); y = add(b, c);',
+    )
 
 
 def chain(names: list[str], residual: int = 0, shared: bool = False) -> Picture:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.support.graph_text import parse
+from tests.support.graphs import read
 from tests.support.profiles import stored_profile
 from tests.unit.profiler.pictures.graphs import small
 from webnn_vk.api.ml_graph import executable_of
@@ -111,7 +111,7 @@ def test_steps_of_the_cpu_and_copies():
 
 
 def test_names_are_made_fit_to_be_read():
-    graph = parse("input %x: float32[2]\n%a = relu [\"a\\u202eb\"](%x)\noutput y = %a")
+    graph = read("inputs { x: f32[2]; }", 'y = relu(x, label="a\u202eb");')
     assert of_graph(graph, "").boxes[1].title == "relu [a\\u202eb]"
 
 
