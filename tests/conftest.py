@@ -77,7 +77,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.configure(config)
-    discriminating.install()
     if config.option.discrete:
         discrete.install()
     if _is_worker(config):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.discriminating import assert_allclose
 from tests.support.running import device_profile, run
 from webnn_vk.compiler.ir import Node
 from webnn_vk.compiler.kernels import KernelNode, Schedule
@@ -48,7 +49,7 @@ def assert_close(
         np.testing.assert_array_equal(own, expected, err_msg=what)
         return
     rounding = 2.0**-10 if own.dtype == np.float16 else 0.0
-    np.testing.assert_allclose(
+    assert_allclose(
         own.astype(np.float64), expected.astype(np.float64), rtol=error + rounding,
         atol=error * least, err_msg=what,
     )

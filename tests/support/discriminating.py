@@ -1,8 +1,7 @@
 """Comparisons that can fail. If zeros, the right numbers in another order, or twice the right
 numbers would pass a tolerance too, then the comparison says nothing about the result.
 
-In a test every ``np.testing.assert_allclose`` that passes is checked for that (`install`, called by
-``tests/conftest.py``), which covers all code that compares by it. Other comparisons call
+Tests call `assert_allclose` from here in place of NumPy's. Other comparisons call
 `assert_discriminating` with the elements that they accept. A random example of hypothesis may show
 nothing by chance: the examples of a test are judged together at its end (`examples_together`).
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import hypothesis
@@ -24,7 +22,6 @@ SHARE_TOGETHER = 0.1
 #: Numbers that lie closer, relative to the largest, count as the same in another order: long sums
 #: of random numbers are nearly alike.
 ALIKE = 2.0**-8
-_plain = np.testing.assert_allclose
 _excused: list[str] = []
 #: Findings of the running test's examples, by the name of the wrong result: how many of its
 #: elements were found wrong, of how many.
@@ -74,6 +71,26 @@ def assert_discriminating(
         )
 
 
+def assert_allclose(
+    actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, *rest: Any, **more: Any
+) -> None:
+    """NumPy's, which also has to be discriminating."""
+    __tracebackhide__ = True
+    np.testing.assert_allclose(actual, desired, rtol, atol, *rest, **more)
+    wanted = np.broadcast_to(np.asarray(desired), np.broadcast_shapes(
+        np.shape(actual), np.shape(desired)
+    ))
+    if wanted.dtype.kind not in "fiuc":
+        return
+    wide = np.atleast_1d(wanted).astype(np.float64 if wanted.dtype.kind != "c" else complex)
+
+    def passes(wrong: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.abs(wrong - wide) <= atol + rtol * np.abs(wide))
+
+    assert_discriminating(wanted, passes, f"rtol={rtol}, atol={atol}")
+
+
 @contextmanager
 def examples_together() -> Iterator[None]:
     """Surrounds one test: AssertionError at its end if a wrong result would pass for its random
@@ -117,28 +134,3 @@ class Judged:
         assert self.told >= SHARE * self.count, (
             f"zeros would pass for all but {self.told} of {self.count} numbers"
         )
-
-
-def install() -> None:
-    """From now on every ``np.testing.assert_allclose`` has to be discriminating."""
-
-    @wraps(_plain)
-    def assert_allclose(
-        actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, *rest: Any, **more: Any
-    ) -> None:
-        __tracebackhide__ = True
-        _plain(actual, desired, rtol, atol, *rest, **more)
-        wanted = np.broadcast_to(np.asarray(desired), np.broadcast_shapes(
-            np.shape(actual), np.shape(desired)
-        ))
-        if wanted.dtype.kind not in "fiuc":
-            return
-        wide = np.atleast_1d(wanted).astype(np.float64 if wanted.dtype.kind != "c" else complex)
-
-        def passes(wrong: np.ndarray) -> np.ndarray:
-            with np.errstate(invalid="ignore"):
-                return np.asarray(np.abs(wrong - wide) <= atol + rtol * np.abs(wide))
-
-        assert_discriminating(wanted, passes, f"rtol={rtol}, atol={atol}")
-
-    np.testing.assert_allclose = assert_allclose

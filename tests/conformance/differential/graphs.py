@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.program import Program
@@ -321,7 +322,7 @@ def assert_equal(
         message = f"{how} {name}"
         if expected.dtype.kind == "f":
             limit = _TOLERANCE[expected.dtype.name]
-            np.testing.assert_allclose(
+            assert_allclose(
                 got[name], expected, rtol=limit, atol=limit, err_msg=message
             )
         else:

@@ -18,7 +18,7 @@ from tests.conformance.differential.example import Example
 from tests.conformance.emulation import recurrent
 from tests.conformance.emulation.emulations import EMULATIONS, flatten, squeeze, unsqueeze
 from tests.conformance.wpt import suite
-from tests.support.discriminating import Judged, anything_passes
+from tests.support.discriminating import Judged, anything_passes, assert_allclose
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ops import OPERATORS
 
@@ -101,7 +101,7 @@ def assert_alike(
     allowed = _ERROR[own.dtype] * scale
     judged.add(emulated, allowed)
     with anything_passes("a random example may have few numbers, or one much larger than the rest"):
-        np.testing.assert_allclose(
+        assert_allclose(
             own.astype(np.float64), emulated.astype(np.float64), rtol=0, atol=allowed,
             err_msg=example.in_full(),
         )

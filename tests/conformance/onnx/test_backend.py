@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from tests.support import onnx_exceptions
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.onnx_cases import SUITES, cases, exact, outside, run, run_onnxruntime
 from tests.support.onnx_exceptions import AS_ONNX_RUNTIME, EXCEPTIONS, failing
@@ -113,6 +114,6 @@ def test_expectations_that_are_not_exact(monkeypatch):
             for got, want, right in zip(results, expected, true, strict=True):
                 assert right.dtype == np.float64
                 assert not np.array_equal(want, right.astype(want.dtype))
-                np.testing.assert_allclose(got, right, case.rtol, case.atol)
+                assert_allclose(got, right, case.rtol, case.atol)
             compared.append(name)
     assert len(compared) == 4

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder, Settings, ml
 from webnn_vk.api.compute_policy import effective_policy
 
@@ -72,7 +73,7 @@ def test_a_graph_on_the_cpu_alone_is_a_fallback():
             assert graph.compute_policy == policy
             data = np.arange(4, dtype=np.float32) / 4
             found = context.compute(graph, {"x": data})["y"]
-            np.testing.assert_allclose(found, getattr(np, method)(data), rtol=1e-6)
+            assert_allclose(found, getattr(np, method)(data), rtol=1e-6)
 
 
 def test_other_contexts_have_no_policy(cpu_context):

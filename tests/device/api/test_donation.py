@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import (
@@ -215,7 +216,7 @@ def test_engines_of_the_cpu_device(engine):
         tensor = _tensor(context, data)
         context.dispatch(graph, {"past": tensor}, {"present": tensor})
         result = context.read_tensor(tensor).result()
-    np.testing.assert_allclose(result, data.T @ data, rtol=1e-3, atol=1e-3)
+    assert_allclose(result, data.T @ data, rtol=1e-3, atol=1e-3)
 
 
 def test_operators_on_the_cpu_beside_a_device(context: MLContext):
@@ -236,8 +237,8 @@ def test_operators_on_the_cpu_beside_a_device(context: MLContext):
         mixed.dispatch(graph, {"past": tensor}, {"present": tensor, "late": other})
         product = data @ data.T
         first, second = mixed.read_tensor(tensor).result(), mixed.read_tensor(other).result()
-    np.testing.assert_allclose(first, product, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(second, product.T + np.maximum(data, 0), rtol=1e-4, atol=1e-5)
+    assert_allclose(first, product, rtol=1e-4, atol=1e-5)
+    assert_allclose(second, product.T + np.maximum(data, 0), rtol=1e-4, atol=1e-5)
 
 
 def test_without_the_pass_a_copy_is_kept(context: MLContext):
@@ -353,7 +354,7 @@ def test_elements_in_place_and_others_behind_a_copy(context: MLContext):
         context.dispatch(graph, {n: t for n, t in inputs.items() if n in graph.inputs}, outputs)
         for result, array in zip(outputs.values(), wanted, strict=True):
             read = context.read_tensor(result).result()
-            np.testing.assert_allclose(read, array, rtol=1e-5, atol=1e-5)
+            assert_allclose(read, array, rtol=1e-5, atol=1e-5)
 
 
 def test_a_graph_that_must_be_in_place(context: MLContext):
@@ -496,4 +497,4 @@ def test_random_graphs_give_the_same_with_donations(context: MLContext, seed):
         context.dispatch(graph, sources, targets)
         results.append({n: context.read_tensor(t).result() for n, t in targets.items()})
     for name, array in results[0].items():
-        np.testing.assert_allclose(results[1][name], array, rtol=1e-5, atol=1e-5)
+        assert_allclose(results[1][name], array, rtol=1e-5, atol=1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.faults import FaultyDriver
 from webnn_vk import (
     InvalidStateError,
@@ -76,7 +77,7 @@ def test_each_shape_is_equal_to_its_static_graph(context):
             got = context.compute(graph, given)
             for name, array in wanted.items():
                 assert got[name].shape == array.shape == computed[name]
-                np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5)
+                assert_allclose(got[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_dispatch_takes_the_sizes_of_the_tensors(context):
@@ -101,7 +102,7 @@ def test_dispatch_takes_the_sizes_of_the_tensors(context):
         context.dispatch(graph, tensors, outputs)
         wanted = context.compute(built(context, encoder, n, t), given)
         for name, tensor in outputs.items():
-            np.testing.assert_allclose(
+            assert_allclose(
                 context.read_tensor(tensor).result(), wanted[name], rtol=1e-4, atol=1e-5
             )
         wrong = {**outputs, "mean": outputs["y"]}
@@ -160,7 +161,7 @@ def test_parameters_beyond_the_push_constants(vulkan, device_type):
             context.dispatch(graph, tensors, {"y": y})
             pending.append((context.read_tensor(y), wanted))
         for read, wanted in pending:
-            np.testing.assert_allclose(read.result(), wanted, rtol=1e-5)
+            assert_allclose(read.result(), wanted, rtol=1e-5)
         assert len(graph._shapes._compiled) == compiled
 
 
@@ -193,7 +194,7 @@ def test_parameters_that_are_not_there(vulkan, wrap):
                     context.compute(graph, arrays)
             else:
                 found = context.compute(graph, arrays)["y"]
-                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+                assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("call", ["compute", "compute_async", "dispatch"])
@@ -319,7 +320,7 @@ def test_a_donated_input_is_updated_in_place(vulkan, copies):
             np.testing.assert_array_equal(context.read_tensor(cache).result(), expected)
             if copies:
                 y = context.read_tensor(results["y"]).result()
-                np.testing.assert_allclose(y, before * expected.sum(), rtol=1e-4, atol=1e-5)
+                assert_allclose(y, before * expected.sum(), rtol=1e-4, atol=1e-5)
 
 
 class Asked(dict):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLDynamicDimension, MLGraphBuilder
 
 ROWS, COLUMNS = 1024, 512
@@ -46,7 +47,7 @@ def product(context, weights, rows=4):
 def check(context, graph, weights):
     x = np.random.default_rng(2).normal(size=(4, weights.shape[0])).astype(np.float32)
     got = context.compute(graph, {"x": x})["y"]
-    np.testing.assert_allclose(got, x @ np.array(weights), rtol=1e-4, atol=1e-3)
+    assert_allclose(got, x @ np.array(weights), rtol=1e-4, atol=1e-3)
 
 
 def test_a_range_is_read_at_set_up(context, path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import ALL_TYPES, LOW_PRECISION, elements
@@ -189,10 +190,10 @@ def test_bfloat16_is_computed_in_float32_and_rounded_once(context, shapes):
         context, lambda g, a, b: {"y": g.matmul(a, b), "z": g.softmax(g.tanh(a), 1)}, a=a, b=b
     )
     wide = a.astype(np.float64) @ b.astype(np.float64)
-    np.testing.assert_allclose(found["y"].astype(np.float64), wide, rtol=2**-8, atol=1e-5)
+    assert_allclose(found["y"].astype(np.float64), wide, rtol=2**-8, atol=1e-5)
     tanh = np.tanh(a.astype(np.float64)).astype(ml_dtypes.bfloat16).astype(np.float64)
     soft = np.exp(tanh) / np.exp(tanh).sum(1, keepdims=True)
-    np.testing.assert_allclose(found["z"].astype(np.float64), soft, rtol=2**-8)
+    assert_allclose(found["z"].astype(np.float64), soft, rtol=2**-8)
 
 
 UNARY = [
@@ -269,7 +270,7 @@ def test_weights_of_four_bits_stay_packed(context):
         sizes.append(graph.report().weight_bytes)
         wide = weights.astype(np.float64) * np.repeat(scale, 32, 0)
         found = context.compute(graph, {"x": x})["y"]
-        np.testing.assert_allclose(found, x @ wide, rtol=1e-4, atol=1e-3)
+        assert_allclose(found, x @ wide, rtol=1e-4, atol=1e-3)
     assert sizes[0] == sizes[1]
     if context.device_info.is_vulkan:
         assert sizes[1] < weights.size

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder, MLOperandDescriptor
 
 
@@ -52,7 +53,7 @@ def test_a_definition_is_used_like_an_operator(builder):
     twice = builder.subgraph(tanh, {"input": once["output"]})
     data = drawn(2, 3)
     result = computed(builder, {"out": twice["output"] + y}, y=data)["out"]
-    np.testing.assert_allclose(result, np.tanh(np.tanh(data)) + data, rtol=1e-5, atol=1e-6)
+    assert_allclose(result, np.tanh(np.tanh(data)) + data, rtol=1e-5, atol=1e-6)
 
 
 def test_a_definition_serves_all_builders_of_a_context(context):
@@ -62,10 +63,10 @@ def test_a_definition_serves_all_builders_of_a_context(context):
         builder = MLGraphBuilder(context)
         found = builder.subgraph(definition, {"x": given(builder, "a") * scale})
         results.append(computed(builder, {"y": found["y"] + 0}, a=drawn(2, 3) / scale)["y"])
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+    assert_allclose(results[0], results[1], rtol=1e-6)
     x = drawn(2, 3).astype(np.float64)
     expected = x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(results[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_the_device_has_a_kernel_for_stays_whole(context):
@@ -108,7 +109,7 @@ def test_cond_chooses(context, shape):
             builder, {"y": builder.identity(result["y"])}, p=np.full(shape, flag, np.uint8),
             a=good if flag else bad, b=bad if flag else good,
         )["y"]
-        np.testing.assert_allclose(found, np.sqrt(good) if flag else np.log(good) * 2, rtol=1e-5)
+        assert_allclose(found, np.sqrt(good) if flag else np.log(good) * 2, rtol=1e-5)
 
 
 def test_cond_of_a_constant_has_one_branch(context):
@@ -138,8 +139,8 @@ def test_a_loop_passes_scans_and_stacks(builder):
     for i, x in enumerate(xs):
         state = state / 2 + x
         stacked.append(state + i)
-    np.testing.assert_allclose(found["s"], state, rtol=1e-5)
-    np.testing.assert_allclose(found["y"], stacked, rtol=1e-5)
+    assert_allclose(found["s"], state, rtol=1e-5)
+    assert_allclose(found["y"], stacked, rtol=1e-5)
 
 
 def test_the_number_of_iterations_costs_no_steps(context):
@@ -174,7 +175,7 @@ def test_a_loop_ends_with_its_condition(context):
             if expected.max() >= top:
                 break
         found = context.compute(graph, {"x0": data, "top": np.float32(top)})["y"]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert_allclose(found, expected, rtol=1e-5)
     if context.device_info.is_vulkan:
         assert {step.device for step in graph.report().steps} == {"vulkan"}
 
@@ -189,7 +190,7 @@ def test_definitions_nest(builder):
     titles = [title for step in graph.report().steps for title in step.operators]
     assert "tanh [out/in/t]" in titles
     found = builder._context.compute(graph, {"a": data})["z"]
-    np.testing.assert_allclose(found, np.tanh(data) * 3, rtol=1e-5)
+    assert_allclose(found, np.tanh(data) * 3, rtol=1e-5)
 
 
 def refusals(builder, other):

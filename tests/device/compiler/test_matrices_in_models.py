@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.forced import pretended_gpu
 from tests.support.matrices import with_denormals
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
@@ -77,7 +78,7 @@ def test_an_encoder(gpu: MLContext, cpu_context: MLContext) -> None:
     expected = _computed(_encoder(cpu_context, weights), x, cpu_context)
     computed = _computed(graph, x, gpu)
     # Roundings of the layer norms' results, up to 4, and of what they are made of.
-    np.testing.assert_allclose(
+    assert_allclose(
         computed.astype(np.float64), expected.astype(np.float64), rtol=0, atol=2.0**-6
     )
 
@@ -120,7 +121,7 @@ def test_layers_with_weights_in_blocks(
     assert all(names[0] == "block_matmul" and len(names) > 2 for _, names in kernels), kernels
     expected = _computed(layers(cpu_context, given), x, cpu_context)
     # Roundings of products, sums and activations of up to 4, each of the CPU's operators in turn.
-    np.testing.assert_allclose(
+    assert_allclose(
         _computed(graph, x, gpu).astype(np.float64), expected.astype(np.float64), rtol=0,
         atol=2.0**-7,
     )
@@ -133,7 +134,7 @@ def test_a_decoder(gpu: MLContext, tmp_path) -> None:
     model = Model.load(tmp_path, gpu, dtype="float16")
     ids = np.random.default_rng(8).integers(0, config["vocab_size"], 64).tolist()
     expected = logits(config, weights, ids)
-    np.testing.assert_allclose(
+    assert_allclose(
         model.logits(ids), expected, rtol=0, atol=2e-2 * np.abs(expected).max()
     )
     kernels = {step.kernel for step in model._engine.graph(64).report().steps}

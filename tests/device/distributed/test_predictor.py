@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from webnn_vk import InvalidStateError
 from webnn_vk.distributed import RowError
@@ -33,7 +34,7 @@ def device(request, monkeypatch, tmp_path):
 def check(found, count):
     assert {*found} == {"id", "y", "z"}
     np.testing.assert_array_equal(found["id"], np.arange(count))
-    np.testing.assert_allclose(found["y"], X[:count] @ WEIGHTS + 1, rtol=1e-5)
+    assert_allclose(found["y"], X[:count] @ WEIGHTS + 1, rtol=1e-5)
     np.testing.assert_array_equal(found["z"], X[:count] > 0)
 
 
@@ -65,7 +66,7 @@ def test_names_of_inputs_and_outputs(device, tmp_path):
     predictor = Predictor(tmp_path / "linear.onnx", {"x": "pixels"}, {"y": "scores"}, device)
     found = predictor({"pixels": X, "y": np.zeros(11)})
     assert {*found} == {"scores", "y"}
-    np.testing.assert_allclose(found["scores"], X @ WEIGHTS + 1, rtol=1e-5)
+    assert_allclose(found["scores"], X @ WEIGHTS + 1, rtol=1e-5)
     for inputs, outputs, message in (
         ({"X": "x"}, None, "inputs: 'X' is none of the model's inputs: x"),
         (None, ["z", "q"], "outputs: 'q' is none of the model's outputs: y, z"),
@@ -89,7 +90,7 @@ def test_graphs_come_from_the_cache_of_the_next_actor(device, tmp_path):
     other.graph.initializer[0].CopyFrom(numpy_helper.from_array(WEIGHTS + 1, "w"))
     save(other, tmp_path / "linear.onnx")
     found = Predictor(str(tmp_path / "linear.onnx"), device=device)({"x": X})
-    np.testing.assert_allclose(found["y"], X @ (WEIGHTS + 1) + 1, rtol=1e-4)
+    assert_allclose(found["y"], X @ (WEIGHTS + 1) + 1, rtol=1e-4)
 
 
 def test_without_a_cache(device, monkeypatch):

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
 from webnn_vk import InvalidStateError, MLContext, OperationError
 from webnn_vk.generate import Model
@@ -45,7 +46,7 @@ def compare_rows(model: Model, given: list[list[int]], **tolerance: float) -> No
     model._engine.scheduler._start(runs)
     together = [run.results.result()[run.row] for run in runs]
     tolerance = {"rtol": 2e-4, "atol": 2e-5} | tolerance
-    np.testing.assert_allclose(np.stack(together), np.stack(alone), **tolerance)
+    assert_allclose(np.stack(together), np.stack(alone), **tolerance)
     for session in sessions:
         session.close()
 

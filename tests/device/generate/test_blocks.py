@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.gguf_files import WIDE, Kind, write_gguf
 from tests.support.paths import ROOT
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
@@ -45,7 +46,7 @@ def rounded(weights, kind):
 
 
 def assert_close(result, expected):
-    np.testing.assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", ["llama", "llama3", "qwen2", "qwen3", "gpt2"])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support.discriminating import assert_allclose
 from tests.support.paths import ROOT
 from tests.support.reference_decoder import logits
 from webnn_vk import MLContext
@@ -53,7 +54,7 @@ def test_it_is_small():
 def test_every_position(model, ids):
     expected = reference(ids)
     result = model.logits(ids)
-    np.testing.assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
@@ -62,7 +63,7 @@ def test_other_types(context: MLContext, ids, dtype):
     result = Model.load(FOLDER, context, dtype=dtype).logits(ids)
     if dtype == "float16":
         bound = HALF_BOUND * np.abs(expected).max()
-        np.testing.assert_allclose(result, expected, rtol=0, atol=bound)
+        assert_allclose(result, expected, rtol=0, atol=bound)
         return
     difference = np.sqrt(np.square(result - expected).mean()) / expected.std()
     assert 0.01 * ROUNDING[dtype] < difference < ROUNDING[dtype]

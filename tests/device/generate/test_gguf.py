@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.gguf_files import WIDE, Kind, write_gguf
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
 from webnn_vk import MLContext
@@ -28,7 +29,7 @@ def both(tmp_path, config, context, kind=Kind.F32, **options):
 def test_every_architecture(cpu_context: MLContext, tmp_path, name):
     made, expected = both(tmp_path, CONFIGS[name], cpu_context)
     if name == "llama3":  # its frequencies are stored as float32 factors
-        np.testing.assert_allclose(made, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+        assert_allclose(made, expected, rtol=0, atol=BOUND * np.abs(expected).max())
     else:
         np.testing.assert_array_equal(made, expected)
 
@@ -53,7 +54,7 @@ def test_the_reference(cpu_context: MLContext, tmp_path):
     write_gguf(tmp_path / "m.gguf", config, weights)
     expected = logits(config, weights, IDS)
     made = Model.load(tmp_path / "m.gguf", cpu_context).logits(IDS)
-    np.testing.assert_allclose(made, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(made, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
 def test_rows_of_queries_and_keys_are_put_back(cpu_context: MLContext, tmp_path):
@@ -65,5 +66,5 @@ def test_rows_of_queries_and_keys_are_put_back(cpu_context: MLContext, tmp_path)
         made.append(Model.load(tmp_path / "m.gguf", cpu_context).logits(IDS))
     expected = logits(config, weights, IDS)
     bound = BOUND * np.abs(expected).max()
-    np.testing.assert_allclose(made[0], expected, rtol=0, atol=bound)
+    assert_allclose(made[0], expected, rtol=0, atol=bound)
     assert np.abs(made[1] - expected).max() > 1000 * bound

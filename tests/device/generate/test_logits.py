@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import CONFIGS, PART, logits, random_weights, write_folder
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
@@ -37,7 +38,7 @@ def test_every_position_of_a_sequence(context: MLContext, tmp_path, name):
     expected = logits(config, weights, ids)
     result = model.logits(ids)
     assert result.shape == (count, config["vocab_size"]) and result.dtype == np.float32
-    np.testing.assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -63,7 +64,7 @@ def assert_right_text(model, config, weights):
     ids = np.random.default_rng(12).integers(0, config["vocab_size"], 20).tolist()
     tokens = model.generate_tokens(ids, 8)
     expected = logits(config, weights, [*ids, *tokens])
-    np.testing.assert_allclose(
+    assert_allclose(
         model.logits([*ids, *tokens]), expected, rtol=0, atol=BOUND * np.abs(expected).max()
     )
     assert tokens == expected[len(ids) - 1 : -1].argmax(1).tolist()
@@ -100,7 +101,7 @@ def test_half_precision(context: MLContext, tmp_path, name):
     model, config, weights = model_of(tmp_path, name, context, dtype="float16")
     ids = np.random.default_rng(6).integers(0, config["vocab_size"], 50).tolist()
     expected = logits(config, weights, ids)
-    np.testing.assert_allclose(
+    assert_allclose(
         model.logits(ids), expected, rtol=0, atol=HALF_BOUND * np.abs(expected).max()
     )
 
@@ -131,7 +132,7 @@ def test_weights_stored_in_half_precision(cpu_context: MLContext, tmp_path, data
     (tmp_path / "config.json").write_text(json.dumps(config))
     expected = logits(config, read, [1, 2, 3])
     result = Model.load(tmp_path, cpu_context).logits([1, 2, 3])
-    np.testing.assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
 def test_shards_give_the_same(cpu_context: MLContext, tmp_path):
@@ -162,7 +163,7 @@ def test_what_lies_behind_the_valid_rows_has_no_influence(context: MLContext, tm
         poison(session, context)
         result = session.logits(ids[:length])
         bound = BOUND * np.abs(expected).max()
-        np.testing.assert_allclose(result, expected[:length], rtol=0, atol=bound)
+        assert_allclose(result, expected[:length], rtol=0, atol=bound)
         poison(session, context)
         if length == 70:
             assert list(session.tokens(ids, 10)) == clean

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk.generate import Model
 
 
@@ -27,11 +28,11 @@ def test_one_graph_takes_prompts_of_every_length(contexts, folder):
         assert named.generate_tokens(ids, 4) == plain.generate_tokens(ids, 4)
         with named.session() as one, plain.session() as other:
             found = [session._feed(ids, "logits") for session in (one, other)]
-            np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+            assert_allclose(*found, rtol=1e-4, atol=1e-5)
             # Behind tokens in the cache.
             more = [*ids, *rng.integers(0, 256, 7).tolist()]
             found = [session._feed(more, "logits") for session in (one, other)]
-            np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+            assert_allclose(*found, rtol=1e-4, atol=1e-5)
     # One for prompts, one for single tokens.
     assert len(named._engine._graphs) == 2
     graph = named._engine.graph(7)
@@ -39,4 +40,4 @@ def test_one_graph_takes_prompts_of_every_length(contexts, folder):
     if contexts[0].device_info.is_vulkan:
         assert graph.report().donated
         assert not [note for note in graph.report().donated if "copy" in note]
-    np.testing.assert_allclose(named.logits(ids), plain.logits(ids), rtol=1e-4, atol=1e-5)
+    assert_allclose(named.logits(ids), plain.logits(ids), rtol=1e-4, atol=1e-5)

@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import random_weights, write_folder
 from tests.support.text_models import CONFIG, text_folder
 from webnn_vk import InvalidStateError, OperationError, UnknownError
@@ -251,7 +252,7 @@ def test_probabilities():
         (Sampling(1.0, min_p=0.3), [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
         (Sampling(0.5), np.array([0.25, 0.09, 0.0225, 0.0025]) / 0.365),
     ):
-        np.testing.assert_allclose(sampling.probabilities(scores), expected, rtol=1e-12)
+        assert_allclose(sampling.probabilities(scores), expected, rtol=1e-12)
 
 
 def test_a_model_without_a_tokenizer(context, tmp_path):

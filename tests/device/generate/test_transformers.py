@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
@@ -45,4 +46,4 @@ def test_logits(context: MLContext, tmp_path, name):
     theirs = np.load(tmp_path / "theirs.npz")
     expected = theirs["logits"]
     result = Model.load(tmp_path, context).logits(theirs["ids"].tolist())
-    np.testing.assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.discriminating import assert_allclose
 from webnn_vk import InvalidStateError, NotSupportedError
 
 
@@ -121,4 +122,4 @@ def test_contexts_of_a_device_have_one_copy_of_a_file(own_device: Any, tmp_path:
     contexts[0].destroy()
     for context, graph in zip(contexts[1:], graphs[1:], strict=True):
         got = context.compute(graph, {"x": x})["y"]
-        np.testing.assert_allclose(got, x @ numbers, rtol=1e-4, atol=1e-3)
+        assert_allclose(got, x @ numbers, rtol=1e-4, atol=1e-3)

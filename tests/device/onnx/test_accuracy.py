@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_nodes import Draws, Node
 
 pytest.importorskip("onnxruntime")
@@ -171,7 +172,7 @@ def test_as_the_runtime_at_infinities(context, name):
     x = np.array([np.inf, -np.inf, np.nan, -200, 200], np.float32)
     node = Node(name, [x], domain=FUNCTIONS[name].domain, opset=24)
     got, expected = node.results(context)
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-6, atol=1e-30)
+    assert_allclose(got[0], expected[0], rtol=1e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-18, 1.0, 1e18, 1e30, 3e38])
@@ -182,7 +183,7 @@ def test_norms(context, p, size):
     (got,) = Node("LpNormalization", [x], {"p": p}, domain="").here(context)
     exact = x.astype(Wide)
     norm = (np.abs(exact) ** p).sum(-1, keepdims=True) ** (1 / Wide(p))
-    np.testing.assert_allclose(got, exact / np.where(norm == 0, 1, norm), rtol=1e-6)
+    assert_allclose(got, exact / np.where(norm == 0, 1, norm), rtol=1e-6)
 
 
 @pytest.mark.parametrize("axes", [None, [1], [0, 2, 3]])
@@ -194,7 +195,7 @@ def test_mean_variance_normalization(context, axes):
     exact, over = x.astype(np.float64), tuple(axes or (0, 2, 3))
     centred = exact - exact.mean(over, keepdims=True)
     expected = centred / (centred.std(over, keepdims=True) + 1e-9)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("fmod", [0, 1])

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.command_line import Command
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from webnn_vk.onnx import Session, UnsupportedModelError, load
 
@@ -167,7 +168,7 @@ def same(got, expected):
     if expected.dtype.kind in "Oi":
         np.testing.assert_array_equal(got, expected)
     else:
-        np.testing.assert_allclose(got, expected, atol=1e-6)
+        assert_allclose(got, expected, atol=1e-6)
 
 
 CLASSES = {"text": NAMES, "numbers": NUMBERS, "two texts": ["no", "yes"], "two numbers": [0, 1]}
@@ -205,7 +206,7 @@ def test_support_vectors(keys, kernel, context):
     assert len({*labels.tolist()}) > 1
     got, near = Session(proto, context, outputs=["label", "scores"]).run(None, {"X": x})
     same(got, labels)
-    np.testing.assert_allclose(near, scores, atol=1e-5 * np.abs(scores).max())
+    assert_allclose(near, scores, atol=1e-5 * np.abs(scores).max())
 
 
 def test_outputs_of_a_session_may_be_values_inside(context):

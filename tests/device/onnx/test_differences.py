@@ -4,6 +4,7 @@ as ONNX Runtime, an exported one in ONNX Runtime the same as WebNN."""
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_definitions import DIFFERENCES, SAME, all_records
 from tests.support.onnx_differences import EXPORTS, IMPORTS
 from tests.support.onnx_nodes import runtime
@@ -30,7 +31,7 @@ def equal(got, expected):
         return
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     bound = 5e-4 if got.dtype == np.float16 else 1e-5
-    np.testing.assert_allclose(
+    assert_allclose(
         got.astype(np.float64), expected, rtol=0, atol=bound * finite.max(initial=1e-30)
     )
 

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.support.contexts import open_context
 from tests.support.decoders import decoder
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.onnx import Session, UnsupportedModelError
 from webnn_vk.onnx.dynamic import DynamicRun, Trial
@@ -50,7 +51,7 @@ def test_one_session_takes_all_shapes(engine, monkeypatch, rng):
         x = rng.normal(size=shape).astype(np.float32)
         for got, expected in zip(session.run(None, {"image": x}), peer.run(None, {"image": x}),
                                  strict=True):
-            np.testing.assert_allclose(got, expected, atol=1e-6)
+            assert_allclose(got, expected, atol=1e-6)
     assert whole(session)
 
 
@@ -195,7 +196,7 @@ def test_a_past_that_is_empty_at_first(engine):
         got = session.run(None, {"ids": ids, **past})
         expected = peer.run(None, {"ids": ids, **past})
         for ours, theirs in zip(got, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+            assert_allclose(ours, theirs, atol=1e-5)
         assert got[1].shape == (1, 2, length, 16)
         past, ids = dict(zip(past, got[1:], strict=True)), np.array([[length]])
     assert whole(session)

@@ -13,6 +13,7 @@ import onnxruntime
 
 import webnn_vk.onnx
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.loading import set_up
 from tests.support.saving import save_program
@@ -71,7 +72,7 @@ def test_packed_weights_are_read_back(vulkan_context):
     x = rng().standard_normal((1, 16, 16, 8)).astype(np.float32)
     (got,) = outputs_of(webnn_vk.onnx.export(graph), {"x": x})
     expected = vulkan_context.compute(graph, {"x": x})["y"]
-    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+    assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_as_compiled(vulkan_context):
@@ -90,7 +91,7 @@ def test_as_compiled(vulkan_context):
     for model in (whole, apart):
         (got,) = outputs_of(model, feeds)
         expected = vulkan_context.compute(graph, feeds)["h"]
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+        assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_cpu_steps_on_the_engine(vulkan):
@@ -108,8 +109,8 @@ def test_cpu_steps_on_the_engine(vulkan):
             kernels = {x.operators[0]: x.kernel for x in graph.report().lines if x.device == "cpu"}
             assert kernels == {"matmul": engine, "softmax": engine}
             (got,) = outputs_of(webnn_vk.onnx.export(graph), {"x": x})
-            np.testing.assert_allclose(got, results[engine], rtol=1e-4)
-    np.testing.assert_allclose(results["numpy"], results["onnxruntime"], rtol=1e-5)
+            assert_allclose(got, results[engine], rtol=1e-4)
+    assert_allclose(results["numpy"], results["onnxruntime"], rtol=1e-5)
 
 
 def test_views_between_cpu_steps(vulkan):
@@ -126,8 +127,8 @@ def test_views_between_cpu_steps(vulkan):
         }
         got = context.compute(graph, {"x": x})
     e = np.exp(np.cos(x).reshape(2, 12))
-    np.testing.assert_allclose(got["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
-    np.testing.assert_allclose(got["z"], np.cos(x.reshape(24)), rtol=1e-5, atol=1e-6)
+    assert_allclose(got["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+    assert_allclose(got["z"], np.cos(x.reshape(24)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.differential.shaped import MAX, ShapedGraph
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLDynamicDimension, MLGraphBuilder, NotSupportedError, webnn_file
 from webnn_vk.onnx import Session, export
 
@@ -82,7 +83,7 @@ def test_a_model_has_the_names_and_their_bounds(context):
         assert got.keys() == wanted.keys()
         for name, array in wanted.items():
             assert got[name].shape == array.shape
-            np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+            assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
 
 
 def test_a_session_reads_the_model_back(context, tmp_path):
@@ -93,7 +94,7 @@ def test_a_session_reads_the_model_back(context, tmp_path):
         wanted = context.compute(graph, feeds(n, t))
         got = session.run(list(wanted), feeds(n, t))
         for a, b in zip(got, wanted.values(), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     made = session.graph(feeds(2, 5))
     assert made is session.graph(feeds(6, 40)), made.report().notes
     assert made.inputs["x"].shape == (N, T, 8)
@@ -129,7 +130,7 @@ def test_random_graphs(cpu_context):
                 wanted, got = context.compute(shaped, given), run(given)
                 for name, array in wanted.items():
                     assert got[name].shape == array.shape, (seed, sizes, name)
-                    np.testing.assert_allclose(
+                    assert_allclose(
                         got[name], array, rtol=2e-4, atol=1e-5, err_msg=f"{seed} {sizes} {name}")
                     compared += 1
     assert compared > 200 and refused < 5
@@ -160,7 +161,7 @@ def test_a_webnn_file_has_the_names(context, tmp_path):
     for rows, which in ((1, loaded), (6, loaded), (3, loaded), (3, fixed)):
         x = np.random.default_rng(rows).uniform(-1, 1, (rows, 4)).astype(np.float32)
         got = context.compute(which, {"x": x})["y"]
-        np.testing.assert_allclose(
+        assert_allclose(
             got, np.tanh(x @ np.arange(8).reshape(4, 2)), rtol=1e-5, atol=1e-6)
     with open_context(device="cpu") as plain:
         with pytest.raises(webnn_file.GraphFileError, match="dimension 'n' is dynamic"):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from tests.support.cases.exported_attention import exported, seen_by
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
 from tests.support.onnx_nodes import runtime
@@ -42,4 +43,4 @@ def test_queries_that_see_nothing_give_zero(exporter, heads, mask, kind):
             operators = [o.split()[0] for step in steps for o in step.operators]
             assert ("attention" in operators) == fused
         assert (result[nothing] == 0).all() and (result[~nothing] != 0).any()
-        np.testing.assert_allclose(result.astype(np.float64), expected, rtol=close, atol=close)
+        assert_allclose(result.astype(np.float64), expected, rtol=close, atol=close)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_nodes import Draws, Node
 
 
@@ -110,7 +111,7 @@ def test_as_in_float32(context, case, size):
         if not finite.any():
             assert size > 1
             continue
-        np.testing.assert_allclose(
+        assert_allclose(
             short[finite].astype(np.float32), exact[finite], rtol=2e-3,
             atol=case.bound * np.abs(exact[finite]).max(),
         )

@@ -8,6 +8,7 @@ from onnx import helper
 
 from tests.device.compiler.kernels.test_integer_product import ACCELERATED
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from tests.support.running import device_profile
 from webnn_vk.onnx import Session
@@ -50,5 +51,5 @@ def test_a_product_of_quantised_tensors(vulkan, tmp_path):
         session = Session(path, context)
         (y,) = session.run(None, {"x": x})
         kernels = [step.kernel for step in session.graph({"x": x}).report().steps]
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
     assert "matmul_dot" in kernels, kernels

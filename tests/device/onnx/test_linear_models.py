@@ -9,6 +9,7 @@ pytest.importorskip("onnxruntime")
 import onnxruntime as ort
 from onnx import ValueInfoProto, helper
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.onnx import Session, UnsupportedModelError
 
 ROWS, FEATURES = 20, 4
@@ -42,7 +43,7 @@ def same(context, operator, inputs, attributes, outputs=("y",), version=3):
     got = Session(proto, context).run(None, feeds)
     for ours, theirs in zip(got, expected, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     return got
 
 

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from webnn_vk import MLGraphBuilder
 from webnn_vk.onnx import build_operands
@@ -131,4 +132,4 @@ def test_as_onnx_runtime(name: str, where: str, request: Any, rng: np.random.Gen
         operators = [o.split()[0] for step in graph.report().steps for o in step.operators]
     assert operators.count("repeat") == 1
     for port, array in zip(session.get_outputs(), wanted, strict=True):
-        np.testing.assert_allclose(found[port.name], array, atol=2e-6, err_msg=port.name)
+        assert_allclose(found[port.name], array, atol=2e-6, err_msg=port.name)

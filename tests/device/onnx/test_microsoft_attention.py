@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import ValueInfoProto, helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from tests.support.onnx_nodes import SIGNED_ZERO, SMALL, ZERO, Draws, Node, check, runtime
 from webnn_vk.onnx import Session
@@ -303,7 +304,7 @@ def test_prompts_of_different_lengths(context, interleaved, window):
     for ours, theirs in zip(got, expected, strict=True):
         for row, length in enumerate(lengths):
             places = (row, slice(length)) if ours.ndim == 3 else (row, slice(None), slice(length))
-            np.testing.assert_allclose(ours[places], theirs[places], rtol=1e-5, atol=1e-5)
+            assert_allclose(ours[places], theirs[places], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("attributes", [
@@ -347,5 +348,5 @@ def test_caches_of_different_lengths(context, steps, buffer, total, lengths, att
         feeds = {"i0": inputs[0], "lengths": np.array(lengths, np.int32) - 1 - less}
         expected = theirs_session.run(None, feeds)
         for ours, theirs in zip(session.run(None, feeds), expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+            assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     assert len(session._graphs) == 1

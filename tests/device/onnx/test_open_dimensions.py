@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.support.cases.exported_encoder import encoder
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import classifier, info, model, reference
 from webnn_vk.onnx import Session
 
@@ -38,7 +39,7 @@ def sentences(rng, batch, tokens, vocabulary=100):
 def close(got, wanted):
     for a, b in zip(got, wanted, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.device

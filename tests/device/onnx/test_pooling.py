@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import ValueInfoProto, helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from tests.support.onnx_nodes import runtime
 from webnn_vk.onnx import Session, UnsupportedModelError
@@ -27,7 +28,7 @@ def agree(proto: Any, shape: tuple[int, ...], context: Any) -> None:
     results, expected = Session(proto, context).run(None, feeds), runtime(proto).run(None, feeds)
     for result, other in zip(results, expected, strict=True):
         assert (result.shape, result.dtype) == (other.shape, other.dtype)
-        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-5)
+        assert_allclose(result, other, rtol=1e-5, atol=1e-5)
 
 
 #: Rows round up and columns do not; columns do; both; neither; a last window that would start in

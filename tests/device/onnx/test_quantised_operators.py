@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from tests.support.onnx_nodes import SIGNED_ZERO, SMALL, ZERO, Draws, Node, check, scale
 from webnn_vk.onnx import Session, UnsupportedModelError
@@ -272,7 +273,7 @@ def test_blocks_of_8_bit_floats(context, shape):
     )
     (got,) = Session(proto, context).run(None, {"s": scales})
     expected = weights.astype(np.float32) * np.repeat(scales, 4, axis=0)[: shape[0]]
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_blocks_of_another_number(cpu_context):
@@ -314,7 +315,7 @@ def test_states_rounded_at_each_step(context, direction, batch, lengths, hidden,
         for row, length in enumerate(lengths or [steps] * batch):
             # With a given input and state: no value lies nearly between two bytes.
             place = (length - 1 if backward else 0, side, row)
-            np.testing.assert_allclose(got[0][place], expected[0][place], rtol=0, atol=1e-5)
+            assert_allclose(got[0][place], expected[0][place], rtol=0, atol=1e-5)
     for ours, theirs in zip(got, expected, strict=True):
         # The last bit of a state may lead to another byte.
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-3)
+        assert_allclose(ours, theirs, rtol=0, atol=2e-3)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_nodes import Draws, Node
 from webnn_vk.onnx import UnsupportedModelError
 
@@ -25,7 +26,7 @@ def test_cubic_weights_at_borders(context, padding, aligned):
         "mode": "cubic", "padding_mode": padding, "align_corners": aligned,
     }, domain="", opset=20)
     (expected,) = ReferenceEvaluator(node.model()).run(None, {"i0": node.inputs[0]})
-    np.testing.assert_allclose(node.here(context)[0], expected, rtol=1e-4, atol=2e-5)
+    assert_allclose(node.here(context)[0], expected, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -41,7 +42,7 @@ def test_positions_at_infinity_are_padding(context, mode):
     (got,) = at(across).here(context)
     (expected,) = ReferenceEvaluator(at(np.clip(across, -9, 9)).model()).run(None, {"i0": x})
     np.testing.assert_array_equal(got[..., :4], 0)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("way", ["asymmetric", "align_corners", "half_pixel", "pytorch_half_pixel"])
@@ -75,7 +76,7 @@ def test_a_scale_that_keeps_the_length(context, mode, way):
     node = Node("Resize", [normal(1, 2, 4, 3), None, scales], attributes, domain="", opset=19)
     (got,), (expected,) = node.results(context)
     assert got.shape == (1, 2, 4, 6)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])
@@ -89,7 +90,7 @@ def test_filters_smaller_than_their_strides(context, side):
     (expected,) = ReferenceEvaluator(node.model()).run(None, {"i0": x})
     (got,) = node.here(context)
     assert got.shape == (1, 2, 8, 9, 4)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("pads", [(-3, 0, 2, 0), (-1, 1, 1, -2), (0, -2, 0, 2)])

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.exported_decoder import (
     DONATED,
     HEADS,
@@ -65,14 +66,14 @@ def check_tokens(context, session, proto):
         expected, *grew = runtime.run(
             None, {"input_ids": ids, "attention_mask": np.ones((1, valid), np.int64), **grown}
         )
-        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=2e-5)
+        assert_allclose(logits, expected, rtol=1e-4, atol=2e-5)
         grown = dict(zip(PASTS, grew, strict=True))
         graphs.append(session.graph(feeds))
         check_in_place(context, graphs[-1], len(DONATED))
         ids = logits[:, -1:].argmax(2)
     for name, tensor in tensors.items():
         array = context.read_tensor(tensor).result()
-        np.testing.assert_allclose(array[:, :, :valid], grown[name], rtol=1e-4, atol=2e-5)
+        assert_allclose(array[:, :, :valid], grown[name], rtol=1e-4, atol=2e-5)
         assert np.isnan(array[:, :, valid:]).all()
     return graphs
 
@@ -100,7 +101,7 @@ def test_two_conversations_and_single_outputs(context: MLContext):
     for expected, tensors in zip(wanted, each, strict=True):
         feeds = {"input_ids": np.array([[7]]), "attention_mask": mask(4), **tensors}
         (logits,) = session.run(["logits"], feeds)
-        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=2e-5)
+        assert_allclose(logits, expected, rtol=1e-4, atol=2e-5)
     # Arrays are copied: the caller's stay as they are.
     arrays = {name: context.read_tensor(x).result() for name, x in each[1].items()}
     before = {name: x.copy() for name, x in arrays.items()}
@@ -157,7 +158,7 @@ def test_tensor_scatter_and_attention(context: MLContext):
         scores = np.einsum("hd,hnd->hn", q[0, :, 0], keys) * SIZE**-0.5
         weights = np.exp(scores - scores.max(1, keepdims=True))
         expected = np.einsum("hn,hnd->hd", weights / weights.sum(1, keepdims=True), values)
-        np.testing.assert_allclose(y[0, :, 0], expected, rtol=1e-4, atol=1e-5)
+        assert_allclose(y[0, :, 0], expected, rtol=1e-4, atol=1e-5)
     check_in_place(context, session.graph(feeds), 2)
     np.testing.assert_array_equal(context.read_tensor(k).result()[0, :, :4], rows[0][:, :4])
 

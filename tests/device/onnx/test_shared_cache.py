@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from webnn_vk import MLContext
 from webnn_vk.onnx import UnsupportedModelError, load
@@ -154,7 +155,7 @@ def test_tensor_scatter_and_attention(context: MLContext, batch, steps, flat, at
                                 window=attributes.get("left_window_size", -1) + 1,
                                 cap=attributes.get("softcap", 0.0))
             assert np.isfinite(expected).all()
-            np.testing.assert_allclose(y[b], expected, rtol=2e-5, atol=2e-6)
+            assert_allclose(y[b], expected, rtol=2e-5, atol=2e-6)
         starts = starts + steps
     for name, cache in decoder.caches().items():
         np.testing.assert_array_equal(cache, decoder.expected[name])
@@ -168,7 +169,7 @@ def test_no_valid_rows(context: MLContext):
         q=np.ones((2, HEADS * GROUP, 1, SIZE), np.float32), row_k=rows, row_v=3 * rows,
         starts=np.array([0, 5]), valid=np.array([1, 0]),
     )
-    np.testing.assert_allclose(y[0], 3, rtol=1e-6)
+    assert_allclose(y[0], 3, rtol=1e-6)
     assert not y[1].any()
 
 
@@ -195,7 +196,7 @@ def test_what_the_record_does_not_take_is_expanded(context: MLContext, donate):
     result = context.compute(graph, feeds)
     k, v = result["new_k"][0], result["new_v"][0]
     expected = attended(feeds["q"][0], k[:, hidden:], v[:, hidden:], 5 - hidden)
-    np.testing.assert_allclose(result["y"][0], expected, rtol=2e-5, atol=2e-6)
+    assert_allclose(result["y"][0], expected, rtol=2e-5, atol=2e-6)
 
 
 def group_query(batch, steps, **attributes):
@@ -247,7 +248,7 @@ def test_group_query_attention(context: MLContext, batch, attributes):
                                 window=attributes.get("local_window_size", 0),
                                 cap=attributes.get("softcap", 0.0))
             assert np.isfinite(expected).all()
-            np.testing.assert_allclose(y[b][:, :own], expected, rtol=2e-5, atol=2e-6)
+            assert_allclose(y[b][:, :own], expected, rtol=2e-5, atol=2e-6)
         if turn == 0:
             step.given = prompt.caches()
         lengths = lengths + 1

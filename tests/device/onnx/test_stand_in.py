@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import classifier, info, model
 from webnn_vk.onnx import Session
 from webnn_vk.support.errors import OperationError
@@ -39,7 +40,7 @@ def same(ours, theirs):
     assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
-        np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()))
+        assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()))
 
 
 def test_run_in_all_its_forms(both):

@@ -9,6 +9,7 @@ pytest.importorskip("onnxruntime")
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.onnx import Session, UnsupportedModelError
 
 ML = "ai.onnx.ml"
@@ -74,7 +75,7 @@ def same(context, made, x, atol=1e-6):
     got = Session(made, context).run(None, {"x": x})
     for ours, theirs in zip(got, expected, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=atol)
+        assert_allclose(ours, theirs, rtol=1e-5, atol=atol)
     return got
 
 

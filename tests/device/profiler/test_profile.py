@@ -12,6 +12,7 @@ import pytest
 import webnn_vk
 from bench.models import classic, mobilenet_v2
 from tests.support.contexts import open_context, open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
@@ -73,7 +74,7 @@ def test_every_dispatch_is_timed_with_the_flops_and_bytes_of_the_report(context)
         for _ in range(2):
             tensors.write({"x": x})
             tensors.dispatch()
-            np.testing.assert_allclose(tensors.read()["y"], x, rtol=1e-5)
+            assert_allclose(tensors.read()["y"], x, rtol=1e-5)
     report, lines = profile.report, graph.report().lines
     assert report.runs == 2 and len(report.kernels) == len(lines)
     for kernel in report.kernels:
@@ -183,7 +184,7 @@ def test_cpu_steps_between_are_timed(context):
         graph = build(context, outputs)
         with context.profile(roofline=False) as profile:
             y = context.compute(graph, {"x": np.zeros((4, 4), np.float32)})["y"]
-    np.testing.assert_allclose(y, np.full((4, 4), 0.25))
+    assert_allclose(y, np.full((4, 4), 0.25))
     devices = [k.device for k in profile.report.kernels]
     assert devices.count("cpu") == 1 and devices.count("vulkan") == len(devices) - 1 >= 2
     (step,) = [k for k in profile.report.kernels if k.device == "cpu"]

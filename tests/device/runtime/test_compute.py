@@ -12,6 +12,7 @@ import pytest
 
 import webnn_vk
 from tests.support.contexts import open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.faults import FaultyDriver
 from tests.support.watched_driver import Watched
 from webnn_vk import MLGraph, UnknownError
@@ -97,8 +98,8 @@ def test_which_outputs_kernels_write_into_the_host_s_memory(vulkan):
         for _ in range(2):
             driver.transfers.clear()
             outputs = context.compute(graph, {"x": feed})
-            np.testing.assert_allclose(outputs["first"], feed @ w, rtol=1e-4, atol=1e-4)
-            np.testing.assert_allclose(outputs["second"], feed @ w @ w, rtol=1e-4, atol=1e-3)
+            assert_allclose(outputs["first"], feed @ w, rtol=1e-4, atol=1e-4)
+            assert_allclose(outputs["second"], feed @ w @ w, rtol=1e-4, atol=1e-3)
             assert not outputs["bytes"].any()
             # The others are copied to their twins.
             assert sorted(size for _, size in driver.transfers) == [48 * 48, 4 * 48 * 48]
@@ -140,8 +141,8 @@ def test_twins_of_a_graph_with_steps_on_the_cpu(vulkan):
             outputs = context.compute(graph, {"x": x})
             powers = np.exp(2 * x - 2 * x.max(1, keepdims=True))
             expected = powers / powers.sum(1, keepdims=True)
-            np.testing.assert_allclose(outputs["rates"], expected, rtol=1e-4, atol=1e-6)
-            np.testing.assert_allclose(outputs["sum"], expected + x, rtol=1e-4, atol=1e-5)
+            assert_allclose(outputs["rates"], expected, rtol=1e-4, atol=1e-6)
+            assert_allclose(outputs["sum"], expected + x, rtol=1e-4, atol=1e-5)
 
 
 def test_large_arrays_have_no_twins(vulkan, monkeypatch):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over, returns_to, settled_bytes
+from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from webnn_vk import MLContext, MLGraph, MLGraphBuilder, OperationError
 from webnn_vk.codegen.glsl import GlslError, Source
@@ -128,7 +129,7 @@ def _check_network(context: MLContext, graph: MLGraph) -> None:
     sums = FLOATS.astype(np.float64) @ WEIGHTS + WEIGHTS[0]
     powers = np.exp(sums - sums.max(1, keepdims=True))
     results = context.compute(graph, {"x": FLOATS})
-    np.testing.assert_allclose(
+    assert_allclose(
         results["y"], powers / powers.sum(1, keepdims=True), rtol=2e-5
     )
     with np.errstate(invalid="ignore"):

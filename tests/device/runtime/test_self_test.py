@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.support.matrices import SHAPES, shape
 from tests.support.profiles import stored_profile
@@ -100,7 +101,7 @@ def _build(context: MLContext) -> Any:
 def _check(context: MLContext, graph: Any) -> None:
     expected = np.maximum(X.astype(np.float32) @ W.astype(np.float32) + BIAS, 0)
     computed = context.compute(graph, {"x": X})["y"]
-    np.testing.assert_allclose(computed.astype(np.float32), expected, rtol=2e-3, atol=2e-2)
+    assert_allclose(computed.astype(np.float32), expected, rtol=2e-3, atol=2e-2)
 
 
 def _kernels(graph: Any) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.profiles import stored_profile
 from webnn_vk import MLGraphBuilder
 from webnn_vk.driver.resources import room_for
@@ -110,4 +111,4 @@ def test_a_graph_on_exact_and_on_widened_views(by_size: bool) -> None:
         assert graph.report().arena_bytes == (65_536 + (256 if by_size else 0))
         result = context.compute(graph, {"x": x})["y"]
         expected = np.maximum(x @ w, 0) @ v
-        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
+        assert_allclose(result, expected, rtol=1e-4, atol=1e-3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.discriminating import assert_allclose
 
 SHAPE = (32, 64)
 
@@ -39,7 +40,7 @@ class Set:
     def check(self, graph: Any) -> None:
         self.context.dispatch(graph, self.inputs, {"y": self.output})
         result = np.frombuffer(self.context.read_tensor(self.output).result(), np.float32)
-        np.testing.assert_allclose(result.reshape(SHAPE), self.expected, rtol=1e-5, atol=1e-5)
+        assert_allclose(result.reshape(SHAPE), self.expected, rtol=1e-5, atol=1e-5)
 
     def destroy(self) -> None:
         for tensor in (*self.inputs.values(), self.output):

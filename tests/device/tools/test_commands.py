@@ -12,6 +12,7 @@ from onnx import helper
 
 from tests.support.command_line import Command, affine, write_model
 from tests.support.contexts import open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from tests.support.trained import require
@@ -89,7 +90,7 @@ def test_run_on_an_image_is_what_the_cpu_says(command, model, tmp_path):
             (array,) = written.values()
         results.append(array)
     assert done["outputs"][0]["shape"] == [1, 2]
-    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+    assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_kernels_are_shown(command, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.conformance.differential.graphs import graphs
+from tests.support.discriminating import assert_allclose
 from webnn_vk import InvalidStateError, MLGraphBuilder, webnn_file
 from webnn_vk.api.builder import graph_of
 from webnn_vk.support.mmap_array import owner_of
@@ -21,7 +22,7 @@ def floats(rng, *shape):
 def close(got, expected):
     """Constants may be rounded at other places than constant tensors and results computed from
     them."""
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def network(context, rng):
@@ -186,12 +187,12 @@ def test_dynamic_dimensions_and_everything_the_format_has(context, tmp_path, rng
     got = context.compute(graph, {"input": x})
     product = np.where([1, 1, 0, 0], x + np.float32(0.5), np.float32(0.5)) @ weight
     single = np.concatenate([product[:, 2:], product[:, :2]], 1)
-    np.testing.assert_allclose(got["single"], single, rtol=1e-4, atol=1e-5)
+    assert_allclose(got["single"], single, rtol=1e-4, atol=1e-5)
     centred = single - single.mean(1, keepdims=True)
     normal = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + scale
-    np.testing.assert_allclose(got["normal"], normal, rtol=1e-4, atol=1e-5)
+    assert_allclose(got["normal"], normal, rtol=1e-4, atol=1e-5)
     exp = np.exp(product.reshape(4, 2))
-    np.testing.assert_allclose(got["other"], exp / exp.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
+    assert_allclose(got["other"], exp / exp.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
 def test_brain_floats_stand_for_float32(cpu_context, tmp_path, rng):

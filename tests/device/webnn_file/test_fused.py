@@ -11,6 +11,7 @@ import onnxruntime
 
 import webnn_vk.onnx
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile
 from webnn_vk import MLGraphBuilder, webnn_file
@@ -78,7 +79,7 @@ def test_a_transformer_built_on_a_gpu_computes_the_same_elsewhere(
     results += session.run(None, feeds)
     for got in results:
         assert got.dtype == expected.dtype
-        np.testing.assert_allclose(
+        assert_allclose(
             got.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance
         )
 
@@ -99,4 +100,4 @@ def test_a_recurrent_network_computes_the_same_elsewhere(vulkan_context, cpu_con
     with webnn_file.load(path, cpu_context).result() as loaded:
         got = cpu_context.compute(loaded, feeds)["h"]
     expected = vulkan_context.compute(graph, feeds)["h"]
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.examples import sentence_encoder
 from webnn_vk.examples.sentence_encoder import (
     ModelError,
@@ -61,7 +62,7 @@ def test_embeddings_agree_with_pytorch(context, model, reference):
     encoder = SentenceEncoder(context, model)
     embeddings = encoder.encode(about["sentences"])
     assert embeddings.shape == (20, 384) and embeddings.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
+    assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
     assert np.abs(embeddings - single).max() <= 1e-5
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from onnx import helper, save
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from tests.support.paths import ROOT
 from tests.support.trained import require
@@ -113,6 +114,6 @@ def test_spark(tmp_path: Path) -> None:
     differences = X[:50] - SCALE[:50, None]
     for (d, s), expected in zip(found["two"], differences, strict=True):
         assert d == expected.tolist()
-        np.testing.assert_allclose(s, expected.sum(), rtol=1e-4, atol=1e-4)
+        assert_allclose(s, expected.sum(), rtol=1e-4, atol=1e-4)
     assert "| id|" in found["page"] and "only showing top 3 rows" in found["page"]
     assert "RowError: row 0 of the batch: column 'x': the shape is []; float32[4]" in found["error"]

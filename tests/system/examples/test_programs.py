@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.gpu_shaders import needs_compiler
 from tests.support.paths import ROOT
 
@@ -24,7 +25,7 @@ def test_the_encoder_gives_what_numpy_gives(program, device):
     weights = module.random_weights(np.random.default_rng(1))
     ids, mask = module.padded([[3, 14, 15, 92, 65], [35, 89, 79, 32, 38, 46, 26, 43], [3, 14]])
     expected = encoded(module, weights, ids, mask)
-    np.testing.assert_allclose(module.main(), expected, rtol=2e-4, atol=2e-5)
+    assert_allclose(module.main(), expected, rtol=2e-4, atol=2e-5)
 
 
 def encoded(module, weights, ids, mask):
@@ -65,7 +66,7 @@ def test_the_shader_and_the_graph_share_the_image(program, vulkan):
     across = grey[:-2] + 2 * grey[1:-1] + grey[2:]
     down = grey[:, :-2] + 2 * grey[:, 1:-1] + grey[:, 2:]
     length = np.hypot(across[:, 2:] - across[:, :-2], down[2:] - down[:-2])
-    np.testing.assert_allclose(found, length, atol=1e-5)
+    assert_allclose(found, length, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 
 from tests.support.contexts import returns_to, settled_bytes
+from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
@@ -61,7 +62,7 @@ def test_the_explainers_three_effects(context):
         return buffers
 
     for result, (_, expected) in zip(asyncio.run(run()), effects.values(), strict=True):
-        np.testing.assert_allclose(result, expected, rtol=1e-6)
+        assert_allclose(result, expected, rtol=1e-6)
 
 
 class Counting(DriverProxy):

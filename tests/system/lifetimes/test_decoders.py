@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.decoders import decoder
+from tests.support.discriminating import assert_allclose
 from tests.support.paths import ROOT
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -104,4 +105,4 @@ def test_weights_are_there_once(way, model, tmp_path):
         past = dict(zip(names, rows, strict=True))
         assert got[f"k{number}"].shape == rows[1].shape == (1, HEADS, number + 4, WIDTH // HEADS)
         for ours, theirs in ((got[f"logits{number}"], logits), (got[f"k{number}"], rows[1])):
-            np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max(), rtol=0)
+            assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max(), rtol=0)

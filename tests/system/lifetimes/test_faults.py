@@ -7,6 +7,7 @@ import pytest
 
 from tests.support import selection
 from tests.support.contexts import returns_to, settled_bytes
+from tests.support.discriminating import assert_allclose
 from tests.support.faults import FaultyDriver
 from tests.support.loading import stage_constants
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
@@ -58,7 +59,7 @@ def scenario(context):
 
 def check_success(results):
     assert not [error for error in results.values() if isinstance(error, Exception)]
-    np.testing.assert_allclose(results["read"], [25, 25, 25, 25], rtol=1e-5)
+    assert_allclose(results["read"], [25, 25, 25, 25], rtol=1e-5)
     np.testing.assert_array_equal(results["again"], [3, 2, 1, 0])
 
 

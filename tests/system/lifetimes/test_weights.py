@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLGraphBuilder, Settings
 
@@ -51,7 +52,7 @@ def test_nothing_keeps_the_copies(skipped):
         assert [o.shape for o in operands[1:]] == [(2, 8), (8, 8), (8,), (2, 8)]
         assert alive(copies) == [False, False]
         got = context.compute(graph, {"x": np.ones((2, 8), np.float32)})["y"]
-        np.testing.assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
+        assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
 
 
 def test_what_the_cpu_reads_stays_with_the_graph():
@@ -61,7 +62,7 @@ def test_what_the_cpu_reads_stays_with_the_graph():
         graph, _operands, copies = build(context)
         assert alive(copies) == [False, True]
         got = context.compute(graph, {"x": np.ones((2, 8), np.float32)})["y"]
-        np.testing.assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
+        assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
         graph.destroy()
         del graph
         context.fence().wait()
@@ -72,7 +73,7 @@ def test_the_cpu_device_keeps_them_as_long_as_the_graph(cpu_context):
     graph, _operands, copies = build(cpu_context)
     assert alive(copies) == [True, True]
     got = cpu_context.compute(graph, {"x": np.ones((2, 8), np.float32)})["y"]
-    np.testing.assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
+    assert_allclose(got, np.tile(np.tanh(4) * np.arange(8), (2, 1)), rtol=1e-5)
     graph.destroy()
     del graph
     cpu_context.fence().wait()

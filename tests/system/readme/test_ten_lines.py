@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import webnn_vk as webnn
+from tests.support.discriminating import assert_allclose
 from tests.system.readme.test_readme import SNIPPETS
 
 CELL = SNIPPETS[0]
@@ -83,7 +84,7 @@ def test_asyncio():
         context.dispatch(graph, {"A": tensors["A"], "B": tensors["B"]}, {"C": tensors["C"]})
         return await context.read_tensor(tensors["C"])
 
-    np.testing.assert_allclose(asyncio.run(main()), np.ones((2, 2)), rtol=1e-6)
+    assert_allclose(asyncio.run(main()), np.ones((2, 2)), rtol=1e-6)
 
 
 def test_script_ends_by_itself():

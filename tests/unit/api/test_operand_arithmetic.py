@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder
 
 F4 = {"data_type": "float32", "shape": [4]}
@@ -36,7 +37,7 @@ def test_as_numpy_computes_them(cpu_context, builder, expression):
     )
     graph = builder.build({"z": used}).result()
     result = cpu_context.compute(graph, {"x": X, "y": Y})["z"]
-    np.testing.assert_allclose(result, expression(X, Y).astype(np.float32), rtol=1e-6)
+    assert_allclose(result, expression(X, Y).astype(np.float32), rtol=1e-6)
 
 
 def test_matrices(cpu_context, builder):

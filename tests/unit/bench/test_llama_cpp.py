@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bench.llama_cpp import KINDS, write_gguf
+from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
 from webnn_vk.generate import Model
 
@@ -22,4 +23,4 @@ def test_it_is_the_model_of_the_folder(cpu_context, tmp_path, dtype):
     own = "float32" if dtype == "float16" else dtype
     expected = Model.load(folder, cpu_context, dtype=own).logits(ids)
     bound = 2e-3 if dtype == "float16" else 1e-6
-    np.testing.assert_allclose(made, expected, rtol=0, atol=bound * np.abs(expected).max())
+    assert_allclose(made, expected, rtol=0, atol=bound * np.abs(expected).max())

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, ValueInfoProto, helper
 
 from tests.support.cases.exported_attention import exported, seen_by
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, random_feeds
 from tests.support.onnx_models import info, model
 from tests.support.profiles import stored_profile
@@ -100,7 +101,7 @@ def test_attention_operators(case, kind, cpu_context):
     (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
     assert np.isfinite(one).all()
     bound = 1e-5 if kind == TensorProto.FLOAT else 4e-3
-    np.testing.assert_allclose(one, other, rtol=bound, atol=bound)
+    assert_allclose(one, other, rtol=bound, atol=bound)
 
 
 # -- PyTorch's attention with masks of truth values ----------------------------------------------
@@ -125,7 +126,7 @@ def test_exports_with_masks_of_truth_values(exporter, mask, kind, heads, cpu_con
                                                                            "atol": 4e-3}
     (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
     assert np.isfinite(one).all() and (one[nothing] == 0).all() and (other[nothing] == 0).all()
-    np.testing.assert_allclose(one, other, **close)
+    assert_allclose(one, other, **close)
     # Scores that are no numbers count as 0 too; values that are none stay what they are.
     feeds["q"] = feeds["q"].copy()
     feeds["q"][1, 0, 2, 0] = np.nan
@@ -133,7 +134,7 @@ def test_exports_with_masks_of_truth_values(exporter, mask, kind, heads, cpu_con
     feeds["v"][0, 1, 2, :2] = np.inf, np.nan
     (one,), (other,) = (evaluate(g, **feeds).values() for g in (plain, fused))
     assert (one[1, 0, 2] == 0).all() and np.isnan(one[0, 1 if heads == 8 else 2, :, 1]).all()
-    np.testing.assert_allclose(one, other, **close)
+    assert_allclose(one, other, **close)
 
 
 def test_what_else_reads_the_weights_keeps_them(cpu_context):

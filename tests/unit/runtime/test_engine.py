@@ -11,6 +11,7 @@ pytest.importorskip("onnxruntime")
 
 import webnn_vk
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
 from webnn_vk.compiler.types.data_types import ALL_TYPES
 from webnn_vk.runtime import engine_selection
@@ -97,9 +98,9 @@ def test_as_the_reference_by_both_ways(engine_context, cpu_context):
     expected = cpu_context.compute(built(cpu_context, describe, x=X), {"x": X})
     graph = built(engine_context, describe, x=X)
     for name, array in engine_context.compute(graph, {"x": X}).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
+        assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
     for name, array in dispatched(engine_context, graph, X, times=2).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
+        assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
 
 
 def test_constant_tensors_are_bound(engine_context):
@@ -176,7 +177,7 @@ def test_inputs_however_they_lie(engine_context, how):
         "flat": X.reshape(-1),
     }[how]
     got = engine_context.compute(graph, {"x": given})["y"]
-    np.testing.assert_allclose(got, np.exp(X), rtol=1e-5)
+    assert_allclose(got, np.exp(X), rtol=1e-5)
     promised = engine_context.compute_async(graph, {"x": given}).result()["y"]
     np.testing.assert_array_equal(promised, got)
 

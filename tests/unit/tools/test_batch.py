@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper, save
 
+from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
 from webnn_vk.tools import ToolError
 from webnn_vk.tools.inputs import ImageScale
@@ -166,7 +167,7 @@ def test_images(tmp_path):
     assert table["path"].to_pylist() == [f"{tmp_path}/photos/{name}" for name in expected]
     planes = pixels[list(expected.values())].transpose(0, 3, 1, 2)
     made = table["y"].combine_chunks().to_numpy_ndarray()
-    np.testing.assert_allclose(made, -(planes / 255 - 0.5) / 0.5, rtol=1e-5, atol=1e-6)
+    assert_allclose(made, -(planes / 255 - 0.5) / 0.5, rtol=1e-5, atol=1e-6)
 
 
 def test_a_folder_with_other_results_is_refused(job, tmp_path):

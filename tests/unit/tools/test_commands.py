@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.command_line import Command, affine, write_model
+from tests.support.discriminating import assert_allclose
 from tests.support.gpu_shaders import needs_compiler
 
 
@@ -115,7 +116,7 @@ def test_run_on_an_image(command, tmp_path, shape, layout):
     channels = np.moveaxis(written.reshape(fixed), fixed.index(3), -1)
     # (1, 0, 0.2) minus the mean, divided by the standard deviation; twice that and one.
     expected = 2 * np.array([2, 0, -0.6], np.float32) + 1
-    np.testing.assert_allclose(channels, np.broadcast_to(expected, channels.shape), rtol=1e-6)
+    assert_allclose(channels, np.broadcast_to(expected, channels.shape), rtol=1e-6)
 
 
 def test_an_image_does_not_fit_everywhere(command, tmp_path):

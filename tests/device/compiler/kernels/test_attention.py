@@ -8,6 +8,7 @@ import pytest
 from tests.support.cases.attention_forms import Form, describe, masks_that_show
 from tests.support.comparing import assert_close, profile_for
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import device_profile, node_of, run, schedules_of, software_profile
 from webnn_vk import MLGraphBuilder
@@ -79,7 +80,7 @@ def test_keys_beyond_the_valid_length_are_not_read(case, causal, way):
         if not causal or length >= query.shape[-2]:
             plain, given = node_of("attention", query, *short, causal=causal, scale=0.25)
             expected = plain.evaluate(given.get)[0]
-            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+            assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
         assert np.isfinite(result).all()
 
 
@@ -122,7 +123,7 @@ def assert_tiles_compute(node, arrays, lanes):
     assert schedules
     for schedule in schedules:
         (result,) = run(node, arrays, profile, schedule)
-        np.testing.assert_allclose(
+        assert_allclose(
             result.astype(np.float64), expected, rtol=8e-6 + half, atol=8e-6, err_msg=str(schedule)
         )
 
@@ -207,7 +208,7 @@ def test_parts_without_a_distribution():
     node, arrays = node_of("attention", query, key, value, mask=mask)
     for schedule in parted(node):
         (result,) = run(node, arrays, profile_for("discrete"), schedule)
-        np.testing.assert_allclose(result[[0, 2]], [[3] * 4, [1] * 4], rtol=1e-6)
+        assert_allclose(result[[0, 2]], [[3] * 4, [1] * 4], rtol=1e-6)
         assert np.isnan(result[[1, 3]]).all()
 
 
@@ -232,7 +233,7 @@ def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
     ):
         (result,) = run(node, arrays, profile_for(way), schedule)
         np.testing.assert_array_equal(result[[0, 4]], 7)
-        np.testing.assert_allclose(result[1], 1, rtol=1e-6)
+        assert_allclose(result[1], 1, rtol=1e-6)
         assert np.isnan(result[2:4]).all()
 
 
@@ -285,7 +286,7 @@ def test_fused_as_unfused():
             results = [
                 c.compute(g, feeds)["y"] for c, g in zip((one, other), graphs, strict=True)
             ]
-            np.testing.assert_allclose(*results, rtol=2e-5, atol=2e-5)
+            assert_allclose(*results, rtol=2e-5, atol=2e-5)
 
 
 class Building:
@@ -331,4 +332,4 @@ def test_forms_of_exporters(form):
             names = [o for step in graph.report().steps for o in step.operators]
             assert ("attention" in names, "softmax" in names) == (not skip, bool(skip))
     tolerance = 1e-5 if form.data_type == "float32" else 4e-3
-    np.testing.assert_allclose(*results, rtol=tolerance, atol=tolerance)
+    assert_allclose(*results, rtol=tolerance, atol=tolerance)

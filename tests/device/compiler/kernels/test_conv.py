@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.cases.conv import OPERATORS, random_case
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan, run, schedules_of, software_profile
@@ -195,7 +196,7 @@ def test_products_of_columns() -> None:
         heights |= {s["TM"] for s in schedules}
         for schedule in schedules:
             (computed,) = run(node, arrays, profile, schedule)
-            np.testing.assert_allclose(
+            assert_allclose(
                 computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{case} {schedule}"
             )
     assert heights == {4, 32}  # rows below each other, and tall tiles
@@ -237,7 +238,7 @@ def test_lanes_that_are_channels(side, options, unrolled) -> None:
         assert sorted((s["TH"], s["TW"], s["KU"]) for s in schedules) == unrolled
         for schedule in schedules:
             (computed,) = run(node, arrays, profile, schedule)
-            np.testing.assert_allclose(
+            assert_allclose(
                 computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{images} {schedule}"
             )
 
@@ -263,7 +264,7 @@ def test_rows_of_a_filter(side: tuple[int, int], columns: list[int]) -> None:
         assert sorted(s["TN"] for s in schedules) == columns
         for schedule in schedules:
             (computed,) = run(node, arrays, profile, schedule)
-            np.testing.assert_allclose(
+            assert_allclose(
                 computed, expected, rtol=_ERROR, atol=_ERROR, err_msg=f"{images} {schedule}"
             )
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import random_array
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.matrices import emulating, shape
 from tests.support.running import device_profile, node_of, plan, run, schedules_of, tuned_to
@@ -39,7 +40,7 @@ def _assert_right(node: Any, arrays: Any, profile: DeviceProfile, schedules: Any
         (expected,) = node.evaluate(arrays.get)
     for schedule in schedules:
         (computed,) = run(node, arrays, profile, schedule)
-        np.testing.assert_allclose(
+        assert_allclose(
             computed.astype(np.float64), expected.astype(np.float64), rtol=_TOLERANCE,
             atol=4 * _TOLERANCE, err_msg=f"{node.title} {dict(node.arguments)} by {schedule}",
         )
@@ -139,7 +140,7 @@ def test_fused_steps(finish: _Finish, reference: Callable, parts: int) -> None:
     alone, given = node_of("conv2d", x.astype(np.float32), w.astype(np.float32))
     (plain,) = alone.evaluate(given.get)
     expected = reference(plain, c.astype(np.float32))
-    np.testing.assert_allclose(computed.astype(np.float64), expected, rtol=4e-3, atol=1e-2)
+    assert_allclose(computed.astype(np.float64), expected, rtol=4e-3, atol=1e-2)
 
 
 def test_infinite_weights_and_inputs() -> None:

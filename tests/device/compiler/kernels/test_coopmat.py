@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import random_array
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.matrices import SHAPES, emulating
 from tests.support.running import device_profile, node_of, plan, run, schedules_of
@@ -41,7 +42,7 @@ def _assert_right(node, arrays, profile: DeviceProfile) -> None:
     tolerance = _TOLERANCES[expected.dtype.name]
     for tiling in tilings:
         (computed,) = run(node, arrays, profile, tiling)
-        np.testing.assert_allclose(
+        assert_allclose(
             computed.astype(np.float64), expected.astype(np.float64), rtol=tolerance,
             atol=tolerance, err_msg=f"{node.title} {dict(node.arguments)} by {tiling}",
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLContext, MLGraphBuilder
 
 #: Along one axis, and along both: the padded tensor has at most 2³² elements.
@@ -94,9 +95,9 @@ def test_pooling(
 
     # 9·10⁸ elements in a window, and the same input in each.
     wide = {"window_dimensions": [WIDE] * 2, "padding": [WIDE - 2] * 4, "strides": [WIDE - 2] * 2}
-    np.testing.assert_allclose(pooled(**wide), np.full((2, 2), whole), rtol=1e-6)
+    assert_allclose(pooled(**wide), np.full((2, 2), whole), rtol=1e-6)
     # Through the middle of three taps far apart, whole rows at a time.
     spread = {"window_dimensions": [3, 2], "padding": [FAR, FAR, 0, 0], "dilations": [FAR, 1]}
-    np.testing.assert_allclose(pooled(**spread).ravel(), rows, rtol=1e-6)
+    assert_allclose(pooled(**spread).ravel(), rows, rtol=1e-6)
     far = {"window_dimensions": [1, 2], "padding": [FAR, FAR, 0, 0], "strides": [FAR, 1]}
-    np.testing.assert_allclose(pooled(**far).ravel(), [0, rows[0], 0], rtol=1e-6)
+    assert_allclose(pooled(**far).ravel(), [0, rows[0], 0], rtol=1e-6)

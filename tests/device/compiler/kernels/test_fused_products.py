@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import webnn_vk as webnn
+from tests.support.discriminating import assert_allclose
 
 
 def _array(*shape: int) -> np.ndarray:
@@ -90,4 +91,4 @@ def test_fused(case: str, data_type: str, vulkan_context: Any, cpu_context: Any)
         assert (own != expected).mean() < 0.02
         return
     error = 6e-3 if data_type == "float16" else 2e-5
-    np.testing.assert_allclose(own, expected, rtol=error, atol=error)
+    assert_allclose(own, expected, rtol=error, atol=error)

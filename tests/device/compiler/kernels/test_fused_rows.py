@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webnn_vk as webnn
+from tests.support.discriminating import assert_allclose
 
 X = np.random.default_rng(0).uniform(-2, 2, (2, 3, 8, 300)).astype(np.float32)
 SIDE = np.random.default_rng(1).uniform(-2, 2, 300).astype(np.float32)
@@ -58,4 +59,4 @@ def test_fused(case: str, data_type: str, vulkan_context: Any, cpu_context: Any)
     assert own.dtype == expected.dtype and own.shape == expected.shape
     error = 2e-3 if data_type == "float16" else 1e-5
     size = np.abs(expected.astype(np.float64)).mean()
-    np.testing.assert_allclose(own, expected, rtol=error, atol=error * size)
+    assert_allclose(own, expected, rtol=error, atol=error * size)

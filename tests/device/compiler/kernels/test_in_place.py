@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder
 
 #: Columns: rows of 256 bytes, which any device can bind, of 48, which some can, and of 20.
@@ -121,7 +122,7 @@ def test_with_and_without_copies(
                 copies.append(sum(s.dispatches for s in steps if s.kernel == "copy"))
         for other in results[1:]:
             for name, array in results[0].items():
-                np.testing.assert_allclose(other[name], array, rtol=1e-5, atol=1e-6)
+                assert_allclose(other[name], array, rtol=1e-5, atol=1e-6)
         assert copies[1] <= copies[2]
         fewer += copies[1] < copies[2]
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.comparing import profile_for
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.running import device_profile, node_of, plan, run, schedules_of
 from webnn_vk import MLGraphBuilder
 
@@ -105,4 +106,4 @@ def test_a_network(vulkan: None) -> None:
         names = [o for step in graph.report().steps for o in step.operators]
         assert names.count("integer_matmul") == 1 and "matmul" not in names
         result = context.compute(graph, feeds)["y"]
-        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+        assert_allclose(result, expected, rtol=1e-6, atol=1e-6)

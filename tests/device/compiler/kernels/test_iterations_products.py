@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder
 
 LONG = 200_001
@@ -23,7 +24,7 @@ def test_long_inner_dimensions_are_summed_to_the_end(vulkan_context, rows, colum
     b = random.random((LONG, columns), np.float32)
     graph, result = product(vulkan_context, a, b)
     assert graph.report().count("cpu") == 0
-    np.testing.assert_allclose(result, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4)
+    assert_allclose(result, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4)
 
 
 def test_convolutions_over_the_limit_run_on_the_cpu_and_say_why(vulkan_context):

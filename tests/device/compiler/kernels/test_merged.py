@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.discriminating import assert_allclose
 from webnn_vk.api.ml_graph import executable_of
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 7.0], np.float32)
@@ -68,7 +69,7 @@ def test_values(
             ours = vulkan_context.compute(graph, feeds)
             expected = cpu_context.compute(reference, feeds)
             for name in CHAINS:
-                np.testing.assert_allclose(
+                assert_allclose(
                     ours[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name
                 )
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.cases.norm import affine_node
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
@@ -85,7 +86,7 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
         (own,) = run(*node_of("layer_normalization", x, axes=[0]), profile_for(way))
         wide = x.astype(np.float64)
         expected = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
-        np.testing.assert_allclose(own, expected, rtol=2e-6, atol=2e-6)
+        assert_allclose(own, expected, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
@@ -141,7 +142,7 @@ def test_extreme_variances(way: str) -> None:
         # A denormal variance may be flushed to 0.
         rows = slice(1, None) if epsilon == 0 else slice(None)
         for row, wanted in zip(own[rows], expected[rows], strict=True):
-            np.testing.assert_allclose(row, wanted, rtol=1e-5, atol=0)
+            assert_allclose(row, wanted, rtol=1e-5, atol=0)
 
 
 def _overflowing(length: int) -> tuple[np.ndarray, list[str]]:
@@ -176,7 +177,7 @@ def test_variances_that_overflow(name: str, way: str) -> None:
         (expected,) = node.evaluate(arrays.get)
         for schedule in schedules_of(node, profile):
             (own,) = run(node, arrays, profile, schedule)
-            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
+            assert_allclose(own, expected, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
             seen.add(schedule.kernel)
             for row, kind in zip(own.reshape(len(kinds), -1), kinds, strict=True):
                 assert kind != "0" or not row.any(), (kind, schedule)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import profile_for
+from tests.support.discriminating import assert_allclose
 from tests.support.running import node_of, run, schedules_of
 from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.family import solver_of
@@ -65,7 +66,7 @@ def test_schedules(
     for schedule in schedules[::5]:
         got = run(node, arrays, profile, schedule)
         for own, wanted in zip(got, expected, strict=True):
-            np.testing.assert_allclose(own, wanted, atol=2e-6, err_msg=str(schedule))
+            assert_allclose(own, wanted, atol=2e-6, err_msg=str(schedule))
 
 
 @pytest.mark.parametrize("cell", GATES)
@@ -79,4 +80,4 @@ def test_long_sequences_take_several_dispatches(cell: str, vulkan: None) -> None
     dispatches = family.lowered(KernelNode.of(node), problem, schedule, profile)
     assert len(dispatches) == -(-11 // at_once)
     for own, wanted in zip(run(node, arrays, profile, schedule), expected, strict=True):
-        np.testing.assert_allclose(own, wanted, atol=2e-6)
+        assert_allclose(own, wanted, atol=2e-6)

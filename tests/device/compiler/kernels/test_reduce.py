@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, plan, run
 from webnn_vk.compiler.ops import OPERATORS
@@ -126,4 +127,4 @@ def test_special_values() -> None:
             arguments = {"axis": 1} if name.startswith("arg") else {"axes": [1]}
             (own,) = run(*node_of(name, rows, **arguments), profile_for(way))
             wanted = np.array(values).astype(own.dtype)
-            np.testing.assert_allclose(own, wanted, rtol=1e-6, err_msg=f"{name} {way}")
+            assert_allclose(own, wanted, rtol=1e-6, err_msg=f"{name} {way}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import device_profile, node_of, run, schedules_of
 
@@ -65,6 +66,6 @@ def test_schedules_agree(name: str, rng: np.random.Generator) -> None:
     (expected,) = node.evaluate(arrays.get)
     for schedule in schedules:
         (computed,) = run(node, arrays, profile, schedule)
-        np.testing.assert_allclose(
+        assert_allclose(
             computed, expected, rtol=1e-5, atol=1e-5, err_msg=str(schedule)
         )

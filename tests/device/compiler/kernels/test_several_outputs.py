@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import profile_for
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.graphs import graph_input, graph_of
 from tests.support.running import run
@@ -33,7 +34,7 @@ def check(emit: Emitter, inputs: tuple[Value, ...], *outputs: Value) -> None:
     expected = node.evaluate(arrays.__getitem__)
     for own, wanted in zip(run(node, arrays, profile), expected, strict=True):
         tolerance = 2e-6 if own.dtype == np.float32 else 2e-3
-        np.testing.assert_allclose(
+        assert_allclose(
             own.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, run, schedules_of
 from webnn_vk.compiler.kernels.loads import SUBGROUP_SUMS
@@ -66,7 +67,7 @@ def test_large_inputs_do_not_overflow() -> None:
     for way, times in itertools.product(("software", "discrete"), (20, 32)):
         (own,) = run(*node_of("softmax", np.repeat(x, times, 1), 1), profile_for(way))
         expected = np.repeat([[1, 0, 0], [1 / 3] * 3, [0, 0.5, 0.5]], times, 1) / times
-        np.testing.assert_allclose(own, expected, rtol=1e-6)
+        assert_allclose(own, expected, rtol=1e-6)
 
 
 def test_rows_without_a_distribution_are_nan() -> None:
@@ -77,5 +78,5 @@ def test_rows_without_a_distribution_are_nan() -> None:
         node, arrays = node_of("softmax", x, 1)
         (own,) = run(node, arrays, profile_for(way))
         assert np.isnan(own[:3]).all()
-        np.testing.assert_allclose(own[3], 1 / length, rtol=1e-6)
+        assert_allclose(own[3], 1 / length, rtol=1e-6)
         assert np.isnan(node.evaluate(arrays.get)[0][:3]).all()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.comparing import random_array
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, run, schedules_of
@@ -49,7 +50,7 @@ def _assert_right(node, arrays, profile: DeviceProfile, parts: int | None = None
         assert first.tobytes() == again.tobytes(), f"{schedule}: not the same twice"
         (plain,) = run(node, arrays, profile, schedule.of_part)
         for other in (expected, plain):
-            np.testing.assert_allclose(
+            assert_allclose(
                 first.astype(np.float64), other.astype(np.float64), rtol=tolerance,
                 atol=tolerance, err_msg=f"{node.title} {dict(node.arguments)} by {schedule}",
             )
@@ -104,4 +105,4 @@ def test_a_packed_weight() -> None:
         panels = next(forms(Task.of(kernel), schedule, KernelTarget(profile)))
         assert panels.problem.panel
         (computed,) = run(panels.node, arrays, profile, schedule)
-        np.testing.assert_allclose(computed, expected, rtol=2e-4, atol=2e-4)
+        assert_allclose(computed, expected, rtol=2e-4, atol=2e-4)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.comparing import assert_close, profile_for, random_array
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.forced import pretended_gpu
 from tests.support.running import device_profile, node_of, plan, run
@@ -227,7 +228,7 @@ def test_what_follows_is_fused_on_gpus(layout: str) -> None:
                     assert all(kernel in report for kernel in KERNELS)
                     assert "elementwise" not in report
                 results.append(context.compute(graph, {"a": x, "b": other})["y"])
-        np.testing.assert_allclose(*results, rtol=1e-4, atol=2e-4)
+        assert_allclose(*results, rtol=1e-4, atol=2e-4)
 
 
 def test_infinities_stay_in_their_tiles_on_gpus(monkeypatch) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential.graphs import RandomGraph, Step, assert_equal, graphs
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from webnn_vk import MLGraphBuilder, OperationError, Settings
 from webnn_vk.compiler.ops import OPERATORS
@@ -144,7 +145,7 @@ def test_neighbours_on_the_cpu_share_one_segment(forced):
     graph = RandomGraph((x,), frozenset(), steps, (5,))
     got, program = graph.run(forced("abs", "sqrt", "exp"))
     wanted = 1 / (1 + np.exp(-np.exp(np.sqrt(np.abs(np.tanh(x))))))
-    np.testing.assert_allclose(got["y5"], wanted, rtol=1e-5)
+    assert_allclose(got["y5"], wanted, rtol=1e-5)
     assert transfers(program) == (1, 1)
     assert [type(s) for s in program.segments] == [DeviceSegment, HostSegment, DeviceSegment]
 

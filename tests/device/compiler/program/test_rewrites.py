@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import device_profile
 from webnn_vk import MLGraphBuilder, Settings
@@ -81,7 +82,7 @@ def test_convolution_blocks(
     # 72 products of numbers of a few units.
     tolerance = 256 * float(np.finfo(data_type).eps)
     for result in (got, plain):
-        np.testing.assert_allclose(
+        assert_allclose(
             result.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance
         )
 
@@ -115,8 +116,8 @@ def test_a_constant_tensor_is_not_folded(vulkan_context, cpu_context):
     folded, steps = run(vulkan_context, described(w), x)
     assert steps == [("conv2d",)]
     wanted, _ = run(cpu_context, described(w), x)
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(folded, wanted, rtol=1e-5, atol=1e-5)
+    assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    assert_allclose(folded, wanted, rtol=1e-5, atol=1e-5)
     tensor.destroy()
 
 
@@ -145,4 +146,4 @@ def test_the_end_of_a_stage_computes_the_pixels_that_are_read(vulkan_context):
     with webnn_vk.ml.create_context(settings=chosen).result() as plain:
         expected, steps = run(plain, stage, x)
     assert not any("slice" in step for step in steps)
-    np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)

@@ -13,6 +13,7 @@ import pytest
 from tests.conformance.differential.graphs import assert_equal
 from tests.conformance.differential.shaped import MAX, ShapedGraph
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.onnx_models import classifier
 from webnn_vk import MLDynamicDimension, MLGraphBuilder, NotSupportedError, OperationError
@@ -68,7 +69,7 @@ def check(context, graph, weights):
         got = context.compute(graph, {"x": x})
         for name, wanted in expected(x, weights).items():
             assert got[name].shape == wanted.shape
-            np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5)
+            assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:build. no output depends on the inputs")

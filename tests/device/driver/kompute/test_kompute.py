@@ -16,6 +16,7 @@ import pytest
 from bench.models import mobilenet_v2
 from tests.support import kompute
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.glsl import SCALE, compiled
 from tests.support.kompute import require_kompute
 from tests.support.paths import ROOT
@@ -141,7 +142,7 @@ def test_mobilenet_is_the_raw_drivers(context, vulkan_context):
                 results.append(own.compute(graph, {"image": mobilenet_v2.image()})["logits"])
     through, raw, unlimited = results
     assert np.array_equal(through, raw)
-    np.testing.assert_allclose(through, unlimited, rtol=0, atol=1e-5 * np.abs(raw).max())
+    assert_allclose(through, unlimited, rtol=0, atol=1e-5 * np.abs(raw).max())
 
 
 def test_minilm_is_the_raw_drivers(context, vulkan_context):

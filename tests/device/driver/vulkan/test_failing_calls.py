@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.open_files import open_files
 from tests.support.running import software_profile
 from tests.support.vulkan_faults import ERRORS, FaultyLibrary, errors_of
@@ -150,7 +151,7 @@ def check_success(results: dict[str, Any]) -> None:
     errors = [error for error in results.values() if isinstance(error, Exception)]
     assert not errors and not results["lost"], (errors, results["why"])
     for name in ("read", "again"):
-        np.testing.assert_allclose(results[name], EXPECTED, rtol=1e-5)
+        assert_allclose(results[name], EXPECTED, rtol=1e-5)
 
 
 def outcome(results: dict[str, Any]) -> str:
@@ -171,7 +172,7 @@ def outcome(results: dict[str, Any]) -> str:
         # Data that was read is correct nevertheless.
         for name in ("read", "again"):
             if isinstance(results.get(name), np.ndarray) and "lost" not in said:
-                np.testing.assert_allclose(results[name], EXPECTED, rtol=1e-5)
+                assert_allclose(results[name], EXPECTED, rtol=1e-5)
     return ", ".join(said) or "nothing"
 
 

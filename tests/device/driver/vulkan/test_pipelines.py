@@ -15,6 +15,7 @@ import pytest
 from tests.device.driver.vulkan.test_device import download, run, upload
 from tests.support import selection
 from tests.support.contexts import open_context
+from tests.support.discriminating import assert_allclose
 from tests.support.drivers import pipeline_of
 from webnn_vk import MLGraphBuilder, MLTensorDescriptor
 from webnn_vk.codegen.compiler import find_compiler
@@ -288,8 +289,8 @@ def test_graphs_leave_few_behind(library: CountingLibrary) -> None:
                 value, expected = getattr(builder, name)(value), function(expected)
             graph = builder.build({"y": value}).result()
             context.dispatch(graph, {"x": x}, {"y": y})
-            np.testing.assert_allclose(context.read_tensor(y).result().reshape(-1), expected,
-                                       rtol=1e-4)
+            assert_allclose(context.read_tensor(y).result().reshape(-1), expected,
+                            rtol=1e-4)
         for chain in chains:
             build_and_run(chain)
             assert len(library.living) <= 6

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context, open_over
+from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, software_profile
@@ -287,7 +288,7 @@ def test_builds_use_what_was_tuned(
     assert {o.family for o in outcomes} >= {"matmul", "conv", "softmax"}
     assert seen["tuned"] == seen["tuning"] != seen["usual"] == seen["ignored"]
     for result in results.values():
-        np.testing.assert_allclose(result, expected["y"], rtol=2e-5)
+        assert_allclose(result, expected["y"], rtol=2e-5)
     np.testing.assert_array_equal(results["tuned"], results["tuning"])
     assert len(schedule_files(tmp_path / "tuned")) == len(outcomes)
 
@@ -310,7 +311,7 @@ def test_a_schedule_that_is_no_candidate_is_ignored(
         assert context._state.target.tuned["matmul", text] == impossible
         graph, inputs, expected = layers(context)
         assert variants(graph) == usual
-        np.testing.assert_allclose(
+        assert_allclose(
             context.compute(graph, inputs)["y"], expected["y"], rtol=2e-5
         )
 
@@ -327,7 +328,7 @@ def test_a_damaged_store_changes_nothing(vulkan: Any, tmp_path: Path) -> None:
         graph, inputs, expected = layers(context)
         result = context.compute(graph, inputs)["y"]
     assert any("is ignored: not JSON" in str(notice.message) for notice in caught)
-    np.testing.assert_allclose(result, expected["y"], rtol=2e-5)
+    assert_allclose(result, expected["y"], rtol=2e-5)
 
 
 # -- which kind of CPU

@@ -8,6 +8,7 @@ pytest.importorskip("onnx")
 
 import onnx
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of
 from webnn_vk import NotSupportedError
 from webnn_vk.compiler.ir import Emitter
@@ -150,7 +151,7 @@ def test_pooling(operator, case):
     v = graph_input("x", x.shape)
     graph = graph_of(emit, {"y": getattr(emit, operator)(v, **POOLS[case])}, v)
     (got,) = in_onnx_runtime(exported(graph), x=x)
-    np.testing.assert_allclose(got, evaluate(graph, x=x)["y"], rtol=1e-6)
+    assert_allclose(got, evaluate(graph, x=x)["y"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("data_type", ["int32", "uint32", "int64", "uint64"])
@@ -173,7 +174,7 @@ def test_peepholes_see_the_cell_state_before():
     feeds = {f"x{i}": a for i, a in enumerate(arrays)}
     got = in_onnx_runtime(exported(graph), **feeds)
     for array, expected in zip(got, evaluate(graph, **feeds).values(), strict=True):
-        np.testing.assert_allclose(array, expected, rtol=1e-5)
+        assert_allclose(array, expected, rtol=1e-5)
 
 
 def test_blocks_of_a_scale():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.differential.graphs import graphs
 from tests.support.cases.movements import MOVES, PERMUTATIONS, moving_graphs
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from tests.support.running import plan
@@ -41,7 +42,7 @@ def assert_same_outputs(graph: Graph, done: KernelGraph) -> None:
     for name, array in evaluate(done, **feeds).items():
         assert array.shape == expected[name].shape
         # NumPy sums in another order where an operand's memory belongs to another value.
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5, equal_nan=True)
+        assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def lines(graph: KernelGraph) -> list[str]:

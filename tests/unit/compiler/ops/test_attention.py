@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.ops import ALL_OPERATORS
@@ -36,7 +37,7 @@ def test_it_is_what_it_is_taken_apart_into(more, arguments):
     assert "attention" not in {node.operator.name for node in apart.nodes}
     one, other = (evaluate(g, **feeds)["y"] for g in (graph, apart))
     assert one.shape == (2, 4, 3, 6)
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_values():
@@ -47,15 +48,15 @@ def test_values():
                 "mask": None, "seen": None, "length": None}
     rest = {"scale": math.log(3), "unseen": -math.inf, "causal": False, "softcap": 0.0}
     # Weights 3/4 and 1/4, then in reverse.
-    np.testing.assert_allclose(
+    assert_allclose(
         record.evaluate(out, operands, rest)[0], [[1.5, 2.5], [2.5, 3.5]], rtol=1e-6
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         record.evaluate(out, operands, rest | {"causal": True})[0], [[1, 2], [2.5, 3.5]], rtol=1e-6
     )
     # tanh(log 3) = 4/5: weights e^(4/5) and 1.
     large = math.exp(0.8) / (1 + math.exp(0.8))
-    np.testing.assert_allclose(
+    assert_allclose(
         record.evaluate(out, operands, rest | {"softcap": 1.0})[0][0],
         [1 + 2 * (1 - large), 2 + 2 * (1 - large)], rtol=1e-6,
     )

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.ulp import ulp_distance
 from webnn_vk.compiler.ir import Emitter, Graph, Value
 from webnn_vk.compiler.ops import OPERATORS
@@ -211,11 +212,11 @@ def test_blocks() -> None:
 def test_special_functions() -> None:
     x = np.concatenate([np.linspace(-6, 6, 2001), [0.0, 1e-20, -1e-300, INF, -INF]])
     expected = np.array([math.erf(v) for v in x])
-    np.testing.assert_allclose(erf(x), expected, rtol=1e-10)
+    assert_allclose(erf(x), expected, rtol=1e-10)
     tail = np.linspace(-5, 26, 1000)
-    np.testing.assert_allclose(erfc(tail), [math.erfc(v) for v in tail], rtol=1e-9)
+    assert_allclose(erfc(tail), [math.erfc(v) for v in tail], rtol=1e-9)
     y = np.linspace(-30, 30, 997)
-    np.testing.assert_allclose(
+    assert_allclose(
         gelu(y), [0.5 * v * math.erfc(-v / math.sqrt(2)) for v in y], rtol=1e-9
     )
     assert np.isnan(erf(np.array([NAN]))[0]) and np.isnan(gelu(np.array([NAN]))[0])
@@ -285,7 +286,7 @@ def test_emulation(name: str, arguments: dict) -> None:
     emit = Emitter()
     emulated = _emulated(name, emit, emit.constant(SAMPLES))
     # The emulation cancels near 0.
-    np.testing.assert_allclose(
+    assert_allclose(
         run(name, SAMPLES, **arguments), compute(emit, emulated), rtol=1e-5, atol=5e-7
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor as D
@@ -105,8 +106,8 @@ def test_softmax(rng: np.random.Generator) -> None:
     emulated = emit.div(e, emit.reduce_sum(e, axes=[1], keep_dimensions=True))
     large = emit.softmax(emit.constant(np.array([1000, 1000, 0], np.float32)), 0)
     values = evaluate(emit)
-    np.testing.assert_allclose(values[own], values[emulated], rtol=1e-6)
-    np.testing.assert_allclose(values[own].sum(axis=1), 1, rtol=1e-6)
+    assert_allclose(values[own], values[emulated], rtol=1e-6)
+    assert_allclose(values[own].sum(axis=1), 1, rtol=1e-6)
     assert values[large].tolist() == [0.5, 0.5, 0]
 
 
@@ -130,7 +131,7 @@ def test_layer_normalization(rng: np.random.Generator) -> None:
     own = emit.layer_normalization(x, scale=scale, bias=bias, epsilon=1e-3)
     emulated = _normalized(emit, x, *_moments(emit, x, [1, 2, 3]), scale, bias)
     values = evaluate(emit)
-    np.testing.assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
+    assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
 
 
 def test_axes_order_the_dimensions_of_scale(rng: np.random.Generator) -> None:
@@ -161,7 +162,7 @@ def test_instance_normalization(layout: str, rng: np.random.Generator) -> None:
         emit, x, *_moments(emit, x, axes), emit.reshape(scale, shape), emit.reshape(bias, shape)
     )
     values = evaluate(emit)
-    np.testing.assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
+    assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 3])
@@ -178,6 +179,6 @@ def test_batch_normalization(axis: int, rng: np.random.Generator) -> None:
     emulated = _normalized(emit, x, *(emit.reshape(o, shape) for o in operands))
     bare = emit.batch_normalization(x, mean, variance, axis=axis, epsilon=1e-3)
     values = evaluate(emit)
-    np.testing.assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
+    assert_allclose(values[own], values[emulated], rtol=1e-5, atol=1e-6)
     s, t = (o.data.reshape(shape) for o in (scale, bias))
-    np.testing.assert_allclose(values[bare] * s + t, values[own], rtol=1e-5, atol=1e-6)
+    assert_allclose(values[bare] * s + t, values[own], rtol=1e-5, atol=1e-6)

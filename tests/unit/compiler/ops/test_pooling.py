@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -75,7 +76,7 @@ def test_hand_computed() -> None:
     assert compute("max_pool2d", x, **window)[0, 0].tolist() == [[5, 6], [8, 9]]
     assert compute("average_pool2d", x, **window)[0, 0].tolist() == [[3, 4], [6, 7]]
     own = compute("l2_pool2d", x, **window)[0, 0]
-    np.testing.assert_allclose(own, np.sqrt([[46, 74], [154, 206]]), rtol=1e-6)
+    assert_allclose(own, np.sqrt([[46, 74], [154, 206]]), rtol=1e-6)
     # Padding takes no part: the corners average fewer elements, negative maxima stay.
     padded = {**window, "padding": [1, 0, 1, 0], "strides": [2, 2]}
     assert compute("average_pool2d", x, **padded)[0, 0].tolist() == [[1, 2.5], [5.5, 7]]
@@ -117,12 +118,12 @@ def test_against_loops(name: str, layout: str) -> None:
         name, x, layout=layout, window_dimensions=[3, 3], padding=[1, 2, 2, 0], strides=[2, 3],
         dilations=[2, 1],
     )
-    np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-7)
+    assert_allclose(own, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_windows_larger_than_the_output() -> None:
     x = np.random.default_rng(4).uniform(-1, 1, (1, 2, 50, 60)).astype(np.float32)
     own = compute("average_pool2d", x, window_dimensions=[49, 60])
     expected = np.stack([x[:, :, :49].mean(axis=(2, 3)), x[:, :, 1:].mean(axis=(2, 3))], axis=2)
-    np.testing.assert_allclose(own, expected[..., None], rtol=1e-5, atol=1e-7)
+    assert_allclose(own, expected[..., None], rtol=1e-5, atol=1e-7)
     assert compute("max_pool2d", x).ravel().tolist() == x.max(axis=(2, 3)).ravel().tolist()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -133,7 +134,7 @@ def _sequence(name: str, arrays: dict, direction: str, step) -> list[np.ndarray]
 def _close(results: list[np.ndarray], expected: list[np.ndarray], error: float = 2e-6) -> None:
     assert len(results) == len(expected)
     for own, other in zip(results, expected, strict=True):
-        np.testing.assert_allclose(own, other, rtol=error, atol=error)
+        assert_allclose(own, other, rtol=error, atol=error)
 
 
 GRU_OPTIONS = list(itertools.product(
@@ -213,7 +214,7 @@ def test_float16_is_rounded_once(name: str) -> None:
         assert own.dtype == expanded.dtype == np.float16
         np.testing.assert_array_equal(own, other.astype(np.float16))
         # The order of the sums may change a rounding.
-        np.testing.assert_allclose(expanded, own, rtol=1e-3)
+        assert_allclose(expanded, own, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
@@ -330,4 +331,4 @@ def test_recurrences_as_loops(name: str, arguments: dict, direction: str, units:
         computed = part.evaluate(lambda v: v.data if v.is_constant else known[v])
         known.update(zip(part.outputs, computed, strict=True))
     for value, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(known[value], wanted, atol=2e-6)
+        assert_allclose(known[value], wanted, atol=2e-6)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -80,9 +81,9 @@ def test_functions() -> None:
         "reduce_sum_square": [14, 16.3125],
     }
     for name, values in expected.items():
-        np.testing.assert_allclose(compute(name, x, axes=[1]), values, rtol=1e-6, err_msg=name)
+        assert_allclose(compute(name, x, axes=[1]), values, rtol=1e-6, err_msg=name)
     own = compute("reduce_log_sum", np.abs(x), axes=[1])
-    np.testing.assert_allclose(own, np.log([6, 4.75]), rtol=1e-6)
+    assert_allclose(own, np.log([6, 4.75]), rtol=1e-6)
     assert compute("arg_min", x, axis=1).tolist() == [0, 1]
     assert compute("arg_max", x, axis=0).tolist() == [1, 0, 0]
 
@@ -94,7 +95,7 @@ def test_empty_axes_apply_the_function_to_each_element() -> None:
         "reduce_sum_square": [4, 9], "reduce_log_sum_exp": [-2, 3], "reduce_product": [-2, 3],
         "reduce_max": [-2, 3], "reduce_min": [-2, 3],
     }.items():
-        np.testing.assert_allclose(compute(name, x, axes=[]), values, rtol=1e-6, err_msg=name)
+        assert_allclose(compute(name, x, axes=[]), values, rtol=1e-6, err_msg=name)
 
 
 def test_integers_wrap_around() -> None:
@@ -118,7 +119,7 @@ def test_ties_and_nan() -> None:
 def test_log_sum_exp_neither_overflows_nor_vanishes() -> None:
     for value in (1000, -1000):
         x = np.full(4, value, np.float32)
-        np.testing.assert_allclose(compute("reduce_log_sum_exp", x), value + np.log(4), rtol=1e-6)
+        assert_allclose(compute("reduce_log_sum_exp", x), value + np.log(4), rtol=1e-6)
     assert compute("reduce_log_sum_exp", np.full(2, -np.inf, np.float32)) == -np.inf
 
 
@@ -160,4 +161,4 @@ def test_emulations_of_the_draft(axes: list[int] | None) -> None:
     for node in emit.nodes:
         values.update(zip(node.outputs, node.evaluate(lookup), strict=True))
     for own, emulated in pairs:
-        np.testing.assert_allclose(values[own], values[emulated], rtol=1e-6)
+        assert_allclose(values[own], values[emulated], rtol=1e-6)

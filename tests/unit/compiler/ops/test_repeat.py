@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -74,7 +75,7 @@ def test_reference_and_unrolled(backward: bool) -> None:
     for made in (graph, unrolled):
         found = evaluate(made, **arrays())
         for name, array in zip(("h", "g", "whole"), wanted, strict=True):
-            np.testing.assert_allclose(found[name], array, atol=1e-6)
+            assert_allclose(found[name], array, atol=1e-6)
 
 
 def compiled(graph: Graph, profile: str = "nvidia_ampere", **options: Any) -> Program:

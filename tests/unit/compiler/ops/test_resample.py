@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -83,7 +84,7 @@ def test_formulas_of_the_draft(size: int, new_size: int, axis: int) -> None:
         linear.append(left * (1 - t) + right * t)
     assert compute(x, sizes=sizes, axes=axes).ravel().tolist() == nearest
     own = compute(x, sizes=sizes, axes=axes, mode="linear").ravel()
-    np.testing.assert_allclose(own, linear, rtol=1e-6, atol=1e-6)
+    assert_allclose(own, linear, rtol=1e-6, atol=1e-6)
 
 
 def test_integers_round_to_nearest() -> None:

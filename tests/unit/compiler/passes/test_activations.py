@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph
@@ -39,7 +40,7 @@ def fused(graph: Graph, tolerance=2e-6) -> list[str]:
     feeds = random_feeds(graph)
     (expected,) = evaluate(graph, **feeds).values()
     (result,) = evaluate(done, **feeds).values()
-    np.testing.assert_allclose(
+    assert_allclose(
         result.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
     )
     return [n.operator.name for n in done.nodes]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -27,7 +28,7 @@ def fused(graph: Graph, **options) -> Graph:
     feeds = random_feeds(graph)
     expected = evaluate(graph, **feeds)
     for name, array in evaluate(done, **feeds).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
+        assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6)
     assert len(compilation.notes.of("fuse_attention")) == (done is not graph)
     return done
 
@@ -158,7 +159,7 @@ def test_a_finite_number_for_the_future_counts_where_a_mask_hides_the_past():
     feeds["m"] = np.where(np.arange(T) < T - S + 1, -np.inf, feeds["m"]).astype(np.float32)
     (one,), (other,) = (evaluate(g, **feeds).values() for g in (graph, done))
     assert np.isfinite(one).all()
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_such_a_mask_and_infinity_are_causal():

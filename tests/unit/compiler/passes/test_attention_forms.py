@@ -19,6 +19,7 @@ from tests.support.cases.attention_forms import (
     describe,
     masks_that_show,
 )
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Node, Value
@@ -47,7 +48,7 @@ def fused(form: Form) -> Node:
     masks_that_show(form, feeds)
     (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, done))
     tolerance = 2e-5 if form.data_type == "float32" else 4e-3
-    np.testing.assert_allclose(
+    assert_allclose(
         result.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
     )
     names = [n.operator.name for n in done.nodes]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -30,7 +31,7 @@ def rewritten(graph: Graph, **options: Any) -> Graph:
     for name, array in evaluate(done, **feeds).items():
         largest = np.abs(expected[name].astype(np.float64)).max()
         rounding = 2e-3 if array.dtype == np.float16 else 2e-6
-        np.testing.assert_allclose(array, expected[name], rtol=rounding, atol=rounding * largest)
+        assert_allclose(array, expected[name], rtol=rounding, atol=rounding * largest)
     return done
 
 
@@ -174,7 +175,7 @@ def test_the_longest_sum_is_exact() -> None:
     feeds = {"x": np.full((16, inner), 255, np.uint8)}
     scale = np.float32(0.02)
     expected = np.float32(inner * 255 * 255) * scale
-    np.testing.assert_allclose(evaluate(done, **feeds)["y"], expected, rtol=1e-7)
+    assert_allclose(evaluate(done, **feeds)["y"], expected, rtol=1e-7)
 
 
 def test_on_which_devices() -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -32,7 +33,7 @@ def joined(graph: Graph, **options) -> Graph:
     feeds = random_feeds(graph)
     expected = evaluate(graph, **feeds)
     for name, array in evaluate(done, **feeds).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+        assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
     assert bool(compilation.notes.of("join_products")) == (done is not graph)
     return done
 
@@ -113,7 +114,7 @@ def test_dequantised_weights_of_queries_keys_and_values(data_type, zero):
     feeds = random_feeds(graph)
     (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, placed))
     tolerance = 1e-5 if data_type == "float32" else 4e-3
-    np.testing.assert_allclose(
+    assert_allclose(
         result.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
     )
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds, read
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -45,7 +46,7 @@ def assert_same_results(graph: Graph, done: Graph) -> None:
     before = evaluate(graph, **random_feeds(graph))
     for name, array in evaluate(done, **random_feeds(graph)).items():
         # Sums may be taken in another order.
-        np.testing.assert_allclose(array, before[name], rtol=2e-4, atol=2e-4, err_msg=name)
+        assert_allclose(array, before[name], rtol=2e-4, atol=2e-4, err_msg=name)
 
 
 def test_a_region_between_transposes_is_computed_without_them():

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases.random_chains import random_graphs
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph
@@ -71,7 +72,7 @@ def test_decomposition_keeps_the_meaning_and_what_it_is_told():
     assert {n.origins for n in expanded.nodes} == {("gru_cell [cell]",)}
     rng = np.random.default_rng(1)
     arrays = {n: rng.standard_normal(v.shape).astype(np.float32) for n, v in graph.inputs.items()}
-    np.testing.assert_allclose(
+    assert_allclose(
         evaluate(expanded, **arrays)["y"], evaluate(graph, **arrays)["y"], atol=1e-6
     )
     assert decompose(graph, Compilation(force_cpu=frozenset({"gru_cell"}))) is graph

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, graph_input, graph_of, random_feeds
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Emitter, Graph, Value
@@ -36,7 +37,7 @@ def fused(graph: Graph, **options: Any) -> Graph:
     for name, array in evaluate(done, **feeds).items():
         largest = np.abs(expected[name].astype(np.float64)).max()
         rounding = 2e-3 if array.dtype == np.float16 else 2e-6
-        np.testing.assert_allclose(array, expected[name], rtol=rounding, atol=rounding * largest)
+        assert_allclose(array, expected[name], rtol=rounding, atol=rounding * largest)
     return done
 
 
@@ -322,7 +323,7 @@ def test_weights_in_blocks_by_operators_of_the_specification(bits: int, offset: 
     assert "block_matmul" not in names(other) and "div" in names(other)
     feeds = random_feeds(graph)
     (expected,), (result,) = (evaluate(g, **feeds).values() for g in (graph, other))
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     program = compiled(graph, available=lambda spec: all(b.name != "scale" for b in spec.buffers))
     operators = {o for step in program.report.steps for o in step.operators}
     assert "block_matmul" not in operators and "matmul" in operators

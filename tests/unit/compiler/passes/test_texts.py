@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.graphs import graphs
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, read, with_constant_tensors
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ops import ALL_OPERATORS
@@ -188,6 +189,6 @@ def test_decomposition_keeps_the_meaning(name):
         feeds = {n: a for n, a in example.operands.items() if n in graph.inputs}
         expected = evaluate(graph, **feeds)
         for output, array in evaluate(done, **feeds).items():
-            np.testing.assert_allclose(array, expected[output], rtol=2e-4, atol=2e-4)
+            assert_allclose(array, expected[output], rtol=2e-4, atol=2e-4)
 
     check()

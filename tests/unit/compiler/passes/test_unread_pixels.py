@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
+from tests.support.discriminating import assert_allclose
 from tests.support.graphs import evaluate, random_feeds, read
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.ir import Graph
@@ -35,7 +35,7 @@ def done(text: str, profile: str = "llvmpipe", **options) -> Graph:
     feeds = random_feeds(graph)
     expected = evaluate(graph, **feeds)
     for name, array in evaluate(changed, **feeds).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-6, atol=1e-6)
+        assert_allclose(array, expected[name], rtol=1e-6, atol=1e-6)
     assert run_passes([UNREAD_PIXELS], changed, compilation, remove_dead_code) is changed
     assert bool(compilation.notes.of("unread_pixels")) == (changed is not graph)
     return changed
