@@ -39,7 +39,7 @@ def specs(matrices: bool = True) -> list[KernelSpec]:
 def left_out(matrices: bool) -> dict[str, int]:
     """The number of modules that an archive lacks, by template. ``matrices``: whether the compiler
     supports cooperative matrices."""
-    return dict(Counter(s.template for s in _planned() if not matrices and _by_matrices(s)))
+    return {} if matrices else dict(Counter(s.template for s in _planned() if _by_matrices(s)))
 
 
 @cache
