@@ -25,6 +25,7 @@ from webnn_vk.compiler.ops.arguments import (
 )
 from webnn_vk.compiler.ops.lowering import Elementwise
 from webnn_vk.compiler.ops.record import Like
+from webnn_vk.compiler.types.data_types import LOW_PRECISION
 
 # Sizes of dimensions by rank; a failure shrinks to the first one.
 _SIZES = (
@@ -43,15 +44,16 @@ Shapes = dict[str, Any]
 
 class Draft:
     """One example while it is drawn: ``draw`` of hypothesis, the record, and a type for each
-    operand, drawn if ``types`` has none."""
+    operand, drawn if ``types`` has none. ``whole``: no optional operand or output is absent."""
 
     def __init__(
         self, draw: Callable[[Any], Any], record: Operator, flavours: Sequence[str],
-        types: Mapping[str, str] | None = None,
+        types: Mapping[str, str] | None = None, whole: bool = False,
     ) -> None:
         self.draw = draw
         self.record = record
         self.flavours = flavours
+        self.whole = whole
         self.types: dict[str, str] = {}
         for name, row in record.limits.items():
             if types and name in types:
@@ -70,6 +72,10 @@ class Draft:
 
     def flag(self) -> bool:
         return self.draw(st.booleans())
+
+    def present(self) -> bool:
+        """Whether an optional operand or output is there."""
+        return self.whole or self.flag()
 
     def number(self) -> float:
         """A finite argument, exact in float32."""
@@ -107,12 +113,17 @@ class Draft:
         """All arguments that ``given`` does not set; optional ones are sometimes omitted."""
         found = dict(given or {})
         for p in self.record.arguments:
-            if p.name in found or (p.optional and not self.draw(st.integers(0, 2))):
+            decides = self.whole and p.argument is DataTypeName
+            absent = p.optional and not decides and not self.draw(st.integers(0, 2))
+            if p.name in found or absent:
                 continue
             found[p.name] = self._argument(p.name, p.argument, rank)
         return found
 
     def _argument(self, name: str, kind: Any, rank: int) -> Any:
+        if name == "data_type" and isinstance(kind, Enum):
+            carrier = self.types["output"]
+            return self.choose([v for v in kind.values if LOW_PRECISION[v].carrier == carrier])
         if isinstance(kind, Enum):
             return self.choose(kind.values)
         if kind is Bool:
@@ -163,17 +174,37 @@ def _generic(d: Draft) -> Example:
 @st.composite
 def examples(
     draw: Callable[[Any], Any], name: str, flavours: Sequence[str] = values.FLAVOURS,
-    types: Mapping[str, str] | None = None,
+    types: Mapping[str, str] | None = None, whole: bool = False,
 ) -> Example:
     """Valid random uses of the operator called ``name``, with numbers of the given kinds, and with
     operands and outputs of the data types given by name (rows of its limits that are not `Like`
-    another)."""
+    another); with all optional operands and outputs if they are to be ``whole``."""
     from tests.conformance.differential.relations import RELATIONS
 
     record = ALL_OPERATORS[name]
-    draft = Draft(draw, record, flavours, types)
+    draft = Draft(draw, record, flavours, types, whole)
     assert not any(p.argument is Operands for p in record.operands) or name in RELATIONS
     made = RELATIONS.get(name, _generic)(draft)
     size = sum(math.prod(o.shape) for o in made.outputs())
     assert size < 2_000_000, f"{made} is too large for a random test"
     return made
+
+
+@st.composite
+def batches(
+    draw: Callable[[Any], Any], name: str, size: int, flavours: Sequence[str] = values.FLAVOURS
+) -> list[Example]:
+    """``size`` examples or more. Every batch has each data type of each operand and output, in
+    whatever combinations are drawn, and examples of which nothing is fixed."""
+    limits = ALL_OPERATORS[name].limits
+    types = {row: limit.types for row, limit in limits.items() if not isinstance(limit, Like)}
+    first = {row: draw(st.integers(0, len(all_) - 1)) for row, all_ in types.items()}
+    made = [
+        draw(examples(
+            name, flavours,
+            {row: all_[(first[row] + i) % len(all_)] for row, all_ in types.items()}, whole=True,
+        ))
+        for i in range(max(map(len, types.values())))
+    ]
+    free = max(2, size - len(made))
+    return [*made, *(draw(examples(name, flavours)) for _ in range(free))]

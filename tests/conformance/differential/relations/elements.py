@@ -49,7 +49,7 @@ def _(d: Draft) -> Example:
     axis = d.integer(0, len(shape) - 1)
     channels = (shape[axis],)
     shapes = {"input": shape, "mean": channels, "variance": channels}
-    shapes |= {name: channels if d.flag() else None for name in ("scale", "bias")}
+    shapes |= {name: channels if d.present() else None for name in ("scale", "bias")}
     given = {} if axis == 1 and d.flag() else {"axis": axis}
     return d.example(shapes, given | {"epsilon": _epsilon(d)})
 
@@ -64,7 +64,7 @@ def _(d: Draft) -> Example:
     layout = d.choose(("nchw", "nhwc"))
     channels = (shape[1 if layout == "nchw" else 3],)
     shapes = {"input": shape}
-    shapes |= {name: channels if d.flag() else None for name in ("scale", "bias")}
+    shapes |= {name: channels if d.present() else None for name in ("scale", "bias")}
     return d.example(shapes, {"layout": layout, "epsilon": _epsilon(d)})
 
 
@@ -75,7 +75,7 @@ def _(d: Draft) -> Example:
     given = {"axes": axes} if d.flag() else {}
     spread = tuple(shape[a] for a in axes) if given else shape[1:]
     shapes = {"input": shape}
-    shapes |= {name: spread if d.flag() else None for name in ("scale", "bias")}
+    shapes |= {name: spread if d.present() else None for name in ("scale", "bias")}
     return d.example(shapes, given | {"epsilon": _epsilon(d)})
 
 

@@ -31,7 +31,7 @@ def _(d: Draft) -> Example:
     given = d.arguments(2)
     a = (k, m) if given.get("a_transpose") else (m, k)
     b = (n, k) if given.get("b_transpose") else (k, n)
-    return d.example({"a": a, "b": b, "c": d.broadcast((m, n)) if d.flag() else None}, given)
+    return d.example({"a": a, "b": b, "c": d.broadcast((m, n)) if d.present() else None}, given)
 
 
 @relation("quantized_matmul")
@@ -52,7 +52,7 @@ def _(d: Draft) -> Example:
     scale = n, blocks
     return d.example(
         {"a": (*batch, m, k), "b": (n, blocks * block * bits // 32), "scale": scale,
-         "offset": scale if d.flag() else None},
+         "offset": scale if d.present() else None},
         {"bits": bits, "zero_point": float(d.integer(0, (1 << bits) - 1))},
     )
 
@@ -62,7 +62,7 @@ def _(d: Draft) -> Example:
     m, k, n = (d.choose(_LENGTHS) for _ in range(3))
     batch = tuple(d.choose((1, 2, 3)) for _ in range(d.integer(0, 3)))
     wide = -(-k // 16) * 16
-    zero_points = (n,) if d.flag() else None
+    zero_points = (n,) if d.present() else None
     made = d.example(
         {"a": (*batch, m, k), "b": (n, wide), "sums": (n,), "zero_points": zero_points},
         {"a_zero_point": float(d.integer(-128, 255))},
@@ -86,15 +86,15 @@ def _(d: Draft) -> Example:
     if given.get("causal"):
         rows = min(rows, keys)
     scores = (*batch, rows, keys)
-    length = d.integer(1, keys + 1) if d.flag() else None
+    length = d.integer(1, keys + 1) if d.present() else None
     made = d.example(
         {
             # Without the other dimensions, the query has the dimensions of the scores.
             "query": (*batch, rows, depth),
             "key": (*d.broadcast(batch), keys, depth),
             "value": (*d.broadcast(batch), keys, width),
-            "mask": d.broadcast(scores) if d.flag() else None,
-            "seen": d.broadcast(scores) if d.flag() else None,
+            "mask": d.broadcast(scores) if d.present() else None,
+            "seen": d.broadcast(scores) if d.present() else None,
             "length": None if length is None else (1,),
         },
         given,
@@ -146,7 +146,7 @@ def _(d: Draft) -> Example:
     if d.record.name == "quantized_conv2d":
         given["zero_point"] = float(d.integer(-128, 255))
     else:
-        shapes["bias"] = (outputs,) if d.flag() else None
+        shapes["bias"] = (outputs,) if d.present() else None
     return d.example(shapes, given)
 
 
@@ -181,7 +181,7 @@ def _(d: Draft) -> Example:
             given["input_layout"], n=d.integer(1, 2), c=inputs, h=sizes[0], w=sizes[1]
         ),
         "filter": _arranged(given["filter_layout"], i=inputs, o=per_group, h=taps[0], w=taps[1]),
-        "bias": (per_group * groups,) if d.flag() else None,
+        "bias": (per_group * groups,) if d.present() else None,
     }
     return d.example(shapes, given)
 

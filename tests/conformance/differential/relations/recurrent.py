@@ -20,11 +20,13 @@ def _recurrent(d: Draft, gates: int, layouts: tuple[str, ...], states: tuple[str
     given |= _activations(d, gates - 1)
     if d.flag():
         given["layout"] = d.choose(layouts)
+    always = ("return_sequence",) if d.whole else ()
     for name, options in (
-        ("direction", ("forward", "backward", "both")), ("return_sequence", (False, True)),
+        ("direction", ("forward", "backward", "both")),
+        ("return_sequence", (True,) if d.whole else (False, True)),
         ("reset_after", (False, True)),
     ):
-        if any(p.name == name for p in d.record.arguments) and d.flag():
+        if any(p.name == name for p in d.record.arguments) and (name in always or d.flag()):
             given[name] = d.choose(options)
     directions = 2 if given.get("direction") == "both" else 1
     shapes: dict[str, Any] = {
@@ -33,11 +35,11 @@ def _recurrent(d: Draft, gates: int, layouts: tuple[str, ...], states: tuple[str
         "recurrent_weight": (directions, gates * size, size),
     }
     for name in ("bias", "recurrent_bias"):
-        shapes[name] = (directions, gates * size) if d.flag() else None
+        shapes[name] = (directions, gates * size) if d.present() else None
     if gates == 4:
-        shapes["peephole_weight"] = (directions, 3 * size) if d.flag() else None
+        shapes["peephole_weight"] = (directions, 3 * size) if d.present() else None
     for name in states:
-        shapes[name] = (directions, batch, size) if d.flag() else None
+        shapes[name] = (directions, batch, size) if d.present() else None
     return d.example(shapes, given)
 
 
@@ -65,9 +67,9 @@ def _cell(d: Draft, gates: int, layouts: tuple[str, ...], states: tuple[str, ...
     }
     shapes |= dict.fromkeys(states, (batch, size))
     for name in ("bias", "recurrent_bias"):
-        shapes[name] = (gates * size,) if d.flag() else None
+        shapes[name] = (gates * size,) if d.present() else None
     if gates == 4:
-        shapes["peephole_weight"] = (3 * size,) if d.flag() else None
+        shapes["peephole_weight"] = (3 * size,) if d.present() else None
     return d.example(shapes, given)
 
 
@@ -89,11 +91,13 @@ def _recurrence(
     given: dict[str, Any] = _activations(d, gates - 1)
     # With relu alone, states grow beyond all numbers.
     steps = d.integer(1, 2 if "relu" in given.get("activations", ()) else 4)
+    always = ("return_sequence",) if d.whole else ()
     for name, options in (
         ("layout", layouts), ("direction", ("forward", "backward", "both")),
-        ("return_sequence", (False, True)), ("reset_after", (False, True)),
+        ("return_sequence", (True,) if d.whole else (False, True)),
+        ("reset_after", (True,) if d.whole else (False, True)),  # without it there is no bias
     ):
-        if any(p.name == name for p in d.record.arguments) and d.flag():
+        if any(p.name == name for p in d.record.arguments) and (name in always or d.flag()):
             given[name] = d.choose(options)
     if d.flag():
         given["units"] = d.integer(1, size)
@@ -101,10 +105,10 @@ def _recurrence(
     shapes: dict[str, Any] = {
         "projected": (steps, batch, directions, gates * size),
         "recurrent_weight": (directions, size, gates * size),
-        bias: (directions, rows * size) if d.flag() and given.get("reset_after", True) else None,
+        bias: (directions, rows * size) if given.get("reset_after", True) and d.present() else None,
     }
     for name in states:
-        shapes[name] = (directions, batch, size) if d.flag() else None
+        shapes[name] = (directions, batch, size) if d.present() else None
     return d.example(shapes, given)
 
 
