@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import random
 import socket
@@ -96,7 +97,7 @@ def service(folder: Path, device: str | None) -> Iterator[tuple[int, subprocess.
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(600):
+        for _ in range(3000):
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
@@ -105,7 +106,7 @@ def service(folder: Path, device: str | None) -> Iterator[tuple[int, subprocess.
                     raise ToolError(f"the service ended with {process.returncode}") from None
                 time.sleep(0.1)
         else:
-            raise ToolError("the service did not answer within a minute")
+            raise ToolError("the service did not answer within five minutes")
         yield port, process
     finally:
         process.terminate()
@@ -127,19 +128,23 @@ class Load:
         self.first: list[float] = []
         self._lock = threading.Lock()
 
-    def run(self, clients: int, seconds: float) -> None:
-        """Have ``clients`` threads ask for ``seconds``."""
+    def run(self, clients: int, seconds: float = math.inf, texts: float = math.inf) -> None:
+        """Have ``clients`` threads ask for ``seconds``, each for at most this number of texts."""
         end = time.monotonic() + seconds
-        threads = [threading.Thread(target=self._client, args=(n, end)) for n in range(clients)]
+        threads = [
+            threading.Thread(target=self._client, args=(n, end, texts)) for n in range(clients)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _client(self, number: int, end: float) -> None:
+    def _client(self, number: int, end: float, texts: float) -> None:
         chance = random.Random(number)
         prompts = list(self.expected)
-        while time.monotonic() < end:
+        asked = 0
+        while time.monotonic() < end and asked < texts:
+            asked += 1
             prompt = chance.choice(prompts)
             leaves = chance.randrange(LEAVES) == 0
             try:

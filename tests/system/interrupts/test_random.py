@@ -1,4 +1,4 @@
-"""Interrupts at random moments, caught or not."""
+"""Interrupts at random moments, caught or not. (At chosen places: test_places.py.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.support import selection
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.device
+pytestmark = [pytest.mark.device, pytest.mark.explore]
 
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
@@ -20,7 +20,7 @@ def test_interrupts_that_are_caught(device, request):
     """In the end the context computes, and memory is at its earlier level."""
     if device == "vulkan":
         request.getfixturevalue("vulkan")
-    wanted = 3000 if request.config.option.explore else 150
+    wanted = 3000
     command = [sys.executable, "-m", "tests.system.interrupts.random_signals", device,
                str(wanted), str(selection.chance("interrupts", device).randrange(2**31))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
@@ -72,7 +72,7 @@ def test_an_uncaught_interrupt_ends_the_process(device, request):
     if device == "vulkan":
         request.getfixturevalue("vulkan")
     waits = selection.chance("waits", device)
-    for number in range(150 if request.config.option.explore else 2):
+    for number in range(150):
         submit = 0.0 if number % 2 else 1.0
         took, code, errors = interrupted(device, submit, waits.uniform(0, 0.3))
         assert code == -signal.SIGINT, errors
@@ -106,7 +106,7 @@ except InvalidStateError as error:
 def test_a_handler_destroys_the_context_while_compute_waits(device, request):
     if device == "vulkan":
         request.getfixturevalue("vulkan")
-    for number in range(20 if request.config.option.explore else 1):
+    for number in range(20):
         done = subprocess.run([sys.executable, "-c", _DESTROYING, device, str(0.1 + number / 50)],
                               cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout.startswith("ended: "), done.stderr

@@ -4,7 +4,8 @@
 
 KIND: tensors, graphs or contexts. Half are destroyed, half are only dropped. Prints JSON: bytes of
 device memory before and after, and by how much the process grew since the warm-up: exact only with
-MALLOC_ARENA_MAX=1 in the environment (see test_no_leak).
+MALLOC_ARENA_MAX=1 in the environment (see test_no_growth). With --count: by how many bytes and
+objects of Python, and how many Vulkan objects are left over.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ import gc
 import json
 import os
 import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.support.contexts import settled_bytes
+from tests.support.vulkan_faults import FaultyLibrary
 from webnn_vk import MLContext, MLGraphBuilder, MLTensorDescriptor, Settings, ml
+from webnn_vk.support import background
 
 DESCRIPTOR = MLTensorDescriptor("float32", (1024,), readable=True, writable=True)
 LIBC = ctypes.CDLL(None)
@@ -70,19 +77,54 @@ def contexts(device: str, count: int) -> None:
         assert closed.wait(60)
 
 
+def runs(context: MLContext, device: str) -> dict[str, Callable[[int], None]]:
+    return {
+        "tensors": lambda n: tensors(context, n),
+        "graphs": lambda n: graphs(context, n),
+        "contexts": lambda n: contexts(device, n),
+    }
+
+
 def resident_bytes() -> int:
     if hasattr(LIBC, "malloc_trim"):
         LIBC.malloc_trim(0)  # free memory that was kept for later
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def counted(kind: str, count: int, device: str) -> dict[str, int]:
+    """What is left of ``count``, in counts. Workers end, whose number depends on the scheduler."""
+    tracemalloc.start()
+    background._IDLE_SECONDS = 0.0
+    library = None
+    if device == "vulkan":
+        from webnn_vk.driver.vulkan import binding
+
+        library = FaultyLibrary(binding)
+        binding.lib, binding.device_function = library, library.device_function
+    context = open_context(device)
+    run = runs(context, device)[kind]
+
+    def now() -> dict[str, int]:
+        settled_bytes(context)
+        while any(type(t) is background._Thread for t in threading.enumerate()):
+            time.sleep(0.01)
+        gc.collect()
+        return {
+            "device bytes": settled_bytes(context), "objects": len(gc.get_objects()),
+            "bytes": tracemalloc.get_traced_memory()[0],
+            "Vulkan objects": len(library.alive) if library is not None else 0,
+        }
+
+    run(count)
+    before = now()
+    run(count)
+    after = now()
+    return {name: after[name] - before[name] for name in before}
+
+
 def main(kind: str, count: int, device: str) -> dict[str, Any]:
     context = open_context(device)
-    run = {
-        "tensors": lambda n: tensors(context, n),
-        "graphs": lambda n: graphs(context, n),
-        "contexts": lambda n: contexts(device, n),
-    }[kind]
+    run = runs(context, device)[kind]
 
     def measured() -> tuple[int, int]:
         gc.collect()
@@ -97,4 +139,5 @@ def main(kind: str, count: int, device: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), sys.argv[3])))
+    measure = counted if "--count" in sys.argv else main
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), sys.argv[3])))
