@@ -20,6 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.built_archive import built_archive
 from tests.support.paths import ROOT
 
 with open(ROOT / "pyproject.toml", "rb") as _file:
@@ -88,6 +89,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built in a copy so that no build folder is left behind or reused.
     """
     folder = tmp_path_factory.mktemp("wheel")
+    built_archive(folder)
     source = copy_sources(folder / "source")
     offline = ("--no-deps", "--no-build-isolation", "--no-index")
     done = quiet([sys.executable, "-m", "pip", "wheel", "-v", *offline, "-w", folder, source])

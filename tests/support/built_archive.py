@@ -1,0 +1,23 @@
+"""The shader archive of this checkout, compiled once in a run."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+from webnn_vk.codegen.archive import ARCHIVE_PATH
+from webnn_vk.support.environment import cache_folder
+from webnn_vk.tools import shader_archive
+
+
+def built_archive(folder: Path) -> Path:
+    """The archive in a folder, as the build of a wheel makes it. It stays in the run's cache, where
+    later builds find it, those of wheels too."""
+    cache = cache_folder()
+    assert cache is not None
+    cache.mkdir(parents=True, exist_ok=True)
+    # Another process of this run may be at it: its archive serves here too.
+    with open(cache / "archive.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert shader_archive.main([str(folder)]) == 0
+    return folder / ARCHIVE_PATH.name
