@@ -233,7 +233,7 @@ def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContex
     kinds: dict[tuple[int, str], str] = {}
 
     @settings(
-        max_examples=max(6, settings.default.max_examples // 16), deadline=None, database=None,
+        max_examples=max(5, settings.default.max_examples // 16), deadline=None, database=None,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck), print_blob=False,
     )
     @given(
