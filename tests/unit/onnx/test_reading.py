@@ -262,8 +262,12 @@ def test_operators_can_not_ask_for_time_or_memory(name):
 
 
 # -- anything at all -------------------------------------------------------------------------------
+def small_classifier():
+    return classifier(np.random.default_rng(0), (1, 3, 8, 8))
+
+
 SEEDS = [
-    classifier(np.random.default_rng(0), (1, 3, 8, 8)).SerializeToString(),
+    small_classifier().SerializeToString(),
     relu_model().SerializeToString(),
     model(
         [node("If", ["c"], ["y"],
