@@ -147,5 +147,6 @@ def test_the_commands_exist():
     for line in lines:
         words = line.split()
         assert words[0] == "python"
-        target = words[2].replace(".", "/") + ".py" if words[1] == "-m" else words[1]
+        package = words[1] == "-m"
+        target = words[2].replace(".", "/") + "/__main__.py" if package else words[1]
         assert words[2:3] == ["pytest"] or (ROOT / target).is_file(), line
