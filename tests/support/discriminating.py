@@ -14,18 +14,24 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+from hypothesis.control import current_build_context
 
 #: Share of the differing elements of a wrong result that has to be found wrong.
 SHARE = 0.5
-#: The same over all examples of a random test, many of which may be small or alike.
+#: Share of the random examples of a test that have to notice a wrong result; many may be small or
+#: alike.
 SHARE_TOGETHER = 0.1
+#: Fewer examples may all be small, whatever the tolerance: they are not judged.
+LEAST_TOGETHER = 10
 #: Numbers that lie closer, relative to the largest, count as the same in another order: long sums
 #: of random numbers are nearly alike.
 ALIKE = 2.0**-8
 _excused: list[str] = []
-#: Findings of the running test's examples, by the name of the wrong result: how many of its
-#: elements were found wrong, of how many.
-_together: dict[str, tuple[int, int]] = {}
+#: By the name of a wrong result: which examples of the running test could notice it, and whether
+#: they did. Each counts once, however large it is and however often it is compared.
+_together: dict[str, dict[int, bool]] = {}
+#: The example that runs, and its number.
+_example: tuple[Any, int] = (None, 0)
 
 
 def wrong_results(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -62,8 +68,9 @@ def assert_discriminating(
             continue
         found = int(np.count_nonzero(otherwise & ~passes(wrong)))
         if hypothesis.currently_in_test_context():
-            before = _together.get(name, (0, 0))
-            _together[name] = before[0] + found, before[1] + count
+            told = _together.setdefault(name, {})
+            number = _example_number()
+            told[number] = told.get(number, False) or found >= max(1, SHARE * count)
             continue
         assert found >= max(1, SHARE * count), (
             f"the tolerance would let {name} pass: of {count} wrong elements it finds {found}"
@@ -91,6 +98,14 @@ def assert_allclose(
     assert_discriminating(wanted, passes, f"rtol={rtol}, atol={atol}")
 
 
+def _example_number() -> int:
+    global _example
+    data = current_build_context().data
+    if _example[0] is not data:
+        _example = data, _example[1] + 1
+    return _example[1]
+
+
 @contextmanager
 def examples_together() -> Iterator[None]:
     """Surrounds one test: AssertionError at its end if a wrong result would pass for its random
@@ -99,10 +114,11 @@ def examples_together() -> Iterator[None]:
     yield
     shown = dict(_together)
     _together.clear()
-    for name, (found, count) in shown.items():
-        assert found >= max(1, SHARE_TOGETHER * count), (
-            f"over all random examples the tolerances would let {name} pass: of {count} wrong "
-            f"elements they find {found}"
+    for name, told in shown.items():
+        noticed = sum(told.values())
+        assert len(told) < LEAST_TOGETHER or noticed >= SHARE_TOGETHER * len(told), (
+            f"over all random examples the tolerances would let {name} pass: {noticed} of "
+            f"{len(told)} notice"
         )
 
 
