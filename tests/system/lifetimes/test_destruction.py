@@ -224,11 +224,11 @@ def cycles(*arguments, **environment):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("kind", "count"), [("tensors", 500), ("graphs", 40), ("contexts", 20)])
+@pytest.mark.parametrize(("kind", "count"), [("tensors", 500), ("graphs", 100), ("contexts", 20)])
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_no_leak(kind, count, device):
     """Not one object, of Python or of Vulkan, for every second cycle: allocators keep a few blocks,
-    and threads that end a few objects."""
+    and the timeline may keep the last graph (24 objects)."""
     if device == "vulkan":
         require_vulkan()
     left = cycles(kind, count, device, "--count")
