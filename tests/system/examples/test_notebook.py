@@ -30,7 +30,7 @@ def run(notebook, *edits):
         text = with_mistake("\0".join(cell.source for cell in cells), *edits)
         for cell, source in zip(cells, text.split("\0"), strict=True):
             cell.source = source
-    nbclient.NotebookClient(edited, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(edited, timeout=None, kernel_name="python3").execute()
     return [
         {kind: text for output in cell.outputs for kind, text in output.get("data", {}).items()}
         for cell in cells
