@@ -55,7 +55,7 @@ def contexts():
     [
         # With all passes; "saved" checks the results of the graph before it is saved, too.
         ("cpu", "saved"), ("vulkan", "saved"),
-        ("vulkan", "unfolded"), ("vulkan", "inputs"),
+        ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
         pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.1)),
     ],
 )
@@ -118,7 +118,7 @@ def command(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 @needs_suite
-@pytest.mark.sample(0.5)
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_with_native_types_masked(tmp_path, vulkan):
     status, text = command(

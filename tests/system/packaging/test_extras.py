@@ -78,7 +78,7 @@ from webnn_vk.distributed.serve import Deployment
 ones = np.ones((2, 600), np.float32)
 assert Predictor("model.onnx", device="cpu")({"x": ones})["y"].sum() == 360600
 """
-#: Those that `all` leaves out, and that are tried with --explore only: they take minutes to install.
+#: Those that `all` leaves out, and that only --explore tries: they take minutes to install.
 LARGE = {"ray", "spark"}
 CHARTS = "from bench import charts, cpu, dispatch, interop\ncharts.plotting()\n"
 #: Extra: its test program, and the folder to run it in ("" for a new one). The demo has its own
