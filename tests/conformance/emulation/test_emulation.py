@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from tests.conformance.differential import values
-from tests.conformance.differential.drafting import examples
-from tests.conformance.differential.example import Example
+from tests.conformance.differential.drafting import batches
+from tests.conformance.differential.example import Count, Example
 from tests.conformance.emulation import recurrent
 from tests.conformance.emulation.emulations import EMULATIONS, flatten, squeeze, unsqueeze
 from tests.conformance.wpt import suite
@@ -63,6 +62,20 @@ def widened(example: Example) -> Example:
     return replace(example, operands={n: wide(a) for n, a in example.operands.items()})
 
 
+def ascending(example: Example) -> Example:
+    """The same normalisation with its axes in order, as the emulation takes them."""
+    axes = example.arguments.get("axes", [])
+    order = np.argsort(axes).astype(int)
+    turned = {
+        name: np.ascontiguousarray(array.transpose(order))
+        for name, array in example.operands.items() if name != "input" and len(axes) > 1
+    }
+    return replace(
+        example, operands={**example.operands, **turned},
+        arguments={**example.arguments, **({"axes": sorted(axes)} if axes else {})},
+    )
+
+
 def run(context: Any, name: str, batch: list[Example]) -> list[tuple[list[Any], list[Any]]]:
     builder = MLGraphBuilder(context)
     pair: Any = _Pair(builder, name)
@@ -109,31 +122,30 @@ def assert_alike(
 
 @pytest.mark.parametrize("name", sorted(EMULATIONS))
 def test_operator_is_its_emulation(name, context):
-    types, judged = set(), Judged()
+    count, judged = Count(), Judged()
     flavour = values.SMALL if name in recurrent.RECURRENT else "ordinary"
 
     @settings(
         max_examples=EXAMPLES // BATCH, deadline=None, database=None, print_blob=False,
         phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(examples(name, [flavour]), min_size=BATCH, max_size=BATCH))
+    @given(batches(name, BATCH, [flavour]))
     def check(batch):
         if name == "layer_normalization":
-            batch = [e for e in batch if e.arguments.get("axes", []) == sorted(
-                e.arguments.get("axes", []))]
+            batch = [ascending(example) for example in batch]
         results = run(context, name, batch)
         emulations = [emulated for _, emulated in results]
         if name.endswith("normalization"):
             wide = run(context, name, [widened(example) for example in batch])
             emulations = [emulated for _, emulated in wide]
         for example, (own, _), emulated in zip(batch, results, emulations, strict=True):
-            types.update(example.types())
+            count.add(example)
             for a, b in zip(own, emulated, strict=True):
                 assert_alike(example, a, b.astype(a.dtype), judged)
 
     check()
     judged.assert_discriminating()
-    assert len(types) >= 2
+    assert not count.missing(name)
 
 
 def test_every_emulation_of_the_draft_is_here():

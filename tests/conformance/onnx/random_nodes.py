@@ -351,9 +351,9 @@ KINDS: dict[str, Callable[[Draw], Node]] = {
 }
 
 
-def draw(rng: random.Random) -> Node:
-    """A node, by a kind that is drawn first: each kind is as frequent."""
-    return KINDS[rng.choice(list(KINDS))](Draw(rng))
+def draw(rng: random.Random, kind: str | None = None) -> Node:
+    """A node of a kind, which is drawn if none is given: each kind is as frequent."""
+    return KINDS[kind or rng.choice(list(KINDS))](Draw(rng))
 
 
 def difference(node: Node, context: Any) -> str | None:
