@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 FOLDER = "/proc/self/fd"
 
@@ -19,4 +20,13 @@ def open_files() -> set[tuple[int, str, int]]:
             found.add((descriptor, path, os.fstat(descriptor).st_ino))
         except OSError:  # closed meanwhile, as the one that lists the folder is
             pass
+    return found
+
+
+def left_open(before: set[tuple[int, str, int]]) -> set[tuple[int, str, int]]:
+    """Files that were opened since ``before`` and stay open: other threads of the process may have
+    one open for a moment."""
+    end = time.monotonic() + 60
+    while (found := open_files() - before) and time.monotonic() < end:
+        time.sleep(0.01)
     return found

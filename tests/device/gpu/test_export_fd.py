@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import webnn_vk
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from webnn_vk import InvalidStateError, MLGraphBuilder
 from webnn_vk.driver import CopyCommand, ExternalMemory
 from webnn_vk.driver.vulkan.driver import open_driver
@@ -100,7 +100,7 @@ def test_the_descriptor_is_the_callers(context: Any) -> None:
     assert first == replace(second, fd=first.fd)
     for memory in (first, second):
         memory.close()
-    assert open_files() <= files
+    assert not left_open(files)
     with pytest.raises(OSError):
         first.close()
 

@@ -16,7 +16,7 @@ from tests.support.bridge import BridgedDriver
 from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from webnn_vk import InvalidStateError, NotSupportedError
 from webnn_vk.driver import CopyCommand
 from webnn_vk.driver.vulkan.driver import open_driver
@@ -160,7 +160,7 @@ def test_a_real_one(adapter: Any) -> None:
         files = open_files()
         theirs = other.sharing.import_semaphore(semaphore.export_fd())
         os.close(semaphore.export_fd())
-        assert open_files() <= files
+        assert not left_open(files)
         semaphore.enqueue_wait(1)
         semaphore.enqueue_signal(2)
         assert not theirs.wait(2, 0.1)

@@ -16,7 +16,7 @@ import webnn_vk
 from tests.support.bridge import BridgedDriver
 from tests.support.faults import FaultyDriver
 from tests.support.gpu_shaders import contents, double
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from webnn_vk import InvalidStateError, NotSupportedError, OperationError, UnknownError
 from webnn_vk.api.context import MLContext
 from webnn_vk.driver import OutOfDeviceMemory
@@ -213,7 +213,7 @@ def test_memory_that_the_device_does_not_take(opened: Any, monkeypatch: Any) -> 
     gc.collect()
     context.fence().wait(60)
     assert (context._state.device.memory_in_use(), device._state.device.memory_in_use()) == before
-    assert open_files() <= files
+    assert not left_open(files)
 
 
 @pytest.mark.parametrize("side", ["context", "device"])

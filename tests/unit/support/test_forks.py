@@ -38,6 +38,7 @@ def test_a_fork_waits_for_blocks_of_every_kind(kind: str) -> None:
     code = f"""
 import os, threading, time
 from webnn_vk.support import forks
+forks.PATIENCE = 60
 inside, ended = threading.Event(), []
 def work():
     with forks.undisturbed({kind!r}):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from webnn_vk.driver import CopyCommand, DispatchCommand, FeatureMissing, FillCommand, Pipeline
 from webnn_vk.driver.vulkan.driver import VulkanDriver, open_driver
 from webnn_vk.driver.vulkan.memory import VulkanAllocation
@@ -68,7 +68,7 @@ def test_nothing_leaks_by_sharing(physical: PhysicalDevice, own_driver: VulkanDr
         mine.free()
         theirs.free()
     assert (own_driver.memory_in_use(), other.memory_in_use()) == before
-    assert open_files() <= files
+    assert not left_open(files)
     other.close()
 
 
