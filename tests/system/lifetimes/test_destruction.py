@@ -227,8 +227,8 @@ def cycles(*arguments, **environment):
 @pytest.mark.parametrize(("kind", "count"), [("tensors", 500), ("graphs", 100), ("contexts", 20)])
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_no_leak(kind, count, device):
-    """Not one object, of Python or of Vulkan, for every second cycle: allocators keep a few blocks,
-    and the timeline may keep the last graph (24 objects)."""
+    """Not one object, of the library or of Vulkan, for every second cycle: allocators keep a few
+    blocks."""
     if device == "vulkan":
         require_vulkan()
     left = cycles(kind, count, device, "--count")
