@@ -2,8 +2,8 @@
 last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
-one process. Tests that measure memory or hold hundreds of MiB run when the other process has
-finished.
+one process. Tests that hold hundreds of MiB, and explored ones that measure memory or time, run when
+the other process has finished.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 #: Folders whose tests run one after the other, with no test beside them.
-ALONE = ("tests/system/large/", "tests/system/lifetimes/", "tests/system/stress/",
-         "tests/system/interrupts/test_random.py")
+ALONE = ("tests/system/large/",)
+#: These too when exploring: their measured forms.
+ALONE_EXPLORING = ("tests/system/lifetimes/", "tests/system/stress/",
+                   "tests/system/interrupts/test_random.py")
 _ALONE = "alone"
 
 
@@ -22,7 +24,8 @@ class AloneLast(LoadFileScheduling):
     """xdist's scheduling by files, with one unit of work, ALONE, kept for the end."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
+        alone = ALONE + (ALONE_EXPLORING if self.config.option.explore else ())
+        return _ALONE if nodeid.startswith(alone) else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
         if _ALONE in self.workqueue:

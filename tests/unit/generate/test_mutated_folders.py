@@ -120,7 +120,7 @@ def test_mutated_folders(seeds, cpu_context, tmp_path_factory, request):
     ends = {"model": 0, "refused": 0}
 
     @settings(
-        max_examples=20_000 if request.config.option.explore else 200,
+        max_examples=2_000 if request.config.option.explore else 200,
         suppress_health_check=list(HealthCheck),
     )
     @given(changes)

@@ -32,7 +32,7 @@ def run(count, pace, crash=None):
     ``pace[i]`` times as slow. A process crashes in the test ``crash``; another takes its place."""
     collection = [f"{file}::test_{i}" for file, n in FILES.items() for i in range(n)]
     config = SimpleNamespace(
-        option=SimpleNamespace(loadscopereorder=True),
+        option=SimpleNamespace(loadscopereorder=True, explore=True),
         getvalue=lambda name: [f"popen{i}" for i in range(count)] if name == "tx" else None,
     )
     scheduler = AloneLast(config)

@@ -120,7 +120,7 @@ def test_damaged_texts_and_weights(seed, folder, request):
     assert attempt(folder, text, archive)
     rng = selection.chance("damaged texts")
     taken = 0
-    count = 24_000 if request.config.option.explore else 800
+    count = 4_000 if request.config.option.explore else 800
     for i in range(count):
         # Only damage to the header of the weights matters.
         end = 8 + int.from_bytes(archive[:8], "little")

@@ -244,7 +244,7 @@ def test_mutated_files(seeds, cpu_context, tmp_path_factory, request):
         Model.load(path, cpu_context)
 
     @settings(
-        max_examples=20_000 if request.config.option.explore else 200,
+        max_examples=2_000 if request.config.option.explore else 200,
         suppress_health_check=list(HealthCheck),
     )
     @given(changes())
