@@ -2,8 +2,8 @@
 last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
-one process. Tests that hold hundreds of MiB, and explored ones that measure memory or time, run when
-the other process has finished.
+one process. Tests that hold hundreds of MiB, and explored ones that measure memory or time, run
+when the other process has finished.
 """
 
 from __future__ import annotations
