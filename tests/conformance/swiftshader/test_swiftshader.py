@@ -27,9 +27,8 @@ MANIFESTS = (
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
     Path("/usr/lib64/chromium-browser/vk_swiftshader_icd.json"),
 )
-#: Limit in seconds of processor time; about 45 are needed on an EPYC without cached kernels. Wall
-#: time depends on other processes: it only has a generous limit.
-LIMIT, END = 300, 900
+#: Limit in seconds of a process that hangs; about 45 are needed on an EPYC without cached kernels.
+END = 900
 
 
 Command = Callable[..., tuple[list[str], dict[str, str]]]
@@ -96,7 +95,6 @@ def test_every_data_type_of_every_operator(driver, tmp_path, record_property):
     assert not found["types_not_covered"]
     assert found["uses_not_covered"] == 0
     assert found["vectors"]["passed"] >= (300 if suite.PRESENT else 0)
-    assert found["cpu_seconds"] < LIMIT
 
 
 def test_the_suite_is_there(driver):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.exportable import exportable, numbers
 from tests.support.gpu_shaders import contents, double
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from webnn_vk import InvalidStateError
 from webnn_vk.driver import CopyCommand
 
@@ -79,7 +79,7 @@ def test_nothing_leaks(pair: Any, cycles: int) -> None:
         del tensor, buffer, orders
         thing = None
     assert _used(pair) == before
-    assert open_files() <= files
+    assert not left_open(files)
     assert np.array_equal(context.read_tensor(keep).result(60), values)
 
 

@@ -66,6 +66,7 @@ class Gate:
         self._open.set()
 
 
+@pytest.mark.usefixtures("never_quiet")
 def test_later_calls_allocate_and_record_nothing_and_need_no_thread(watched, monkeypatch):
     context, driver = watched
     graphs = {factor: _graph(context, factor) for factor in (2, 3)}

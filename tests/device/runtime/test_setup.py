@@ -243,7 +243,7 @@ def test_a_constant_tensor_is_packed_after_it_was_written(context):
     data = np.arange(48, dtype=np.float32)
     value = Value(MLOperandDescriptor("float32", (6, 8)), source=storage)
     program, constants = assemble(shown(context, [Packed(value, Transposed())]), device.profile)
-    context._state.stream.enqueue(Await(lambda: hold.wait(30)), Write(storage, data.view(np.uint8)))
+    context._state.stream.enqueue(Await(lambda: hold.wait(60)), Write(storage, data.view(np.uint8)))
     background.start(lambda: (hold.wait(0.2), hold.set()), "release")
     graph = set_up(context, program, constants)
     got = run(context, graph)["packed0"]
@@ -265,7 +265,7 @@ def test_memory_that_runs_out_fails_the_build_and_leaves_nothing(staged, nth):
         failed = []
         done = threading.Event()
         executable.set_up(context._state.stream, Run(done.set, failed.append))
-        assert done.wait(30)
+        assert done.wait(60)
         assert driver.injected["allocation"] >= 1
         assert executable.setup_error() is not None
         del executable
@@ -291,7 +291,7 @@ def test_memory_that_is_found_later_is_enough():
         driver.fail_allocation(1, times=TRIES)
         done = threading.Event()
         executable.set_up(context._state.stream, Run(done.set, lambda error: done.set()))
-        assert done.wait(30) and driver.injected["allocation"] == TRIES
+        assert done.wait(60) and driver.injected["allocation"] == TRIES
         assert executable.setup_error() is None
 
 
@@ -311,7 +311,7 @@ def test_a_failing_submit_fails_the_build():
             done.set()
 
         executable.set_up(context._state.stream, Run(done.set, told))
-        assert done.wait(30)
+        assert done.wait(60)
         assert isinstance(executable.setup_error(), OperationError)
         graph = load(context, lowered)
         np.testing.assert_array_equal(

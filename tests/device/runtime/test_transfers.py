@@ -34,6 +34,7 @@ def _data(seed: int, count: int = SMALL) -> np.ndarray:
     return np.random.default_rng(seed).integers(-(2**31), 2**31, count, np.int32)
 
 
+@pytest.mark.usefixtures("never_quiet")
 def test_the_third_transfer_of_a_tensor_allocates_and_records_nothing(watched):
     """The first one of each kind is only remembered, the second one is kept."""
     context, driver = watched
@@ -52,6 +53,7 @@ def test_the_third_transfer_of_a_tensor_allocates_and_records_nothing(watched):
     assert (driver.allocated, driver.recorded) == before
 
 
+@pytest.mark.usefixtures("never_quiet")
 @pytest.mark.parametrize(("count", "kept"), [(KEPT_BYTES // 4, True), (KEPT_BYTES // 4 + 1, False)])
 def test_large_tensors_are_not_kept(watched, count, kept):
     context, driver = watched

@@ -158,7 +158,7 @@ def test_destroyed_under_a_view(shared):
     del array
     assert not timeline._closed.wait(0.2)
     del second
-    assert timeline._closed.wait(30)
+    assert timeline._closed.wait(60)
 
 
 def test_the_context_lives_as_long_as_a_view(open_kind):
@@ -214,7 +214,7 @@ def test_one_of_many_threads_wins(shared):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert (len(won), len(refused)) == (1, 3)
         won[0][...] += 1
         won[0].release()
@@ -249,7 +249,7 @@ def test_loss_is_told(faulty):
     read(context, tensor)
     driver.lose()
     context.write_tensor(tensor, floats(0, 0, 0, 0))
-    context.lost.result(30)
+    context.lost.result(60)
     with pytest.raises(InvalidStateError):
         tensor.to_numpy()
 

@@ -318,7 +318,7 @@ def test_threads(device, context):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         # Either the one buffer, for callers that asked while it existed, or one view.
         assert len({id(buffer) for buffer in buffers}) + len(arrays) == 1
         if arrays:
@@ -330,7 +330,7 @@ def test_threads(device, context):
             for thread in closing:
                 thread.start()
             for thread in closing:
-                thread.join(30)
+                thread.join(60)
         assert read(context, tensor).tolist() == [round_] * 4
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.contexts import open_context
 from tests.support.discriminating import assert_allclose
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from tests.support.running import software_profile
 from tests.support.vulkan_faults import ERRORS, FaultyLibrary, errors_of
 from webnn_vk import (
@@ -250,7 +250,7 @@ def test_a_failed_import_leaves_the_file_descriptor_to_the_caller(
         os.close(exported.fd)
     del twin
     driver.close()
-    assert open_files() <= files
+    assert not left_open(files)
 
 
 def test_the_table_is_whole() -> None:

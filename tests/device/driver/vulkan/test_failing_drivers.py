@@ -163,13 +163,19 @@ for name in ("first", "0"):
 
 def test_one_that_hangs_is_asked_once(process: Process, drivers: FakeDrivers) -> None:
     manifest = drivers.make("hangs", vkEnumeratePhysicalDevices="hang")
-    code = "driver_search.PATIENCE = 6\n" + LIST + "print(computes(context('vulkan')))"
-    first = process(code, manifest, drivers.real)
-    assert "hangs: vkEnumeratePhysicalDevices took longer than 6 s" in first[1]
-    assert "llvmpipe" in first[0] and first[3] == first[0].split(" | ")[0]
+    patience, first = 3, [""]
+    # Until the working one has answered in time, which may take long on a busy machine.
+    while "llvmpipe" not in first[0]:
+        for known in process.folder.glob("drivers/*"):
+            known.unlink()
+        patience *= 2
+        code = f"driver_search.PATIENCE = {patience}\n" + LIST
+        first = process(code, manifest, drivers.real)
+    assert f"hangs: vkEnumeratePhysicalDevices took longer than {patience} s" in first[1]
     # From then on it is known: no process waits for it.
-    code = "driver_search.PATIENCE = 100\n" + LIST
-    assert process(code, manifest, drivers.real)[:2] == first[:2]
+    code = "driver_search.PATIENCE = 100\n" + LIST + "print(computes(context('vulkan')))"
+    again = process(code, manifest, drivers.real)
+    assert again[:2] == first[:2] and again[3] == first[0].split(" | ")[0]
 
 
 def test_a_driver_that_was_mended_is_taken_at_once(process: Process, drivers: FakeDrivers) -> None:
@@ -222,7 +228,7 @@ def work():
 verdict = Drivers(meanwhile=itertools.repeat(work)).verdict
 count = len(done)
 again = Drivers(meanwhile=[work]).verdict
-print(verdict.broken, count > 1, again == verdict, len(done) - count)
+print(verdict.broken, count > 0, again == verdict, len(done) - count)
 """
     assert process(code, drivers.real) == ["{} True True 0"]
 

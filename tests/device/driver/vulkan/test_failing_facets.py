@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.open_files import open_files
+from tests.support.open_files import left_open, open_files
 from tests.support.vulkan_faults import ERRORS, EXTENSION_ERRORS, FaultyLibrary, errors_of
 from webnn_vk.driver import (
     BarrierCommand,
@@ -146,7 +146,7 @@ def test_each_call_fails_with_each_error(
             attempt(call, error)
             gc.collect()
             assert library.alive == before, (call, error)
-            assert open_files() <= files, (call, error)
+            assert not left_open(files), (call, error)
 
 
 @pytest.mark.parametrize(("call", "owner", "last"), [
