@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     selection.mark_devices(items)
     selection.mark_full(items)
     skipped = selection.left_out(config, items)
+    _left_out.update(skipped)
     _collected.update(selection.counted(items, skipped))
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
@@ -149,11 +150,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(4 * 3600), append=False)
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Counts those that -m or -k leave out, such as the second part of the suite."""
+    if others := sum(item not in _left_out for item in items):
+        _collected["deselected"] = others
+
+
+#: Tests that the selection leaves out.
+_left_out: set[pytest.Item] = set()
 _begun = time.monotonic()
 
 
 @pytest.hookimpl(specname="pytest_runtest_protocol", tryfirst=True)
-def _end_in_time(item: pytest.Item) -> bool | None:
+def pytest_end_in_time(item: pytest.Item) -> bool | None:
     """Past the minutes of --explore no further test begins."""
     option = item.config.option
     if not option.explore or time.monotonic() < _begun + 60 * option.minutes:

@@ -139,7 +139,7 @@ def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str
     explore = {item for item in skipped if item.get_closest_marker("explore")}
     return {
         "collected": len(list(items)), "to explore": len(explore),
-        "not drawn": len(skipped - explore),
+        "not drawn" if seed() == FIXED else "fixed": len(skipped - explore),
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conformance.differential.shaped import compare
 from tests.support.contexts import open_context
 
-#: Graphs in usual runs, by device; with --long 2,000 on each. Each is run for four shapes.
+#: Graphs in usual runs, by device; with --explore 2,000 on each. Each is run for four shapes.
 EXAMPLES = {"cpu": 25, "vulkan": 10}
 LONG = 2000
 

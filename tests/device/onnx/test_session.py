@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import webnn_vk
+from tests.support.contexts import open_context
 from tests.support.onnx_models import classifier, info, model, reference
 from webnn_vk.onnx import InvalidModelError, Session, UnsupportedModelError, build_operands, load
 
@@ -102,8 +103,13 @@ def test_session_compiles_per_shape_and_keeps_the_last(context, rng):
     assert made[1] is not made[4]  # the third shape took its place
 
 
-def test_session_packs_weights_once_and_shares_them(vulkan_context, tmp_path, rng):
+def test_session_packs_weights_once_and_shares_them(vulkan, tmp_path, rng):
     """Weights that kernels read unchanged, weights they read packed, and folded ones."""
+    with open_context() as context:  # of its own: its memory is counted
+        _packs_once(context, tmp_path, rng)
+
+
+def _packs_once(vulkan_context, tmp_path, rng):
     shapes = (512, 256), (256, 256), (256, 256)
     table, w, v = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
     nodes = [

@@ -60,7 +60,7 @@ def test_a_run_ends_with_them(processes):
     assert done.returncode == 0, done.stdout + done.stderr
     *_, reason, last, final = done.stdout.splitlines()
     assert reason == "skipped 1: for the test above"
-    assert last == "5 tests collected, 1 run (20.0 %); 1 skipped"
+    assert last == "5 tests collected, 1 run (20.0 %); 3 deselected, 1 skipped"
     assert "1 passed, 1 skipped" in final
 
 
