@@ -225,7 +225,7 @@ def _check(
 
 @pytest.mark.device
 @pytest.mark.parametrize("device", [
-    "software", pytest.param("gpu", marks=[pytest.mark.full, pytest.mark.sample(0.6)])
+    pytest.param(name, marks=pytest.mark.sample(0.6)) for name in DEVICES
 ])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(900)

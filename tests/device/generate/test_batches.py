@@ -99,6 +99,7 @@ def test_sequences_in_threads_share_runs(model):
     assert len(sizes) < 8 * 24 * 2 / 3
 
 
+@pytest.mark.full
 def test_sequences_join_and_leave_at_random(model):
     """100 sequences, greedy and sampled; some are cancelled."""
     count = 100

@@ -168,6 +168,7 @@ else:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("way", "room"), [
     ("counted", 120e6), pytest.param("resident", 200e6, marks=pytest.mark.explore),
 ])
@@ -222,6 +223,7 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
         assert kernels == [kernel] * (4 * WIDE["num_hidden_layers"] + 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "activations"), [(None, None), ("int4", None), ("int4", "float16")]
 )

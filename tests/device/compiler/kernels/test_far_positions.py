@@ -33,7 +33,7 @@ def compute(context: MLContext, operator: str, *arrays: np.ndarray, **options: A
         with made.result() as graph:
             results.append(context.compute(graph, dict(zip(names, arrays, strict=True)))["y"])
 
-    assert peak_bytes_of(run) < 64 << 20
+    assert peak_bytes_of(run) < 512 << 20  # with staging memory of 64 MiB
     return results[0]
 
 
