@@ -46,6 +46,7 @@ FULL = (
     "tests/unit/codegen/test_describe.py",
     "tests/unit/distributed/",
     "tests/unit/docs/test_contributing.py",
+    "tests/unit/support/test_packages.py",
     "tests/unit/test_completion.py",
     "tests/unit/tools/test_batch.py",
     "tests/unit/typing/",
