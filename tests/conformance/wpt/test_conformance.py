@@ -54,7 +54,7 @@ def contexts():
     ("device", "variant"),
     [
         # With all passes; "saved" checks the results of the graph before it is saved, too.
-        ("cpu", "saved"), ("vulkan", "saved"),
+        ("cpu", "saved"), pytest.param("vulkan", "saved", marks=pytest.mark.full),
         ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
         pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.1)),
     ],
