@@ -16,6 +16,7 @@ pytestmark = pytest.mark.sample(0.3)
 CHIP = "NAVI21"
 
 
+@pytest.mark.explore
 def test_our_own_kernels_captured_have_our_bounds(radv, tmp_path, capsys):
     """All workloads pass through a folder of files, as peers' do."""
     profile = DeviceProfile.from_json(chip_profile(CHIP))
