@@ -38,6 +38,7 @@ FULL = (
     "tests/conformance/swiftshader/",
     "tests/conformance/wpt/test_engine.py",
     "tests/conformance/wpt_js/",
+    "tests/device/api/interop/test_wgpu.py",
     "tests/device/bench/",
     "tests/device/compiler/kernels/test_newer_mesa.py",
     "tests/device/distributed/",
