@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.mutants.drawing import Mutant, draw
 from tests.support.paths import ROOT
 
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR)(?: so far \(\w+\):)? (\S+)", re.MULTILINE)
 
 
 def main() -> None:
