@@ -58,6 +58,7 @@ FULL = (
     "tests/unit/compiler/kernels/test_common_epilogues.py",
     "tests/unit/distributed/",
     "tests/unit/docs/test_contributing.py",
+    "tests/unit/profiler/pictures/test_browser.py",
     "tests/unit/scripts/",
     "tests/unit/support/test_packages.py",
     "tests/unit/test_completion.py",

@@ -109,6 +109,7 @@ parent.postMessage(JSON.stringify(told), "*");
 }
 </script>
 """
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 def test_the_page_in_a_browser(made_up, tmp_path, width, theme):  # noqa: F811
     text = page(made_up, report_of(made_up))
