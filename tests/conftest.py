@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--explore", action="store_true", help="in place of the fixed suite: all that "
                     "draws at random, from another seed, at full length")
     group.addoption("--seed", help="the seed of --explore (default: drawn, and printed)")
-    group.addoption("--minutes", type=float, default=60,
+    group.addoption("--minutes", type=float,
                     help="minutes after which --explore begins no further test (default: 60)")
     group.addoption("--discrete", action="store_true", help="take the Vulkan device for a discrete "
                     "GPU: its kernels, and memory that the host doesn't see")
@@ -118,8 +118,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # -- which tests run
-#: Modules that can't be imported without a Vulkan loader.
-_NEED_LOADER = tuple(ROOT / "tests" / "device" / folder for folder in ("driver", "gpu"))
+#: Folders and files that can't be imported without a Vulkan loader.
+_NEED_LOADER = tuple(ROOT / "tests" / place for place in (
+    "device/driver", "device/gpu", "system/isa/test_beside.py", "unit/bench/test_isa_workloads.py",
+))
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -172,7 +174,7 @@ _begun = time.monotonic()
 def pytest_end_in_time(item: pytest.Item) -> bool | None:
     """Past the minutes of --explore no further test begins."""
     option = item.config.option
-    if not option.explore or time.monotonic() < _begun + 60 * option.minutes:
+    if not option.explore or time.monotonic() < _begun + 60 * (option.minutes or 60):
         return None
     _collected["without a turn"] = _collected.get("without a turn", 0) + 1
     return True

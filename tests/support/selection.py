@@ -81,6 +81,9 @@ def configure(config: pytest.Config) -> None:
     asked, explore = config.option.seed, config.option.explore
     if asked is not None and not explore:
         raise pytest.UsageError("--seed needs --explore: the fixed suite always draws the same")
+    minutes = config.option.minutes
+    if minutes is not None and (not explore or minutes <= 0):
+        raise pytest.UsageError("--minutes needs --explore, and a number above 0")
     os.environ[SEED] = (asked or str(random.SystemRandom().randrange(10**6))) if explore else FIXED
 
 

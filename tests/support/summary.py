@@ -77,6 +77,6 @@ def commands(stats: dict[str, list[Any]], seed: str) -> list[str]:
         report.nodeid for name in ("failed", "error") for report in stats.get(name, [])
     )
     return [
-        f"repeat with: python -m pytest --explore --seed {shlex.quote(seed)} {shlex.quote(name)}"
+        f"repeat with: scripts/test --explore --seed {shlex.quote(seed)} {shlex.quote(name)}"
         for name in failed
     ]

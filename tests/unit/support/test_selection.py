@@ -25,8 +25,8 @@ class Item:
         self._markers[name] = getattr(pytest.mark, name).mark
 
 
-def config(explore=False, keyword="", args=("tests",), seed=None):
-    options = SimpleNamespace(explore=explore, keyword=keyword, seed=seed)
+def config(explore=False, keyword="", args=("tests",), seed=None, minutes=None):
+    options = SimpleNamespace(explore=explore, keyword=keyword, seed=seed, minutes=minutes)
     return SimpleNamespace(option=options, args=list(args))
 
 
@@ -99,6 +99,9 @@ def test_the_seed(monkeypatch):
     assert len(drawn) > 1
     with pytest.raises(pytest.UsageError, match="--seed needs --explore"):
         selection.configure(config(seed="7"))
+    for wrong in (config(minutes=5), config(explore=True, minutes=0)):
+        with pytest.raises(pytest.UsageError, match="--minutes needs --explore, and a number"):
+            selection.configure(wrong)
 
 
 def test_named_tests_are_not_sampled(items):
@@ -145,6 +148,34 @@ def test_the_second_part(items):
     for path in (*selection.FULL, *selection.FIRST):
         assert (ROOT / path).exists(), path
     assert all(path.startswith(selection.FULL) for path in selection.FIRST)
+
+
+WITHOUT_LOADER = """
+import sys
+from webnn_vk.driver.vulkan.errors import VulkanUnavailable
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "webnn_vk.driver.vulkan.binding":
+            raise VulkanUnavailable("hidden by a test")
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.full
+def test_all_is_collected_without_a_loader(tmp_path):
+    """Files that need it are left out by name; no other file's import needs it, or a device."""
+    (tmp_path / "without_loader.py").write_text(WITHOUT_LOADER)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "without_loader",
+         "-p", "no:cacheprovider"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
+    left = [line for line in ran.stdout.splitlines() if line.startswith("NOT COLLECTED: ")]
+    assert len(left) == 4 and all("hidden by a test" in line for line in left)
 
 
 DRAWN = """

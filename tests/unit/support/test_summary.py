@@ -44,8 +44,8 @@ def test_a_find_has_its_command():
     twice = Report("t.py::a[b c]")
     stats = {"failed": [twice, twice], "error": [Report("t.py::d")]}
     assert summary.commands(stats, "17") == [
-        "repeat with: python -m pytest --explore --seed 17 't.py::a[b c]'",
-        "repeat with: python -m pytest --explore --seed 17 t.py::d",
+        "repeat with: scripts/test --explore --seed 17 't.py::a[b c]'",
+        "repeat with: scripts/test --explore --seed 17 t.py::d",
     ]
 
 
