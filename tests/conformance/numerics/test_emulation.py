@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.numerics import samples
 from tests.conformance.numerics.glsl import Device, Library
+from tests.conformance.wpt import suite
 from tests.support.paths import SHARED
 
 DEVICES = {
@@ -128,7 +129,7 @@ def test_signed_zeros(library: Library) -> None:
 def test_bounds_within_web_platform_tests() -> None:
     """Our bounds are below the tolerances of the suite."""
     if not TOLERANCES.is_file():
-        pytest.skip("web-platform-tests data not here")
+        pytest.skip(suite.ABSENT)
     table = json.loads(TOLERANCES.read_text())
     allowed = {**table["fixedULP"], **table["perFileULP"]}
     compared = 0

@@ -70,7 +70,7 @@ def test_it_has_kernels_for_native_and_for_emulated_types(known):
     pytest.param("", id="native"),
     pytest.param(",".join(TYPES), id="masked", marks=pytest.mark.explore),
 ])
-@pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
+@pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT)
 def test_conformance_without_a_compiler(pack, mask, tmp_path, record_property, vulkan):
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -34,7 +34,7 @@ def test_every_operator_has_types():
     assert sample.allowed("add") == {triple for triple in allowed if triple[0] == "add"}
 
 
-@pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
+@pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT)
 def test_vectors_of_one_operator():
     every = sample.vectors("add")
     chosen = sample.covering_vectors(every)

@@ -14,6 +14,8 @@ from tests.support.paths import SHARED
 
 SUITE = SHARED / "wpt"
 PRESENT = SUITE.is_dir()
+#: The reason of every test that is skipped for lack of the suite: one line at the end of the run.
+ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt, ../shared/wpt-js)"
 SKIPPED_FILE = Path(__file__).with_name("skipped.json")
 
 

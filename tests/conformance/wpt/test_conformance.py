@@ -18,8 +18,7 @@ from webnn_vk.codegen.spirv import info
 from webnn_vk.runtime.tuning import tuner
 from webnn_vk.runtime.tuning.tuner import Plan
 
-ABSENT = "the web-platform-tests are not beside this checkout (../shared/wpt)"
-needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=ABSENT)
+needs_suite = pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT)
 
 #: The files that contain cases (one is empty).
 FILES = [f for f in suite.files("conformance") if any(conformance.cases(f))]

@@ -22,9 +22,7 @@ from tests.support.forced import Forced, forced
 from webnn_vk import MLContext, MLGraphBuilder
 
 pytestmark = [
-    pytest.mark.skipif(
-        not suite.PRESENT, reason="the web-platform-tests are not beside this checkout"
-    ),
+    pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT),
     pytest.mark.device,
     pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning"),
 ]

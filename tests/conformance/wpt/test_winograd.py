@@ -99,7 +99,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file}: {case['name']}", case
 
 
-@pytest.mark.skipif(not suite.PRESENT, reason="the suite is not here")
+@pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT)
 @pytest.mark.device
 @pytest.mark.parametrize("device, tile", list(itertools.product(DEVICES, LEAST_INPUTS)))
 def test_vectors_by_tiles(device: str, tile: int, vulkan: Any, monkeypatch: Any) -> None:

@@ -11,6 +11,7 @@ import json
 import pytest
 
 from scripts.generate.suite_table import COUNTS
+from tests.conformance.wpt import suite
 from tests.support import node
 from tests.support.drivers import require_vulkan
 
@@ -33,7 +34,7 @@ def expected() -> dict[tuple[str, str], list[int]]:
 def run_suite(folder, *filters: str) -> dict[tuple[str, str], list[int]]:
     """Passed and all subtests by file and variant."""
     if not node.SUITE.is_dir():
-        pytest.skip("web-platform-tests are not in ../shared/wpt-js")
+        pytest.skip(suite.ABSENT)
     output = folder / "results.json"
     done = node.run(
         "wpt/run.js", node.SUITE, "--json", output, "--jobs", "2", *filters, folder=folder,
@@ -77,7 +78,7 @@ def test_all(device, tmp_path):
 def test_a_wrong_result_is_a_failure(tmp_path):
     """A copy of a test with other expectations fails: the runner can report that."""
     if not node.SUITE.is_dir():
-        pytest.skip("web-platform-tests are not in ../shared/wpt-js")
+        pytest.skip(suite.ABSENT)
     root = tmp_path / "suite"
     (root / "webnn").mkdir(parents=True)
     (root / "resources").symlink_to(node.SUITE / "resources")

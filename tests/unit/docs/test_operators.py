@@ -16,7 +16,7 @@ def test_counts_name_every_operator_on_both_devices():
         assert all(failed == 0 for _, failed in by_name.values())
 
 
-@pytest.mark.skipif(not suite.PRESENT, reason="the web-platform-tests are not beside this checkout")
+@pytest.mark.skipif(not suite.PRESENT, reason=suite.ABSENT)
 def test_counts_are_those_of_the_suite():
     cases = operator_table.cases_by_operator()
     for device, by_name in operator_table.load_counts().items():
