@@ -11,8 +11,8 @@ from webnn_vk.tools import shader_archive
 
 
 def built_archive(folder: Path) -> Path:
-    """The archive in a folder, as the build of a wheel makes it. It stays in the run's cache, where
-    later builds find it, those of wheels too."""
+    """The archive in a folder, as the build of a wheel makes it. It stays in the run's cache, from
+    which later builds, also those of wheels, take it."""
     cache = cache_folder()
     assert cache is not None
     cache.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,8 @@ from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.examples import sentence_encoder
 
 BATCH, TOKENS = 4, 48
-#: A shape without compilation takes at most this many calls, and so many more for each dispatch.
-#: 5,300 and 20 were seen; compiling for the shape takes hundreds of thousands.
+#: The most calls for a shape that needs no compilation: BASE_CALLS, and STEP_CALLS per dispatch.
+#: 5,300 and 20 were seen; compiling for a shape takes hundreds of thousands.
 BASE_CALLS, STEP_CALLS = 7000, 30
 
 

@@ -22,7 +22,6 @@ def test_a_size_is_measured(vulkan_context, monkeypatch):
 
 
 @pytest.mark.device
-@pytest.mark.sample(0.3)
 def test_the_command(tmp_path):
     file = tmp_path / "scaling.json"
     done = subprocess.run(

@@ -10,8 +10,6 @@ from webnn_vk.examples.images import open_image
 from webnn_vk.examples.text_reader import TextReader, steps_of
 from webnn_vk.tools.ocr_demo import example_page
 
-pytestmark = pytest.mark.sample(0.5)
-
 pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
 

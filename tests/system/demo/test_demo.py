@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.drivers import require_vulkan
 
-pytestmark = pytest.mark.sample(0.4)
-
 SENTENCES = """
 The cat sleeps on the warm windowsill.
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.sample(0.5)
-
 #: Failing compilers as scripts. Each records that it was run.
 BROKEN = {
     "exits 1": "exit 1",

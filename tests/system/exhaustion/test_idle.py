@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.sample(0.5)
-
 #: Counts memory, and waits until it falls; only a hang is a failure, which the test's limit ends.
 MEASURE = '''
 import gc

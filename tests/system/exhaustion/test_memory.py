@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.sample(0.5)
-
 #: Functions entered by one call; in an ordinary run this many of them get MemoryError.
 SAMPLE = 40
 

@@ -6,8 +6,6 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.sample(0.5)
-
 #: `Starts(k)`: from the k-th start on, starting a thread fails. Running threads are not affected.
 #: Whatever has to end is waited for; the test's limit ends a hang.
 STARTS = '''

@@ -12,7 +12,6 @@ from webnn_vk.codegen.isa import FAMILIES, chip_profile
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import ToolError
 
-pytestmark = pytest.mark.sample(0.3)
 CHIP = "NAVI21"
 
 

@@ -248,7 +248,6 @@ def test_the_archive_compiles(chip, driver):
         assert max(row["seconds"] for row in found) <= 5
 
 
-@pytest.mark.sample(0.3)
 @pytest.mark.timeout(600)
 def test_the_choices_are_near_the_best_by_the_drivers_estimate():
     """Products of recurrent networks, on an Intel GPU."""
@@ -261,7 +260,6 @@ def test_the_choices_are_near_the_best_by_the_drivers_estimate():
     assert all(0 < best.cycles <= chosen.cycles <= 1.1 * best.cycles for chosen, best in products)
 
 
-@pytest.mark.sample(0.3)
 @pytest.mark.timeout(600)
 def test_a_models_file_on_several_chips(tmp_path, capsys):
     """A line for each chip; what spills or fails would follow."""

@@ -31,7 +31,7 @@ def test_what_a_call_does(tmp_path):
 
 
 def test_what_the_bridge_does(cpu_context, monkeypatch):
-    """Calls of Python functions for a frame, beyond those of the method itself."""
+    """The bridge adds few Python calls to those of the method itself."""
     monkeypatch.setenv("WEBNN_VK_DEVICE", "cpu")
     builder = webnn.MLGraphBuilder(cpu_context)
     a = builder.input("a", {"data_type": "float32", "shape": [4]})

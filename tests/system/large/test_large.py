@@ -14,7 +14,7 @@ from tests.support.contexts import open_context
 from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.program import DispatchStep
 
-pytestmark = [pytest.mark.sample(0.4), pytest.mark.large]
+pytestmark = pytest.mark.large
 
 MIB = 2**20
 BORDER = 128 * MIB

@@ -16,8 +16,6 @@ from webnn_vk import DOMException, InvalidStateError, OperationError, UnknownErr
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.runtime.reclaim import TRIES
 
-pytestmark = pytest.mark.sample(0.4)
-
 OPTIONS = {"data_type": "float32"}
 
 

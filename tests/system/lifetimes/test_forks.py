@@ -12,10 +12,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-pytestmark = [
-    pytest.mark.sample(0.4),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 START = """
 import faulthandler, gc, multiprocessing, os, sys, threading, time

@@ -13,8 +13,6 @@ import pytest
 from tests.support.drivers import require_vulkan
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.sample(0.5)
-
 START = """
 import os, signal, sys, threading, time
 import numpy as np

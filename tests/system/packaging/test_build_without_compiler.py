@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.sample(0.4)
-
 
 @pytest.fixture
 def python(tmp_path):

@@ -118,7 +118,6 @@ def test_by_pythonpath(environment, clone, tmp_path):
     assert in_clone(files, clone)
 
 
-@pytest.mark.sample(0.4)
 def test_tests_run_in_the_clone_beside_a_wheel(environment, clone):
     python = environment(packages=("pytest", "pytest-timeout", "hypothesis"))
     printed = run(python, clone, "-m", "pytest", "-q", "-p", "no:cacheprovider",
@@ -126,7 +125,6 @@ def test_tests_run_in_the_clone_beside_a_wheel(environment, clone):
     assert re.search(r"\d+ passed", printed), printed
 
 
-@pytest.mark.sample(0.4)
 def test_another_clone_is_not_mixed_in(environment, clone, tmp_path):
     """The other folders come from the same place as `webnn_vk/`, installed editable or not."""
     python = environment(packages=("setuptools", "wheel"), install=False)
@@ -157,7 +155,6 @@ def test_without_wheel_and_compiler_the_clone_says_what_is_missing(environment, 
     assert "install a GLSL compiler" in said
 
 
-@pytest.mark.sample(0.4)
 def test_the_source_archive_makes_the_same_wheel(clone, wheel_files, tmp_path):
     setup = "import sys; sys.argv = ['setup.py', 'sdist', '-q']; exec(open('setup.py').read())"
     quiet([sys.executable, "-c", setup], cwd=clone)

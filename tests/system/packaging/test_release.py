@@ -12,7 +12,7 @@ import pytest
 import webnn_vk
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.sample(0.4), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

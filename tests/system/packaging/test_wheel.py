@@ -23,7 +23,7 @@ from webnn_vk.examples.text_reader import DETECTION, ORIENTATION, RECOGNITION
 from webnn_vk.tools.devices import vulkan_problem
 
 # The first of them waits for the wheel.
-pytestmark = [pytest.mark.sample(0.4), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 TEN_LINES = """
 import json, sys

@@ -46,7 +46,6 @@ def test_command(command):
 
 
 # The installation of the library alone: tests/system/packaging/test_first_steps.py.
-@pytest.mark.sample(0.34)
 @pytest.mark.parametrize(
     "command", [c for c in PRINTS if c.startswith("pip install ") and c != "pip install ."]
 )

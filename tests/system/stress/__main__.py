@@ -361,7 +361,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.stress", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--steps", type=int, help="make so many calls, from one thread")
+    parser.add_argument("--steps", type=int, help="make this number of calls, from one thread")
     options = parser.parse_args()
     faulthandler.enable()
     return Stress(options.seed, options.seconds, options.steps).main()

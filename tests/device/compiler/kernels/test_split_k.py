@@ -68,7 +68,6 @@ def test_transposes(data_type: str, transposes: tuple[bool, bool]) -> None:
         _assert_right(node, arrays, _gpu(), 2)
 
 
-@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("parts", [4, 8])
 def test_parts(parts: int) -> None:
     rng = np.random.default_rng(2)
@@ -76,7 +75,6 @@ def test_parts(parts: int) -> None:
     _assert_right(*node_of("matmul", a, b), _gpu(), parts)
 
 
-@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("shape", [(), (12,), (33, 1)], ids=str)
 def test_factors_and_addend_count_once(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(3)

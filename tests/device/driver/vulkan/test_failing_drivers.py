@@ -14,8 +14,6 @@ import pytest
 from tests.support.fake_icd import FakeDrivers
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.sample(0.4)
-
 SOFTWARE, DISCRETE = 4, 2
 
 

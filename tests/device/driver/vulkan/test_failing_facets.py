@@ -94,7 +94,6 @@ USES: list[Callable[[VulkanDriver], None]] = [
 ]
 
 
-@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("use", USES)
 def test_each_call_fails_with_each_error(
     library: FaultyLibrary, physical: PhysicalDevice, use: Callable[[VulkanDriver], None]

@@ -24,8 +24,6 @@ from webnn_vk.compiler.passes import (
     run_passes,
 )
 
-pytestmark = pytest.mark.sample(0.5)
-
 DEVICE = Compilation(stored_profile(), verify=True, force_cpu=frozenset({"tanh", "add"}))
 COMPOSITE = sorted(n for n, o in ALL_OPERATORS.items() if isinstance(o.lowering, Decompose))
 
