@@ -53,7 +53,8 @@ def read_regular(path: str | os.PathLike[str], largest: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
             raise OSError(errno.EFBIG, f"{size} bytes, at most {largest} are read", str(path))
-        return file.read(largest)
+        # With the limit instead, Python would make a buffer of that size first.
+        return file.read(size)
 
 
 def write_atomically(path: Path, data: bytes, mode: int) -> None:

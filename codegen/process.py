@@ -114,7 +114,8 @@ class ProcessCompiler:
             finally:
                 _kill(process)
             log.seek(0)
-            return process.returncode, log.read(LARGEST).decode("utf-8", "replace")
+            written = log.read(min(os.fstat(log.fileno()).st_size, LARGEST))
+            return process.returncode, written.decode("utf-8", "replace")
 
     def _wait(
         self, process: subprocess.Popen[bytes], folder: str, log: int, seconds: float

@@ -104,7 +104,8 @@ def _read(path: Path) -> str:
     if not stat.S_ISREG(path.stat().st_mode):
         raise GraphFileError(f"{sanitize(path.name)} is no plain file")
     with path.open("rb") as file:
-        data = file.read(MAX_TEXT_BYTES + 1)
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(min(size, MAX_TEXT_BYTES) + 1)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
