@@ -7,6 +7,7 @@ How the tests are organised, and the options: tests/README.md.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -140,6 +141,19 @@ def _loader_problem() -> str | None:
     except VulkanUnavailable as error:
         return str(error)
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """What is there after the collection stays to the end. Half a second of each `gc.collect()`
+    would go into searching it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers

@@ -45,6 +45,7 @@ FULL = (
     "tests/device/driver/kompute/",
     "tests/device/driver/vulkan/test_failing_calls.py",
     "tests/device/driver/vulkan/test_failing_drivers.py",
+    "tests/device/driver/vulkan/test_failing_facets.py",
     "tests/device/examples/",
     "tests/device/generate/test_activations.py",
     "tests/device/generate/test_docs_decoder.py",

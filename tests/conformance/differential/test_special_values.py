@@ -224,10 +224,11 @@ def _check(
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("device", [
-    pytest.param(name, marks=pytest.mark.sample(0.6)) for name in DEVICES
+@pytest.mark.parametrize(("name", "device"), [
+    # Each operator with one of them in turn; exploring, with all.
+    pytest.param(name, device, marks=[] if (i + k) % len(DEVICES) == 0 else [pytest.mark.explore])
+    for i, name in enumerate(NAMES) for k, device in enumerate(DEVICES)
 ])
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(900)
 def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContext) -> None:
     kinds: dict[tuple[int, str], str] = {}

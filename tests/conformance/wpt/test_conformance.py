@@ -53,7 +53,8 @@ def contexts():
     ("device", "variant"),
     [
         # With all passes; "saved" checks the results of the graph before it is saved, too.
-        ("cpu", "saved"), pytest.param("vulkan", "saved", marks=pytest.mark.full),
+        ("cpu", "saved"),
+        pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.3)]),
         ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
         pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.1)),
     ],
@@ -90,6 +91,7 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
 @pytest.mark.full
 @needs_suite
 @pytest.mark.device
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("file", FILES)
 def test_vectors_through_kompute(through_kompute, file):
     tally = conformance.Tally()

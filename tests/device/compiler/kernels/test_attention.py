@@ -172,8 +172,10 @@ def parted(node):
     return [s for s in schedules if s.kernel == "attention_parted"]
 
 
-@pytest.mark.parametrize("data_type", ["float32", "float16"])
-@pytest.mark.parametrize("case", PARTED)
+@pytest.mark.parametrize(("case", "data_type"), [
+    *((case, "float32") for case in PARTED), ("odd", "float16"),
+    *(pytest.param(case, "float16", marks=pytest.mark.explore) for case in PARTED if case != "odd"),
+])
 def test_subgroups_that_share_the_keys(case, data_type):
     require_vulkan()
     *shapes, more = PARTED[case]

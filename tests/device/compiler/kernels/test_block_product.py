@@ -49,7 +49,7 @@ def test_random_shapes(way: str, bits: int) -> None:
     """Odd numbers of blocks, K within a block, few rows and many, batches."""
     require_vulkan()
     rng = np.random.default_rng(bits)
-    for seed in range(12):
+    for seed in range(6):
         block = int(rng.choice((8, 16, 32, 64, 128)))
         blocks = int(rng.integers(1, 8))
         k = blocks * block - int(rng.choice((0, 0, 1, 4, 5)))
@@ -71,9 +71,9 @@ def profiles() -> tuple[DeviceProfile, ...]:
     return profile_for("software"), gpu, gpu.replace(vendor_id=0x10DE)
 
 
-@pytest.mark.parametrize("offset", [False, True])
-@pytest.mark.parametrize("rows", [1, 3, 40])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "rows", "offset"), [
+    (4, 1, True), (4, 3, False), (4, 40, True), (8, 1, False), (8, 3, True), (8, 40, False),
+])
 def test_every_schedule(bits: int, rows: int, offset: bool) -> None:
     """With an offset, rows end within a block and are not whole vectors."""
     require_vulkan()
