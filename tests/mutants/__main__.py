@@ -3,6 +3,9 @@
     python -m tests.mutants --seed 2201 --count 30             lists them
     python -m tests.mutants --seed 2201 --count 30 --run       scripts/test on each of them
     python -m tests.mutants --seed 2201 --only 3,17 --run --all     the whole fixed suite on two
+    python -m tests.mutants --seed 2201 --only 3 --run tests/device/compiler/kernels/test_pad.py
+                                                               those of scripts/test in a file: what
+                                                               they kill, scripts/test kills
 
 Each mutant has a clone of the last commit of its own, below a temporary folder, and this
 interpreter. A line for each: killed, with the test that failed first, or SURVIVED.
@@ -16,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.drawing import Mutant, draw
@@ -31,6 +35,7 @@ def main() -> None:
     parser.add_argument("--only", help="numbers of the mutants, with commas")
     parser.add_argument("--run", action="store_true", help="run the tests")
     parser.add_argument("--all", action="store_true", help="the whole fixed suite")
+    parser.add_argument("tests", nargs="*", help="files or folders of tests (default: all)")
     given = parser.parse_args()
     drawn = dict(enumerate(draw(given.seed, given.count), 1))
     only = [int(number) for number in given.only.split(",")] if given.only else list(drawn)
@@ -39,7 +44,7 @@ def main() -> None:
         print(f"{number:2}  {drawn[number]}", flush=True)
         if given.run:
             begun = time.monotonic()
-            failed = run(drawn[number], given.all)
+            failed = run(drawn[number], given.all, given.tests)
             survived += failed is None
             outcome = f"killed by {failed}" if failed else "SURVIVED"
             print(f"    {outcome}, {time.monotonic() - begun:.0f} s", flush=True)
@@ -47,8 +52,8 @@ def main() -> None:
         print(f"{len(only) - survived} of {len(only)} killed")
 
 
-def run(mutant: Mutant, whole: bool) -> str | None:
-    """The first test that fails on a mutant, or None."""
+def run(mutant: Mutant, whole: bool, tests: Sequence[str] = ()) -> str | None:
+    """The first test that fails on a mutant, of those given or of all; or None."""
     with tempfile.TemporaryDirectory(prefix="webnn_vk-mutant-") as folder:
         clone = Path(folder) / "clone"
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
@@ -57,7 +62,7 @@ def run(mutant: Mutant, whole: bool) -> str | None:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile",
                    "-p", "no:cacheprovider"]
         chosen = [] if whole else ["-m", "not full"]
-        done = subprocess.run([*command, *chosen], cwd=clone, capture_output=True, text=True)
+        done = subprocess.run([*command, *chosen, *tests], cwd=clone, capture_output=True, text=True)
         if done.returncode == 0:
             return None
         failed = _FAILED.search(done.stdout)

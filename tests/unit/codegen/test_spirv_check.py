@@ -107,6 +107,15 @@ def moved_to_the_front(module: bytes, opcode: int) -> bytes:
     return (words[:5] + words[place:end] + words[5:place] + words[end:]).tobytes()
 
 
+def shortened(module: bytes, opcode: int, length: int) -> bytes:
+    """With only so many words of the instruction."""
+    place, end = instruction(module, opcode)
+    words = words_of(module)
+    words[place] = length << 16 | opcode
+    del words[place + length:end]
+    return words.tobytes()
+
+
 CAPABILITY, MEMORY_MODEL, ENTRY_POINT, TYPE_FLOAT, TYPE_POINTER, FUNCTION, FUNCTION_END = (
     17, 14, 15, 22, 32, 54, 56)
 LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
@@ -132,6 +141,8 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: without(m, ENTRY_POINT), "no entry point"),
     (lambda m: twice(m, ENTRY_POINT), "a second entry point"),
     (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 1, 4), "not of a compute shader"),
+    (lambda m: shortened(m, ENTRY_POINT, 2), "not of a compute shader"),
+    (lambda m: shortened(m, ENTRY_POINT, 3), "not of a compute shader"),
     (lambda m: changed(m, instruction(m, ENTRY_POINT)[0] + 2,
                        words_of(m)[instruction(m, TYPE_FLOAT)[0] + 1]), "is not a function"),
     (lambda m: without(m, MEMORY_MODEL), "no memory model"),

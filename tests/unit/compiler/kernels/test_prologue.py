@@ -114,12 +114,15 @@ def test_software_devices_do_so_for_large_tensors_alone() -> None:
         assert titles(fused(graph, profile=SOFTWARE)) == expected
 
 
-def test_more_than_a_binding_holds_is_stored() -> None:
-    small = GPU.replace(max_storage_buffer_range=1024)
+@pytest.mark.parametrize(("binding", "expected"), [
+    (1024, ["add", "softmax"]), (2044, ["add", "softmax"]), (2048, ["add + softmax"]),
+])
+def test_more_than_a_binding_holds_is_stored(binding: int, expected: list[str]) -> None:
     emit = Emitter()
     x = graph_input("x", (16, 32))
     graph = graph_of(emit, {"y": emit.softmax(emit.add(x, x), 1)}, x)
-    assert titles(fused(graph, profile=small)) == ["add", "softmax"]
+    profile = GPU.replace(max_storage_buffer_range=binding)
+    assert titles(fused(graph, profile=profile)) == expected
 
 
 @pytest.mark.parametrize("case", FAR)
