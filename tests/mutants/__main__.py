@@ -61,8 +61,8 @@ def run(mutant: Mutant, whole: bool, tests: Sequence[str] = ()) -> str | None:
         mutant.apply(clone)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile",
                    "-p", "no:cacheprovider"]
-        chosen = [] if whole else ["-m", "not full"]
-        done = subprocess.run([*command, *chosen, *tests], cwd=clone, capture_output=True, text=True)
+        command += [*([] if whole else ["-m", "not full"]), *tests]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
         if done.returncode == 0:
             return None
         failed = _FAILED.search(done.stdout)
