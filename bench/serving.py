@@ -11,7 +11,7 @@ import json
 import math
 import os
 import random
-import socket
+import re
 import statistics
 import subprocess
 import sys
@@ -88,26 +88,25 @@ def write_tokenizer(folder: Path, vocabulary: int) -> None:
 @contextmanager
 def service(folder: Path, device: str | None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """The port and the process of a service that answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     environment = os.environ | ({"WEBNN_VK_DEVICE": device} if device else {})
-    process = subprocess.Popen(
-        [sys.executable, str(SERVICE), str(folder), "--port", str(port)], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )
+    log = folder / "service.log"
+    with log.open("wb") as output:
+        # The system chooses a free port; the service says which, once it listens.
+        process = subprocess.Popen(
+            [sys.executable, str(SERVICE), str(folder), "--port", "0"], env=environment,
+            stdout=subprocess.DEVNULL, stderr=output,
+        )
     try:
         for _ in range(3000):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+            text = log.read_text(encoding="utf-8", errors="replace")
+            if listening := re.search(r"running on http://127\.0\.0\.1:(\d+)", text):
                 break
-            except OSError:
-                if process.poll() is not None:
-                    raise ToolError(f"the service ended with {process.returncode}") from None
-                time.sleep(0.1)
+            if process.poll() is not None:
+                raise ToolError(f"the service ended with {process.returncode}: {text[-1000:]}")
+            time.sleep(0.1)
         else:
-            raise ToolError("the service did not answer within five minutes")
-        yield port, process
+            raise ToolError("the service did not listen within five minutes")
+        yield int(listening[1]), process
     finally:
         process.terminate()
         process.wait()

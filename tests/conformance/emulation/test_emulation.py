@@ -22,7 +22,7 @@ from webnn_vk import MLGraphBuilder
 from webnn_vk.compiler.ops import OPERATORS
 
 BATCH = 4
-EXAMPLES = 12
+EXAMPLES = 8
 # Each of the emulation's operators rounds. Relative to the largest element of the result.
 _ERROR = {np.dtype(np.float32): 3e-5, np.dtype(np.float16): 2e-2}
 

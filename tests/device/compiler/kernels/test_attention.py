@@ -180,8 +180,12 @@ def test_subgroups_that_share_the_keys(case, data_type):
     require_vulkan()
     *shapes, more = PARTED[case]
     node, arrays = case_of(shapes, more, data_type)
-    assert {s["LZ"] for s in parted(node)} > {2}
-    for schedule in parted(node):
+    schedules = parted(node)
+    assert {s["LZ"] for s in schedules} > {2}
+    if case == "eight queries":  # the other cases have the smaller tiles
+        schedules = [s for s in schedules if s["TM"] == 8]
+        assert schedules
+    for schedule in schedules:
         assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
 
 

@@ -32,7 +32,7 @@ def test_random(name: str, data_type: str, way: str) -> None:
     profile = profile_for(way)
     if way == "portions":
         profile = profile.replace(max_storage_buffer_range=8192)
-    for _ in range(10):
+    for _ in range(8):
         assert_close(*random_case(rng, name, data_type), profile, _ERROR)
 
 
