@@ -96,6 +96,15 @@ def test_what_stays_a_kernel_of_its_own(made: Any) -> None:
     assert not any(getattr(node, "prologue", None) for node in fused(graph).nodes)
 
 
+def test_a_row_read_thrice_may_cost_ten_operations() -> None:
+    emit = Emitter()
+    x = graph_input("x", (16, 8))
+    graph = graph_of(emit, {"y": emit.softmax(emit.exp(x), 1)}, x)
+    assert titles(fused(graph)) == ["exp + softmax"]
+    graph = graph_of(emit, {"y": emit.softmax(emit.relu(emit.exp(x)), 1)}, x)
+    assert titles(fused(graph)) == ["exp + relu", "softmax"]
+
+
 def test_a_row_read_once_may_cost_more() -> None:
     emit = Emitter()
     x = graph_input("x", (16, 8))
