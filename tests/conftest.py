@@ -166,6 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if skipped:
         config.hook.pytest_deselected(items=[item for item in items if item in skipped])
         items[:] = [item for item in items if item not in skipped]
+    selection.give_time(items)
     if config.option.explore:
         _lines.append(f"explored with --seed {selection.seed()}")
         selection.shuffle(items)

@@ -2,8 +2,8 @@
 last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
-one process. Tests that hold hundreds of MiB, and explored ones that measure memory or time, run
-when the other process has finished.
+one process. Files that wait for what CI installs meanwhile come late. Tests that hold hundreds of
+MiB, and explored ones that measure memory or time, run when the other process has finished.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
+
+from tests.support.selection import LATE
 
 #: Folders whose tests run one after the other, with no test beside them.
 ALONE = ("tests/system/large/",)
@@ -21,13 +23,16 @@ _ALONE = "alone"
 
 
 class AloneLast(LoadFileScheduling):
-    """xdist's scheduling by files, with one unit of work, ALONE, kept for the end."""
+    """xdist's scheduling by files: the LATE ones after the others, and one unit of work, ALONE, at
+    the end."""
 
     def _split_scope(self, nodeid: str) -> str:
         alone = ALONE + (ALONE_EXPLORING if self.config.option.explore else ())
         return _ALONE if nodeid.startswith(alone) else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
+        for unit in [unit for unit in self.workqueue if unit.startswith(LATE)]:
+            self.workqueue.move_to_end(unit)
         if _ALONE in self.workqueue:
             self.workqueue.move_to_end(_ALONE)
         if next(iter(self.workqueue)) != _ALONE or self._has_machine(node):

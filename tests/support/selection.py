@@ -77,6 +77,17 @@ FULL = (
 #: Of these paths, what the first part has.
 FIRST = ("tests/system/packaging/test_first_steps.py",)
 
+#: What waits for the compilers of chips, which CI installs while the other tests run: comes after
+#: these (`scheduling.py`).
+LATE = (
+    "tests/conformance/swiftshader/",
+    "tests/device/compiler/kernels/test_newer_mesa.py",
+    "tests/device/compiler/test_matrices_in_models.py",
+    "tests/system/isa/",
+)
+#: Seconds that one of them may wait and run.
+PATIENCE = 1800
+
 
 def seed() -> str:
     """The seed of this run."""
@@ -173,6 +184,13 @@ def counted(items: Iterable[pytest.Item], skipped: set[pytest.Item]) -> dict[str
         "collected": len(list(items)), "to explore": len(explore),
         "not drawn" if seed() == FIXED else "fixed": len(skipped - explore),
     }
+
+
+def give_time(items: Iterable[pytest.Item]) -> None:
+    """Adds a timeout to the tests of LATE that have none of their own."""
+    for item in items:
+        if item.nodeid.startswith(LATE):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 def shuffle(items: list[pytest.Item]) -> None:

@@ -5,7 +5,9 @@ from types import SimpleNamespace
 from tests.support.scheduling import AloneLast
 
 FILES = {"tests/a/test_a.py": 4, "tests/system/stress/test_s.py": 2, "tests/z/test_z.py": 9,
-         "tests/system/lifetimes/test_l.py": 3}
+         "tests/system/lifetimes/test_l.py": 3, "tests/system/isa/test_i.py": 12}
+#: Alone, as exploring has it.
+EXPLORED = ("tests/system/stress/", "tests/system/lifetimes/")
 
 
 class Node:
@@ -68,11 +70,19 @@ def test_alone_and_last():
         collection, order = run(count, pace)
         names = [name for name, _ in order]
         assert sorted(names) == sorted(collection)
-        alone = [(name, busy) for name, busy in order if name.startswith("tests/system/")]
+        alone = [(name, busy) for name, busy in order if name.startswith(EXPLORED)]
         assert [name for name, _ in alone] == names[-5:]
         assert not any(busy for _, busy in alone)
         # Otherwise there was nothing to separate.
         assert count == 1 or any(busy for _, busy in order)
+
+
+def test_what_waits_comes_late():
+    """Though files with more tests come first otherwise."""
+    _, order = run(1, [1])
+    folders = [name.split("/test_")[0] for name, _ in order]
+    assert folders[:13] == ["tests/z"] * 9 + ["tests/a"] * 4
+    assert folders[13:25] == ["tests/system/isa"] * 12
 
 
 def test_a_crash_costs_one_test():
@@ -82,4 +92,4 @@ def test_a_crash_costs_one_test():
         for crash in tests:
             collection, order = run(len(pace), pace, crash)
             assert sorted(name for name, _ in order) == sorted(collection), (pace, crash)
-            assert not any(busy for name, busy in order if name.startswith("tests/system/"))
+            assert not any(busy for name, busy in order if name.startswith(EXPLORED))
