@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from datetime import datetime
 from typing import Any
 
 #: Bytes of memory, seconds of processor time, and characters of the result.
@@ -37,22 +37,37 @@ def main() -> None:
 def render(template: str, values: dict[str, Any]) -> str:
     """The template's text, as transformers renders it."""
     import jinja2
-    from jinja2.ext import loopcontrols
+    from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    class Generation(Extension):
+        """{% generation %}: marks what the model writes, for those who train it."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
 
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    def to_json(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
+    def to_json(
+        value: Any, ensure_ascii: bool = False, indent: int | None = None,
+        separators: tuple[str, str] | None = None, sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+            sort_keys=sort_keys,
+        )
 
     environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: time.strftime(form)
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     parts, length = [], 0
     for part in environment.from_string(template).generate(**values):
         parts.append(part)

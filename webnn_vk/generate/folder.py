@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from webnn_vk.support.errors import sanitize
-
 from .config import decoder_config
 from .errors import InvalidModelError
 from .sampling import Sampling
 from .source import ModelSource
-from .tokens import SPECIAL_TOKENS, Tokenizer
+from .tokens import DEFAULT, SPECIAL_TOKENS, Tokenizer, package_errors
 from .weights import Weights, read_file, read_json
 
 
@@ -38,18 +36,48 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     import tokenizers
 
     data = read_file(folder / "tokenizer.json")
-    try:
+    with package_errors("tokenizer.json is not valid"):
         made = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # the package raises plain Exceptions
-        raise InvalidModelError(
-            f"tokenizer.json is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
-        ) from None
+    # What a call of transformers saved in the file; it sets both anew for each call.
+    made.no_truncation()
+    made.no_padding()
     described = folder / "tokenizer_config.json"
     config = read_json(described) if described.exists() else {}
     if not isinstance(config, dict):
         config = {}
-    special = {name: token for name in SPECIAL_TOKENS if (token := _token(config, name))}
-    return Tokenizer(made, _chat_template(folder, config), special)
+    beside = folder / "special_tokens_map.json"
+    mapped = read_json(beside) if beside.exists() else {}
+    named = {**(mapped if isinstance(mapped, dict) else {}), **config}
+    special = {name: token for name in SPECIAL_TOKENS if (token := _token(named, name))}
+    with package_errors("tokenizer_config.json has tokens that can't be added"):
+        _add_tokens(made, config, special)
+    return Tokenizer(made, _chat_templates(folder, config), special)
+
+
+def _add_tokens(made: Any, config: Mapping[str, Any], special: Mapping[str, str]) -> None:
+    """Tokens that only these files have, after those of tokenizer.json, in the order of their
+    numbers; then those that only a name has."""
+    from tokenizers import AddedToken
+
+    listed = config.get("added_tokens_decoder")
+    numbered = sorted(
+        (int(number), number) for number in (listed if isinstance(listed, dict) else ())
+        if number.isdecimal() and len(number) < 10
+    )
+    for _, number in numbered:
+        token = listed[number]
+        if not isinstance(token, dict):
+            continue
+        content = token.get("content")
+        if isinstance(content, str) and content and made.token_to_id(content) is None:
+            options = {
+                name: token[name] for name in ("lstrip", "rstrip", "single_word", "normalized")
+                if isinstance(token.get(name), bool)
+            }
+            made.add_tokens([AddedToken(content, special=token.get("special") is True, **options)])
+    for content in special.values():
+        if made.token_to_id(content) is None:
+            made.add_special_tokens([content])
 
 
 def _token(config: Mapping[str, Any], name: str) -> str | None:
@@ -59,19 +87,24 @@ def _token(config: Mapping[str, Any], name: str) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """By name."""
     beside = folder / "chat_template.jinja"
     if beside.exists():
         data = read_file(beside)
         try:
-            return data.decode("utf-8")
+            return {DEFAULT: data.decode("utf-8")}
         except ValueError:
             raise InvalidModelError("chat_template.jinja can't be read") from None
     template = config.get("chat_template")
     if isinstance(template, list):  # several, by name
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+    else:
+        named = {DEFAULT: template}
+    return {
+        name: text for name, text in named.items()
+        if isinstance(name, str) and isinstance(text, str)
+    }
 
 
 def _defaults(generation: Mapping[str, Any]) -> Sampling:

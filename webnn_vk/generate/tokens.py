@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from webnn_vk.support.errors import sanitize
+
 from .chat import checked_messages, rendered
-from .errors import InvalidModelError
+from .errors import InvalidModelError, UnsupportedModelError
 
 #: What a decoder writes for bytes that are not, or not yet, a character.
 _INCOMPLETE = "\ufffd"
 #: Tokens that chat templates name.
-SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+SPECIAL_TOKENS = (
+    "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
+)
+#: Names of templates: of all conversations, and of those with tools.
+DEFAULT, TOOL_USE = "default", "tool_use"
+
+
+@contextmanager
+def package_errors(what: str) -> Iterator[None]:
+    """The errors of the package ``tokenizers``, which raises plain Exceptions, and PanicException
+    that is none, as InvalidModelError."""
+    try:
+        yield
+    except (InvalidModelError, UnsupportedModelError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        text = sanitize(" ".join(str(error).split()))[:200]
+        raise InvalidModelError(f"{what}: {text or type(error).__name__}") from None
 
 
 class Tokenizer:
-    """The tokenizer of a model: one of the package ``tokenizers``, with the model's chat template
-    and the tokens that templates name ("bos_token")."""
+    """The tokenizer of a model: one of the package ``tokenizers``, with the model's chat templates
+    by name and the tokens that templates name ("bos_token")."""
 
     def __init__(
-        self, tokenizer: Any, template: str | None = None, special: Mapping[str, str] | None = None
+        self, tokenizer: Any, templates: Mapping[str, str] | None = None,
+        special: Mapping[str, str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._template = template
+        self._templates = dict(templates or {})
         self._special = dict(special or {})
 
     @property
@@ -32,17 +55,22 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        return self._template is not None
+        return DEFAULT in self._templates
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text's tokens. ``add_special_tokens``: with those that the tokenizer puts
-        before and after a text."""
-        encoded = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        before and after a text. InvalidModelError if the model's tokenizer fails."""
+        if not isinstance(text, str):
+            raise TypeError(f"text is {type(text).__name__}; a str is expected")
+        with package_errors("the model's tokenizer can't encode the text"):
+            encoded = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return list(encoded.ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of tokens."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        """The text of tokens. InvalidModelError if the model's tokenizer fails."""
+        numbers = list(ids)
+        with package_errors("the model's tokenizer can't decode the tokens"):
+            text: str = self._tokenizer.decode(numbers, skip_special_tokens=skip_special_tokens)
         return text
 
     def token_id(self, token: str) -> int | None:
@@ -55,16 +83,19 @@ class Tokenizer:
         **values: Any,
     ) -> str:
         """The text of a conversation, with the beginning of the model's answer. ``messages``:
-        mappings with "role" and "content"; ``values``: others that the template reads. Raises
-        InvalidModelError if the model has no template, or if the template fails or exceeds its
-        limits of time, memory and output; TypeError for other messages."""
+        mappings with "role" and "content"; ``values``: others that the template reads, such as
+        ``tools``, for which a model may have a template of its own. Raises InvalidModelError if
+        the model has no template, or if the template fails or exceeds its limits of time, memory
+        and output; TypeError for other messages."""
         checked = checked_messages(messages)
-        if self._template is None:
+        tools = values.get("tools") is not None and TOOL_USE in self._templates
+        template = self._templates.get(TOOL_USE if tools else DEFAULT)
+        if template is None:
             raise InvalidModelError(
                 "the model has no chat template; give a text instead of messages"
             )
-        return rendered(self._template, {
-            **self._special, **values, "messages": checked,
+        return rendered(template, {
+            "tools": None, "documents": None, **self._special, **values, "messages": checked,
             "add_generation_prompt": add_generation_prompt,
         })
 

@@ -47,6 +47,14 @@ def same(context, operator, inputs, attributes, outputs=("y",), version=3):
     return got
 
 
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_of_zeros_are_normalised_to_zeros(context, norm):
+    """And a row whose largest element is 0 stays as it is."""
+    rows = np.array([[0, 0, 0], [1, -5, 2], [-1, -2, 0]], np.float32)
+    (got,) = same(context, "Normalizer", [rows], {"norm": norm})
+    assert not got[0].any()
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize(("classes", "scores"), [(3, 3), (2, 2), (2, 1)])
 def test_linear_classifier(context, classes, scores, transform):

@@ -72,6 +72,19 @@ CASES = {
         [normal(3, 4), normal(5, 4), normal(5)],
         {"transB": 1, "activation": "LeakyRelu", "activation_alpha": 0.3},
     ),
+    # As ONNX Runtime's optimiser saves them.
+    **{
+        f"FusedGemm, {name}": Node(
+            "FusedGemm", [normal(3, 4), normal(4, 5)], {"activation": name, **{
+                f"activation_{key}": value for key, value in parameters.items()
+            }},
+        )
+        for name, parameters in {
+            "Elu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
+            "Selu": {"alpha": 1.5, "gamma": 1.2}, "Softplus": {}, "Softsign": {},
+            "ThresholdedRelu": {"alpha": 0.4},
+        }.items()
+    },
     "NhwcMaxPool": Node(
         "NhwcMaxPool", [byte(1, 6, 6, 3)], {"kernel_shape": [2, 2], "strides": [2, 2]}, bound=0
     ),

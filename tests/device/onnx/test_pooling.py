@@ -111,3 +111,20 @@ def test_a_window_larger_than_the_input_when_sizes_round_up(cpu_context):
         proto = pooling("MaxPool", shape, kernel_shape=[4], strides=[2], ceil_mode=ceil_mode)
         with pytest.raises(UnsupportedModelError, match="'pooled': a window of 4 does not fit"):
             Session(proto, cpu_context).run(None, {"x": np.zeros(shape, np.float32)})
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_without_an_area_give_zeros(context: Any, mode: str) -> None:
+    """Padding boxes of detectors: with as many samples as pixels they have none."""
+    node = helper.make_node(
+        "RoiAlign", ["x", "regions", "images"], ["y"], mode=mode, output_height=3, output_width=2,
+        coordinate_transformation_mode="half_pixel",
+    )
+    regions = np.array([[3, 3, 3, 3], [0, 0, 0, 0], [2, 2, 2, 6], [1, 4, 5, 4]], np.float32)
+    proto = model([node], [info("x", (1, 2, 9, 8))], [ValueInfoProto(name="y")],
+                  {"regions": regions, "images": np.zeros(4, np.int64)}, opset=16)
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, 9, 8)).astype(np.float32)}
+    (result,) = Session(proto, context).run(None, feeds)
+    (expected,) = runtime(proto).run(None, feeds)
+    assert result.shape == expected.shape == (4, 2, 3, 2)
+    assert not result.any() and not expected.any()

@@ -261,6 +261,89 @@ def test_templates(tmp_path):
     assert made.apply_chat_template(messages) == '<s>"ä\\n"'
 
 
+@pytest.mark.parametrize(("template", "expected"), [
+    # Absent values are None, as in transformers.
+    ("{{ tools is none }}{{ documents is none }}{{ tools is defined }}", "TrueTrueTrue"),
+    ("{{ messages[0] | tojson }}", '{"role": "user", "content": "é"}'),
+    ("{{ messages[0].content | tojson(ensure_ascii=True) }}", r'"\u00e9"'),
+    ("{{ messages[0] | tojson(separators=(',', ':'), sort_keys=True) }}",
+     '{"content":"é","role":"user"}'),
+    ("{{ [1] | tojson(indent=1) }}", "[\n 1\n]"),
+    ("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}", "é"),
+    ("{{ strftime_now('%f') | length }}", "6"),
+])
+def test_what_templates_use(tmp_path, template, expected):
+    messages = [{"role": "user", "content": "é"}]
+    assert tokenizer_of(tmp_path, template).apply_chat_template(messages) == expected
+
+
+def test_names_of_special_tokens(tmp_path):
+    """Also those that another file has; tokenizer_config.json comes first."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(
+        {"sep_token": "a", "cls_token": "b", "mask_token": "<mask>"}))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(
+        {"bos_token": "<s>", "eos_token": {"content": "b", "lstrip": False}, "cls_token": "x"}))
+    names = ("bos", "eos", "sep", "cls", "mask")
+    made = tokenizer_of(tmp_path, " ".join(f"{{{{ {name}_token }}}}" for name in names))
+    assert made.apply_chat_template(HELLO) == "<s> b a b <mask>"
+    assert made.encode("<s>a<mask>", add_special_tokens=False) == [
+        made.token_id("<s>"), 0, made.token_id("<mask>")]
+
+
+def test_tokens_that_only_the_configuration_has(tmp_path):
+    """In the order of their numbers; tokens of tokenizer.json keep theirs."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {
+        "3": {"content": "<y>", "special": True}, "2": {"content": "<x>", "special": False},
+        "9": {"content": "b"}, "odd": {}, "4": 5,
+    }}))
+    made = tokenizer_of(tmp_path)
+    assert [made.token_id(token) for token in ("a", "b", "<x>", "<y>")] == [0, 1, 2, 3]
+    assert made.encode("a<y><x>b") == [0, 3, 2, 1]
+    assert made.decode([0, 3, 2]) == "a <x>"
+
+
+def test_templates_by_name(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": [
+        {"name": "default", "template": "D"},
+        {"name": "tool_use", "template": "T{{ tools | length }}"}, {"name": 3}, 4,
+    ]}))
+    made = tokenizer_of(tmp_path)
+    assert made.apply_chat_template(HELLO) == "D"
+    assert made.apply_chat_template(HELLO, tools=[{"type": "function"}]) == "T1"
+
+
+@pytest.mark.parametrize("saved", [
+    {"truncation": {
+        "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}},
+    {"padding": {"strategy": {"Fixed": 9}, "direction": "Left", "pad_to_multiple_of": None,
+                 "pad_id": 1, "pad_type_id": 0, "pad_token": "b"}},
+])
+def test_saved_truncation_and_padding_are_of_another_call(tmp_path, saved):
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    split = {"pre_tokenizer": {"type": "WhitespaceSplit"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **split, **saved}))
+    assert folder_tokenizer(tmp_path).encode("a b a b") == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("change", [
+    {"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}},
+    {"model": {"type": "WordLevel", "vocab": {"b": 0}, "unk_token": "a"}},
+    {"post_processor": {
+        "type": "TemplateProcessing", "single": [
+            {"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {}}},
+])
+def test_a_tokenizer_that_panics(tmp_path, change):
+    """The package's PanicException is no Exception, and passes ``except Exception``."""
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InvalidModelError, match="tokenizer"):
+        folder_tokenizer(tmp_path).encode("a" * 200)
+
+
 @pytest.mark.parametrize(("template", "message"), [
     ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
     ("{% for", "TemplateSyntaxError"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from webnn_vk.generate.errors import InvalidModelError, UnsupportedModelError
 from webnn_vk.generate.fields import Fields
-from webnn_vk.generate.tokens import Tokenizer
+from webnn_vk.generate.tokens import DEFAULT, TOOL_USE, Tokenizer, package_errors
 from webnn_vk.support.errors import sanitize
 
 #: Types of tokens.
@@ -31,6 +31,12 @@ _IGNORED = frozenset((
     "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id", "suffix_token_id",
     "middle_token_id",
 ))
+#: Control tokens that end a text or a turn, whether a field names them or not: files from before
+#: these fields, and of models with several such tokens.
+_ENDS = (
+    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>", "<end_of_utterance>", "<EOT>",
+)
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
 
 
@@ -64,23 +70,24 @@ def tokenizer_of(
         # The converter's names for rows of the embedding that no token has.
         if tokens[number] == f"[PAD{number}]":
             del vocab[tokens[number]]
-    try:
+    with package_errors("metadata: the tokenizer is not valid"):
         if kind == "gpt2":
             made = _byte_level(fields, vocab, pre)
         else:
             made = _sentence_piece(fields, tokens, vocab, types, pre, ids.get("unknown"))
         _add_special(made, fields, tokens, types, ids, kind == "llama" or pre in _LLAMA3)
-    except (InvalidModelError, UnsupportedModelError):
-        raise
-    except Exception as error:  # the package raises plain Exceptions
-        raise InvalidModelError(
-            f"metadata: the tokenizer is not valid: {sanitize(' '.join(str(error).split()))[:200]}"
-        ) from None
     fields.finish(f"a tokenizer of the model {kind}", _IGNORED)
-    template = Fields(metadata, "metadata: ", "tokenizer.").text("chat_template")
+    chat = Fields(metadata, "metadata: ", "tokenizer.")
+    named = {
+        DEFAULT: chat.text("chat_template"), TOOL_USE: chat.text(f"chat_template.{TOOL_USE}"),
+    }
+    templates = {name: text for name, text in named.items() if text is not None}
     special = {name: tokens[ids[role]] for name, role in _SPECIAL.items() if role in ids}
-    ends = frozenset(ids[role] for role in ("eos", "eot", "eom") if role in ids)
-    return Tokenizer(made, template, special), ends
+    ends = {ids[role] for role in ("eos", "eot", "eom") if role in ids}
+    ends.update(
+        vocab[token] for token in _ENDS if token in vocab and types[vocab[token]] == _CONTROL
+    )
+    return Tokenizer(made, templates, special), frozenset(ends)
 
 
 def _byte_level(fields: Fields, vocab: dict[str, int], pre: str | None) -> Any:

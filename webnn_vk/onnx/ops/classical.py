@@ -55,7 +55,8 @@ def normalizer(c: NodeContext, x: Tensor, *, norm: str = "MAX") -> MLOperand:
     refuse_if(norm not in ("MAX", "L1", "L2"), f"norm {norm!r} is unknown")
     name = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}[norm]
     total = getattr(c.b, name)(value, axes=[x.rank - 1], keep_dimensions=True)
-    return c.b.div(value, total)
+    # Rows of zeros stay as they are.
+    return c.b.div(value, c.b.where(c.b.equal(total, 0.0), c.constant(1, "float32"), total))
 
 
 @onnx_operator("TfIdfVectorizer", first=9)

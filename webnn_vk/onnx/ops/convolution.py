@@ -315,5 +315,5 @@ def fused_conv(
     result = conv(c, x, w, bias, given=given)
     if z is not None:
         result = c.b.add(result, z)
-    result = activate(c, result, activation, activation_params)
+    result = activate(c, result, activation, dict(enumerate(activation_params or [])))
     return channels_last(c, result) if last else result

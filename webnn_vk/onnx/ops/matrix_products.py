@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -99,10 +100,13 @@ def fused_matmul(
 def fused_gemm(
     c: NodeContext, a: Tensor, b: Tensor, bias: Tensor | None = None, *, alpha: float = 1.0,
     beta: float = 1.0, transA: int = 0, transB: int = 0, activation: str = "",
-    activation_alpha: float = 0.01,
+    activation_alpha: float | None = None, activation_beta: float | None = None,
+    activation_gamma: float | None = None,
 ) -> MLOperand:
     result = gemm(c, a, b, bias, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activate(c, result, activation, [activation_alpha])
+    second = activation_gamma if activation == "Selu" else activation_beta
+    given = {0: activation_alpha, 1: second}
+    return activate(c, result, activation, {i: v for i, v in given.items() if v is not None})
 
 
 @onnx_operator("GemmFastGelu", domain=MICROSOFT)
@@ -113,24 +117,41 @@ def gemm_fast_gelu(
     return tanh_gelu(c, result if bias is None else c.b.add(result, bias))
 
 
+#: Parameters of activations that a fused operator leaves out: ONNX's defaults.
+_PARAMETERS = {
+    "Elu": (1.0,), "HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01,),
+    "Selu": (1.6732632423543772, 1.0507009873554805), "ThresholdedRelu": (1.0,),
+    "Clip": (-math.inf, math.inf),
+}
+
+
 def activate(
-    c: NodeContext, x: MLOperand, name: str, parameters: list[float] | None = None
+    c: NodeContext, x: MLOperand, name: str, parameters: Mapping[int, float] | None = None
 ) -> MLOperand:
-    """The activation of a fused operator."""
-    given = [*(parameters or [])]
+    """The activation of a fused operator. ``parameters``: by position."""
+    first, second, *_ = (
+        (parameters or {}).get(i, value)
+        for i, value in enumerate((*_PARAMETERS.get(name, ()), 0.0, 0.0))
+    )
     match name:
         case "":
             return x
-        case "Relu" | "Sigmoid" | "Tanh" | "Gelu":
+        case "Relu" | "Sigmoid" | "Tanh" | "Gelu" | "Softplus" | "Softsign":
             return getattr(c.b, name.lower())(x)
         case "FastGelu":
             return tanh_gelu(c, x)
+        case "Elu":
+            return c.b.elu(x, alpha=first)
+        case "Selu":
+            return c.b.mul(c.b.elu(x, alpha=first), second)
         case "LeakyRelu":
-            return c.b.leaky_relu(x, alpha=given[0])
+            return c.b.leaky_relu(x, alpha=first)
+        case "ThresholdedRelu":
+            return c.b.where(c.b.greater(x, first), x, 0.0)
         case "Clip":
-            return c.b.clamp(x, min_value=given[0], max_value=given[1])
+            return c.b.clamp(x, min_value=first, max_value=second)
         case "HardSigmoid":
-            return c.b.hard_sigmoid(x, alpha=given[0], beta=given[1])
+            return c.b.hard_sigmoid(x, alpha=first, beta=second)
         case "HardSwish":
             return c.b.hard_swish(x)
     raise Unsupported(f"activation {name!r} is not supported")

@@ -229,10 +229,14 @@ def roi_align(
         lengths = known[:, 2:] - known[:, :2]
         if not half:
             lengths = np.maximum(lengths, 1)
-        counts = np.maximum(1, np.ceil(lengths[:, ::-1] / sizes)).astype(int)
+        counts = np.maximum(0, np.ceil(lengths[:, ::-1] / sizes)).astype(int)
         parts = [(i, 1, counts[i].tolist()) for i in range(len(counts))]
     made = []
     for start, count, grid in parts:
+        if 0 in grid:  # of no size: no samples
+            shape = count, x.shape[1], *sizes
+            made.append(c.constant(np.zeros(shape), "float32"))
+            continue
         box, image = c.slice(boxes, 0, start, count), c.slice(images, 0, start, count)
         made.append(_aligned(c, image, box, sizes, grid, half, mode))
     return made[0] if len(made) == 1 else c.b.concat(made, 0)

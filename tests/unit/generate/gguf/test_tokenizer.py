@@ -218,6 +218,28 @@ def test_templates():
     assert made.apply_chat_template(messages) == "<s></s><tool>a"
 
 
+def test_the_template_for_tools():
+    made, _ = tokenizer_of(piece_metadata(**{
+        "tokenizer.chat_template": "D", "tokenizer.chat_template.tool_use": "{{ tools[0] }}",
+    }), 1000)
+    messages = [{"role": "user", "content": "a"}]
+    assert made.apply_chat_template(messages) == "D"
+    assert made.apply_chat_template(messages, tools=["T"]) == "T"
+
+
+def test_control_tokens_that_end_a_turn():
+    """Files from before the fields that name them; a word of the same text does not."""
+    tokens, scores, types = pieces()
+    ends = ["<|eot_id|>", "<end_of_turn>", "<|im_end|>", "<|end|>"]
+    made = {
+        "tokenizer.ggml.tokens": [*tokens, *ends, "<EOT>"],
+        "tokenizer.ggml.scores": np.array([*scores, *[0] * 5], np.float32),
+        "tokenizer.ggml.token_type": np.array([*types, 3, 3, 3, 3, 4], np.int32),
+    }
+    _, stop = tokenizer_of(piece_metadata(**made), 1000)
+    assert stop == {2, *range(len(tokens), len(tokens) + 4)}
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"model": "bert"}, "tokenizer.ggml.model 'bert' is not supported"),
     ({"model": 5}, "tokenizer.ggml.model is 5; a text"),
