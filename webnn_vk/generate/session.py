@@ -87,7 +87,7 @@ class Session:
         ids = self._engine.prompt_ids(prompt)
         return TextStream(
             self.tokens(ids, max_new_tokens, **sampling), self._engine.required_tokenizer(), stops,
-            len(ids),
+            ids,
         )
 
     def generate(
@@ -166,21 +166,20 @@ class TextStream:
 
     def __init__(
         self, tokens: Generator[int, None, str], tokenizer: Tokenizer, stop: Sequence[str],
-        prompt_token_count: int,
+        prompt: Sequence[int],
     ) -> None:
-        self.prompt_token_count = prompt_token_count
+        self.prompt_token_count = len(prompt)
         self.token_count = 0
         self.finish_reason: str | None = None
         #: Called when the stream has ended.
         self.at_end: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._is_closed = False
-        self._pieces = self._texts(tokens, tokenizer, stop)
+        self._pieces = self._texts(tokens, TextGrowth(tokenizer, prompt), StopFilter(stop))
 
     def _texts(
-        self, tokens: Generator[int, None, str], tokenizer: Tokenizer, stop: Sequence[str]
+        self, tokens: Generator[int, None, str], growth: TextGrowth, until: StopFilter
     ) -> Generator[str]:
-        growth, until = TextGrowth(tokenizer), StopFilter(stop)
         while True:
             try:
                 token = next(tokens)

@@ -13,6 +13,8 @@ from .errors import InvalidModelError, UnsupportedModelError
 
 #: What a decoder writes for bytes that are not, or not yet, a character.
 _INCOMPLETE = "\ufffd"
+#: As many tokens of a prompt are decoded with what follows it.
+_BEFORE = 8
 #: Tokens that chat templates name.
 SPECIAL_TOKENS = (
     "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
@@ -101,14 +103,16 @@ class Tokenizer:
 
 
 class TextGrowth:
-    """The text of tokens that come one by one, in pieces of whole characters."""
+    """The text of tokens that come one by one, in pieces of whole characters. ``prompt``: the
+    tokens before them, whose text is not returned."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._ids: list[int] = []
+        self._ids = list(prompt[-_BEFORE:])
         # Text of the tokens before ``_read`` was returned. Those from ``_prefix`` on are decoded
-        # with it, since what a token adds depends on the tokens before.
-        self._prefix = self._read = 0
+        # with it, since what a token adds depends on the tokens before: SentencePiece's first one
+        # loses its space.
+        self._prefix, self._read = 0, len(self._ids)
 
     def add(self, token: int) -> str:
         """The characters that are complete with this token; "" if there are none."""

@@ -26,6 +26,7 @@ from tests.support.paths import ROOT
 from tests.support.text_models import byte_tokenizer
 from webnn_vk.generate import InvalidModelError, UnsupportedModelError
 from webnn_vk.generate.gguf.tokenizer import PRE_TOKENIZERS, tokenizer_of
+from webnn_vk.generate.tokens import TextGrowth
 
 #: The patterns of the tokenizer.json of Llama 3 and Qwen 2.
 LLAMA3 = (
@@ -198,6 +199,17 @@ def test_sentence_piece_tokenizers(text):
     expected = merged(text.replace(" ", "▁"))
     assert unspaced.encode(text) == [*expected, 2]
     assert unspaced.decode(expected) == text.replace("▁", " ")
+
+
+@pytest.mark.parametrize("text", ["the a", " the  the", "a " * 12 + "é\n the"])
+def test_text_after_a_prompt_keeps_its_space(text):
+    """Decoded alone, the first token would lose it."""
+    made, _ = tokenizer_of(piece_metadata(), 1000)
+    prompt, ids = made.encode("the"), made.encode("the " + text)
+    assert ids[: len(prompt)] == prompt
+    growth = TextGrowth(made, prompt)
+    pieces = [growth.add(token) for token in ids[len(prompt):]]
+    assert "".join(pieces) + growth.finish() == " " + text
 
 
 def test_tokens_of_the_user():
