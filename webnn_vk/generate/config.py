@@ -70,18 +70,40 @@ _ACTIVATIONS = {
     "silu": "swish", "swish": "swish", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu",
 }
-#: Fields without influence on the logits of a model that is not being trained.
+#: Fields without influence on the logits of a model that is not being trained: of training, of
+#: other heads than a language model's, of what a call of transformers returns besides, of the code
+#: and the type that transformers computes with, and notes.
 _IGNORED = frozenset((
-    "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop",
+    "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "_num_labels",
+    "architectures", "attention_dropout", "attn_implementation", "attn_pdrop", "auto_map",
     "bos_token_id", "cache_implementation", "dtype", "embd_pdrop", "eos_token_id",
-    "gradient_checkpointing", "id2label",
-    "initializer_range", "is_llama_config", "label2id", "model_type",
-    "n_ctx", "output_past", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn",
-    "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-    "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
+    "finetuning_task", "gradient_checkpointing", "id2label",
+    "initializer_range", "is_decoder", "is_llama_config", "label2id", "model_type",
+    "n_ctx", "n_special", "output_attentions", "output_hidden_states", "output_past",
+    "output_scores", "pad_token_id", "predict_special_tokens", "pretraining_tp", "problem_type",
+    "reorder_and_upcast_attn",
+    "resid_pdrop", "return_dict", "return_dict_in_generate", "sep_token_id", "summary_activation",
+    "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "task_specific_params", "tf_legacy_loss",
+    "tokenizer_class", "torch_dtype", "torchscript",
     "transformers.js_config", "transformers_version", "unk_token_id", "unsloth_fixed",
-    "unsloth_version", "use_cache",
+    "unsloth_version", "use_bfloat16", "use_cache",
 ))
+#: Fields that every configuration of transformers may have (``to_dict()``), with the values that
+#: change nothing: others would change the model, or how it chooses tokens.
+_AT_DEFAULT: dict[str, Any] = {
+    "add_cross_attention": False, "bad_words_ids": None, "begin_suppress_tokens": None,
+    "chunk_size_feed_forward": 0, "cross_attention_hidden_size": None,
+    "decoder_start_token_id": None, "diversity_penalty": 0.0, "do_sample": False,
+    "early_stopping": False, "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": None, "forced_bos_token_id": None,
+    "forced_eos_token_id": None, "is_encoder_decoder": False, "length_penalty": 1.0,
+    "max_length": 20, "min_length": 0, "no_repeat_ngram_size": 0, "num_beam_groups": 1,
+    "num_beams": 1, "num_return_sequences": 1, "prefix": None, "pruned_heads": {},
+    "remove_invalid_values": False, "repetition_penalty": 1.0, "suppress_tokens": None,
+    "temperature": 1.0, "tie_encoder_decoder": False, "top_k": 50, "top_p": 1.0,
+    "typical_p": 1.0, "use_mrope": False,
+}
 _LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm")
 _GEMMA = ("gemma", "gemma2", "gemma3_text")
 #: What absent fields are in transformers, where null says something else, or other architectures
@@ -113,6 +135,8 @@ def decoder_config(fields: Any) -> DecoderConfig:
         config = _gpt2(known)
     else:
         config = _gemma(known, kind) if kind in _GEMMA else _llama_like(known, kind)
+    for name, default in _AT_DEFAULT.items():
+        known.only(name, default)
     known.finish(kind, _IGNORED)
     if config.heads % config.kv_heads:
         raise InvalidModelError(

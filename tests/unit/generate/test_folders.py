@@ -47,7 +47,24 @@ def test_configs(cpu_context, tmp_path, text, message):
     refused(tmp_path, cpu_context, message, (InvalidModelError, UnsupportedModelError))
 
 
+@pytest.mark.parametrize("fields", [
+    # Of gpt2-medium, distilgpt2, Qwen2.5; what a model saved by to_dict() has.
+    {"n_special": 0, "predict_special_tokens": True, "_num_labels": 1, "prefix": None},
+    {"use_mrope": False, "tokenizer_class": "Qwen2Tokenizer", "auto_map": {"AutoModel": "m.M"}},
+    {"return_dict": True, "output_attentions": False, "output_hidden_states": False,
+     "torchscript": False, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {},
+     "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "is_decoder": False,
+     "add_cross_attention": False, "cross_attention_hidden_size": None, "max_length": 20,
+     "do_sample": False, "temperature": 1.0, "top_k": 50, "bad_words_ids": None},
+])
+def test_fields_that_change_nothing(fields):
+    assert decoder_config({**SMALL, **fields}) == decoder_config(SMALL)
+
+
 @pytest.mark.parametrize(("fields", "message"), [
+    ({"is_encoder_decoder": True}, "is_encoder_decoder = True is not supported"),
+    ({"num_beams": 4}, "num_beams = 4"), ({"pruned_heads": {"0": [1]}}, "pruned_heads = "),
+    ({"use_mrope": True}, "use_mrope"), ({"temperature": 0.6}, "temperature = 0.6"),
     ({"attention_sinks": True}, "unknown field 'attention_sinks' for llama"),
     ({"hidden_act": "tanh"}, "hidden_act = 'tanh'"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, "rope_type 'dynamic'"),
