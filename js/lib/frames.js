@@ -3,6 +3,8 @@ import { Writer, decode } from './cbor.js';
 
 export const PROTOCOL = 1;
 export const HEAD = 24;
+// Of requests, and of replies.
+const MAX_REQUEST = 2 ** 20;
 const MAX_HEADER = 2 ** 24;
 const MAX_RAW = 2 ** 33;
 export const Kind = {
@@ -27,7 +29,7 @@ export function frameStart(kind, request, header, rawLength = 0) {
   writer.length = HEAD;
   writer.value(header);
   const { bytes, length } = writer;
-  if (length - HEAD > MAX_HEADER) throw new TypeError(`${length - HEAD} bytes of names and shapes`);
+  if (length - HEAD > MAX_REQUEST) throw new TypeError(`${length - HEAD} bytes of names and shapes`);
   const view = new DataView(bytes.buffer);
   view.setUint32(4, length - HEAD, true);
   view.setUint32(8, rawLength % 2 ** 32, true);

@@ -14,7 +14,6 @@ The checksum covers what is asked, not the raw bytes: any bytes are elements.
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 import zlib
@@ -24,9 +23,11 @@ from typing import Any, NamedTuple
 import cbor2
 import numpy as np
 
+from .cbor import CBORError, decode
+
 #: Raised when frames or methods change; client and bridge must have the same.
 PROTOCOL = 1
-MAX_HEADER = 2**24
+MAX_HEADER = 2**20
 MAX_RAW = 2**33
 _HEAD = struct.Struct("<IIQIBxxx")
 _CHECKED = struct.Struct("<IQIBxxx")
@@ -118,30 +119,9 @@ def write_frame(fd: int, frame: Frame) -> None:
 def _decoded(header: bytes) -> Any:
     """The header's value: null, booleans, numbers, text, lists, and maps with text as keys."""
     try:
-        stream = io.BytesIO(header)
-        value = cbor2.load(stream)
-        if stream.tell() != len(header):
-            raise DamagedFrame("the header has bytes after its value")
-        _check_plain(value)
-    except DamagedFrame:
-        raise
-    except Exception as error:  # a decoder may raise anything for what isn't CBOR
-        raise DamagedFrame(f"the header is no CBOR: {type(error).__name__}") from None
-    return value
-
-
-def _check_plain(value: Any) -> None:
-    kind = type(value)
-    if kind is list:
-        for item in value:
-            _check_plain(item)
-    elif kind is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                raise DamagedFrame("a key of the header is no text")
-            _check_plain(item)
-    elif value is not None and kind not in (str, int, float, bool):
-        raise DamagedFrame(f"the header has a {kind.__name__}")
+        return decode(header)
+    except CBORError as error:
+        raise DamagedFrame(f"the header: {error}") from None
 
 
 def _read(fd: int, size: int) -> bytes | None:

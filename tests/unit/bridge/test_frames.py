@@ -10,6 +10,7 @@ import cbor2
 import numpy as np
 import pytest
 
+from tests.support.counting import calls_of, peak_bytes_of
 from webnn_vk.bridge import frames
 from webnn_vk.bridge.frames import DamagedFrame, Frame, Kind, read_frame, write_frame
 
@@ -75,8 +76,11 @@ def test_raw_bytes_may_have_any_shape():
 
 
 def test_numbers_keep_their_kind():
-    values = [0, -1, 2**64 - 1, -(2**70), 0.0, -0.0, 1e300, math.inf]
-    (frame,) = through_pipe(sealed(cbor2.dumps(values)))
+    values = [0, -1, 2**64 - 1, -(2**70), 2**511, 0.0, -0.0, 1e300, math.inf]
+    encoded = [  # cbor2 shortens infinities, JavaScript's client does not
+        b"\xfb" + struct.pack(">d", v) if isinstance(v, float) else cbor2.dumps(v) for v in values
+    ]
+    (frame,) = through_pipe(sealed(b"\x89" + b"".join(encoded)))
     assert [(type(v), str(v)) for v in frame.header] == [(type(v), str(v)) for v in values]
 
 
@@ -112,10 +116,31 @@ def test_lengths_have_limits(head, what):
     cbor2.dumps(cbor2.CBORTag(35, "a+")), cbor2.dumps(cbor2.CBORTag(0, "2020-01-01T00:00:00Z")),
     cbor2.dumps(cbor2.CBORSimpleValue(99)), cbor2.dumps(cbor2.undefined),
     cbor2.dumps(cbor2.CBORTag(28, [cbor2.CBORTag(29, 0)])),
+    cbor2.dumps(2**512), b"\xc2\x18\x20", b"\xc2\xc2\x41\x01", b"\x41\x00",  # integers; bytes
+    b"\x9f\xff", b"\x5f\xff", b"\xbf\xff", b"\x61\xff", b"\x78\x05abc",  # lengths, text
+    b"\xa2\x61a\x01\x61a\x02", b"\x81" * 40 + b"\x00", b"\xf9\x00\x00", b"\xfa" + bytes(4),
+    b"\x9a\xff\xff\xff\xff\x00", b"\x9a\x00\x01\x86\xa0" + b"\x80" * 100_000,
 ])
 def test_headers_have_plain_values_only(header):
     with pytest.raises(DamagedFrame):
         through_pipe(sealed(header))
+
+
+def test_the_work_of_a_header_is_bounded():
+    """Of empty lists, and of references to what came before, each twice."""
+    lists = b"\x9a" + (2**20 - 6).to_bytes(4, "big") + b"\x80" * (2**20 - 6)
+    assert peak_bytes_of(lambda: refused(lists)) < 16e6
+    shared: object = 0
+    for _ in range(40):
+        shared = [shared, shared]
+    references = cbor2.dumps(shared, value_sharing=True)
+    assert len(references) < 500
+    assert calls_of(lambda: refused(references)) < 1000
+
+
+def refused(header: bytes) -> None:
+    with pytest.raises(DamagedFrame):
+        frames._decoded(header)
 
 
 def test_raw_memory_is_used_again():
