@@ -4,8 +4,8 @@
     python -m tests.mutants --seed 2201 --count 30 --run       scripts/test on each of them
     python -m tests.mutants --seed 2201 --only 3,17 --run --all     the whole fixed suite on two
     python -m tests.mutants --seed 2201 --only 3 --run tests/device/compiler/kernels/test_pad.py
-                                                               those of scripts/test in a file: what
-                                                               they kill, scripts/test kills
+                                                               the tests of a file, as far as
+                                                               scripts/test runs them
 
 Each mutant has a clone of the last commit of its own, below a temporary folder, and this
 interpreter. A line for each: killed, with the test that failed first, or SURVIVED.

@@ -38,7 +38,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     data = read_file(folder / "tokenizer.json")
     with package_errors("tokenizer.json is not valid"):
         made = tokenizers.Tokenizer.from_buffer(data)
-    # What a call of transformers saved in the file; it sets both anew for each call.
+    # transformers sets both for each call. The file has the settings of an earlier call.
     made.no_truncation()
     made.no_padding()
     described = folder / "tokenizer_config.json"
@@ -55,8 +55,8 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _add_tokens(made: Any, config: Mapping[str, Any], special: Mapping[str, str]) -> None:
-    """Tokens that only these files have, after those of tokenizer.json, in the order of their
-    numbers; then those that only a name has."""
+    """Add the tokens that tokenizer.json lacks: those of ``added_tokens_decoder`` by number, then
+    the special tokens."""
     from tokenizers import AddedToken
 
     listed = config.get("added_tokens_decoder")

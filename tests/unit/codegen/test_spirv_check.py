@@ -108,7 +108,7 @@ def moved_to_the_front(module: bytes, opcode: int) -> bytes:
 
 
 def shortened(module: bytes, opcode: int, length: int) -> bytes:
-    """With only so many words of the instruction."""
+    """The first instruction of this kind keeps ``length`` words."""
     place, end = instruction(module, opcode)
     words = words_of(module)
     words[place] = length << 16 | opcode
