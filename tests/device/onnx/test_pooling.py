@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from onnx import ValueInfoProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import info, model
@@ -129,3 +129,16 @@ def test_regions_without_an_area_give_zeros(context: Any, mode: str) -> None:
     (expected,) = runtime(proto).run(None, feeds)
     assert result.shape == expected.shape == (5, 2, 3, 2)
     assert not result[:4].any() and not expected[:4].any() and result[4].all()
+
+
+def test_regions_without_an_area_in_float16(context: Any) -> None:
+    node = helper.make_node("RoiAlign", ["x", "regions", "images"], ["y"])
+    for regions in ([[3, 3, 3, 3], [1, 1, 5, 5]], [[3, 3, 3, 3]]):
+        proto = model(
+            [node], [info("x", (1, 2, 9, 8), TensorProto.FLOAT16)], [ValueInfoProto(name="y")],
+            {"regions": np.array(regions, np.float16), "images": np.zeros(len(regions), np.int64)},
+            opset=16,
+        )
+        (result,) = Session(proto, context).run(None, {"x": np.ones((1, 2, 9, 8), np.float16)})
+        assert result.dtype == np.float16
+        assert result[:, 0, 0, 0].tolist() == [0, 1][: len(regions)]

@@ -235,7 +235,7 @@ def roi_align(
     for start, count, grid in parts:
         if 0 in grid:  # of no size: no samples
             shape = count, x.shape[1], *sizes
-            made.append(c.constant(np.zeros(shape), "float32"))
+            made.append(c.constant(np.zeros(shape), images.data_type))
             continue
         box, image = c.slice(boxes, 0, start, count), c.slice(images, 0, start, count)
         made.append(_aligned(c, image, box, sizes, grid, half, mode))
