@@ -93,7 +93,11 @@ export class Client {
 
   #flush() {
     if (this.#released.length && !this.ended) {
-      this.#attempt(() => this.#send(Kind.RELEASE, this.#released.splice(0)));
+      const numbers = this.#released.splice(0);
+      // A request may not have many more values (webnn_vk/bridge/cbor.py).
+      for (let at = 0; at < numbers.length; at += 10_000) {
+        this.#attempt(() => this.#send(Kind.RELEASE, numbers.slice(at, at + 10_000)));
+      }
     }
   }
 

@@ -29,7 +29,9 @@ export function frameStart(kind, request, header, rawLength = 0) {
   writer.length = HEAD;
   writer.value(header);
   const { bytes, length } = writer;
-  if (length - HEAD > MAX_REQUEST) throw new TypeError(`${length - HEAD} bytes of names and shapes`);
+  if (length - HEAD > MAX_REQUEST) {
+    throw new TypeError(`${length - HEAD} bytes of names and shapes; at most ${MAX_REQUEST} are sent`);
+  }
   const view = new DataView(bytes.buffer);
   view.setUint32(4, length - HEAD, true);
   view.setUint32(8, rawLength % 2 ** 32, true);

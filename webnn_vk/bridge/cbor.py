@@ -43,11 +43,11 @@ class _Decoder:
         self.items += 1
         if self.items > MAX_ITEMS or depth > MAX_DEPTH:
             raise CBORError(f"more than {MAX_ITEMS} values or {MAX_DEPTH} levels")
-        first = self.bytes(1)[0]
+        first = self.take(1)[0]
         major, info = first >> 5, first & 31
         if major == 7:
             if info == 27:
-                return _FLOAT64.unpack(self.bytes(8))[0]
+                return _FLOAT64.unpack(self.take(8))[0]
             if info in _SIMPLE:
                 return _SIMPLE[info]
             raise CBORError(f"a value of the kind {first:#04x}")
@@ -58,7 +58,7 @@ class _Decoder:
             case 1:
                 return -1 - count
             case 3:
-                return self.bytes(count).decode("utf-8")
+                return self.take(count).decode("utf-8")
             case 4:
                 self.expect(count)
                 return [self.value(depth + 1) for _ in range(count)]
@@ -81,11 +81,11 @@ class _Decoder:
 
     def big(self) -> bytes:
         """The bytes of an integer: a byte string, which is a value nowhere else."""
-        first = self.bytes(1)[0]
+        first = self.take(1)[0]
         count = self.count(first & 31)
         if first >> 5 != 2 or count > MAX_INTEGER:
             raise CBORError(f"an integer of more than {MAX_INTEGER} bytes, or of something else")
-        return self.bytes(count)
+        return self.take(count)
 
     def count(self, info: int) -> int:
         if info < 24:
@@ -93,14 +93,14 @@ class _Decoder:
         if info not in _LENGTHS:
             raise CBORError("a value of unknown length")
         kind = _LENGTHS[info]
-        return int(kind.unpack(self.bytes(kind.size))[0])
+        return int(kind.unpack(self.take(kind.size))[0])
 
     def expect(self, count: int) -> None:
         """Each value takes a byte at least."""
         if count > len(self.data) - self.at:
             raise CBORError("the value is cut off")
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         end = self.at + count
         if end > len(self.data):
             raise CBORError("the value is cut off")
