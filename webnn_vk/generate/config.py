@@ -78,7 +78,7 @@ _IGNORED = frozenset((
     "architectures", "attention_dropout", "attn_implementation", "attn_pdrop", "auto_map",
     "bos_token_id", "cache_implementation", "dtype", "embd_pdrop", "eos_token_id",
     "finetuning_task", "gradient_checkpointing", "id2label",
-    "initializer_range", "is_decoder", "is_llama_config", "label2id", "model_type",
+    "initializer_range", "is_decoder", "is_llama_config", "label2id", "max_length", "model_type",
     "n_ctx", "n_special", "output_attentions", "output_hidden_states", "output_past",
     "output_scores", "pad_token_id", "predict_special_tokens", "pretraining_tp", "problem_type",
     "reorder_and_upcast_attn",
@@ -98,7 +98,7 @@ _AT_DEFAULT: dict[str, Any] = {
     "early_stopping": False, "encoder_no_repeat_ngram_size": 0,
     "exponential_decay_length_penalty": None, "forced_bos_token_id": None,
     "forced_eos_token_id": None, "is_encoder_decoder": False, "length_penalty": 1.0,
-    "max_length": 20, "min_length": 0, "no_repeat_ngram_size": 0, "num_beam_groups": 1,
+    "min_length": 0, "no_repeat_ngram_size": 0, "num_beam_groups": 1,
     "num_beams": 1, "num_return_sequences": 1, "prefix": None, "pruned_heads": {},
     "remove_invalid_values": False, "repetition_penalty": 1.0, "suppress_tokens": None,
     "temperature": 1.0, "tie_encoder_decoder": False, "top_k": 50, "top_p": 1.0,
@@ -242,7 +242,6 @@ def _gpt2(f: Fields) -> DecoderConfig:
     width, heads = f.count("n_embd"), f.count("n_head")
     f.only("scale_attn_weights", True)
     f.only("scale_attn_by_inverse_layer_idx", False)
-    f.only("add_cross_attention", False)
     if width % heads:
         raise InvalidModelError(f"config.json: n_embd {width} is not a multiple of {heads} heads")
     inner = f.take("n_inner", 4 * width)

@@ -55,8 +55,8 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _add_tokens(made: Any, config: Mapping[str, Any], special: Mapping[str, str]) -> None:
-    """Add the tokens that tokenizer.json lacks: those of ``added_tokens_decoder`` by number, then
-    the special tokens."""
+    """Add the tokens of ``added_tokens_decoder``, in the order of their numbers, and the special
+    tokens, as far as tokenizer.json lacks them."""
     from tokenizers import AddedToken
 
     listed = config.get("added_tokens_decoder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -69,8 +70,12 @@ class Tokenizer:
         return list(encoded.ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of tokens. InvalidModelError if the model's tokenizer fails."""
-        numbers = list(ids)
+        """The text of tokens. TypeError for what is no integer, ValueError for a number that no
+        token can have; InvalidModelError if the model's tokenizer fails."""
+        numbers = [operator.index(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < 2**32:
+                raise ValueError(f"token {number}; a number from 0 to {2**32 - 1} is expected")
         with package_errors("the model's tokenizer can't decode the tokens"):
             text: str = self._tokenizer.decode(numbers, skip_special_tokens=skip_special_tokens)
         return text

@@ -54,7 +54,7 @@ def test_configs(cpu_context, tmp_path, text, message):
     {"return_dict": True, "output_attentions": False, "output_hidden_states": False,
      "torchscript": False, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {},
      "chunk_size_feed_forward": 0, "is_encoder_decoder": False, "is_decoder": False,
-     "add_cross_attention": False, "cross_attention_hidden_size": None, "max_length": 20,
+     "add_cross_attention": False, "cross_attention_hidden_size": None, "max_length": 4096,
      "do_sample": False, "temperature": 1.0, "top_k": 50, "bad_words_ids": None},
 ])
 def test_fields_that_change_nothing(fields):
@@ -317,6 +317,17 @@ def test_tokens_that_only_the_configuration_has(tmp_path):
     assert [made.token_id(token) for token in ("a", "b", "<x>", "<y>")] == [0, 1, 2, 3]
     assert made.encode("a<y><x>b") == [0, 3, 2, 1]
     assert made.decode([0, 3, 2]) == "a <x>"
+
+
+def test_wrong_tokens_are_the_caller_s_mistake(tmp_path):
+    made = tokenizer_of(tmp_path)
+    assert made.decode(np.array([0, 1])) == "a b"
+    for wrong, kind in (([-1], ValueError), ([2**32], ValueError), (["a"], TypeError),
+                        ([0.5], TypeError)):
+        with pytest.raises(kind):
+            made.decode(wrong)
+    with pytest.raises(TypeError, match="text is int; a str is expected"):
+        made.encode(3)
 
 
 def test_templates_by_name(tmp_path):
