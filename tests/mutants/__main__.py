@@ -39,6 +39,8 @@ def main() -> None:
     given = parser.parse_args()
     drawn = dict(enumerate(draw(given.seed, given.count), 1))
     only = [int(number) for number in given.only.split(",")] if given.only else list(drawn)
+    if unknown := sorted(set(only) - set(drawn)):
+        parser.error(f"no mutant {unknown[0]}: {len(drawn)} are drawn (--count)")
     survived = 0
     for number in only:
         print(f"{number:2}  {drawn[number]}", flush=True)

@@ -1,7 +1,8 @@
 """NaN, infinities, huge numbers and denormals in the operands of every operator that takes floats:
 Vulkan compared with the NumPy reference, as `tests/support/special_values.py` (and
 ``docs/operators.md``) promise. Alone and between other operators, fused and unfused, on the
-unchanged device and on a simulated GPU, in float32 and float16."""
+unchanged device or on a simulated GPU (each operator on one of them in turn, exploring on both), in
+float32 and float16."""
 
 from __future__ import annotations
 

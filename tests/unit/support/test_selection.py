@@ -125,6 +125,19 @@ def test_what_is_explored(items):
     assert names(skipped) == {"tests/unit/y.py::test_y", "tests/f.py::test_f"}
 
 
+def test_what_waits_has_time():
+    """A timeout of its own comes first."""
+    for nodeid, own, expected in (
+        (f"{selection.LATE[0]}test_a.py::test_b", None, selection.PATIENCE),
+        (f"{selection.LATE[0]}test_a.py::test_b", 60, 60),
+        ("tests/unit/test_a.py::test_b", None, None),
+    ):
+        marks = [] if own is None else [pytest.mark.timeout(own).mark]
+        item = SimpleNamespace(nodeid=nodeid, add_marker=lambda mark, m=marks: m.append(mark.mark))
+        selection.give_time([item])
+        assert (marks[0].args[0] if marks else None) == expected
+
+
 def test_files_are_shuffled_by_the_seed(monkeypatch):
     """A file stays together."""
     orders = []
