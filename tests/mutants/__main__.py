@@ -8,7 +8,8 @@
                                                                scripts/test runs them
 
 Each mutant has a clone of the last commit of its own, below a temporary folder, and this
-interpreter. Which are drawn depends on the count too. A line for each: killed, with the test that failed first, or SURVIVED.
+interpreter. Which are drawn depends on the count too. A line for each: killed, with the test that
+failed first, or SURVIVED.
 """
 
 from __future__ import annotations
