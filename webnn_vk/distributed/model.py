@@ -20,6 +20,7 @@ from webnn_vk.onnx import Session, load
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.types import numpy_type, to_carrier
 from webnn_vk.support import environment
+from webnn_vk.support.background import run_on_worker
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, sanitize
 from webnn_vk.support.settings import Settings
 
@@ -109,6 +110,9 @@ class RowModel:
     def compute(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs for the model's inputs, by the names of their columns. Errors as
         ``MLContext.compute``; a lost device is opened again, once."""
+        return run_on_worker(self._computed, feeds)
+
+    def _computed(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         with self._lock:
             try:
                 return self._run(feeds)

@@ -18,7 +18,7 @@ from .sampling import ALMOST_ONE, MULTIPLE, ROUNDS, SMALL, TINY, Sampling
 
 #: How often a token is drawn until one that ``top_p`` keeps is found.
 DRAWS = 4
-#: The choice where none was found.
+#: In the place of a token where none was found.
 UNDECIDED = -1
 #: Above this temperature the search for the k-th logit is too coarse: see ``_least_of``.
 MAX_TEMPERATURE = 100
@@ -99,6 +99,14 @@ class Chooser:
     _graphs: dict[tuple[int, tuple[bool, ...]], MLGraph] = field(default_factory=dict)
     _tensors: dict[MLGraph, dict[str, MLTensor]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # ONNX Runtime's largest number is never NaN.
+        self._finds_nan = self.context.device_info.is_vulkan
+
+    def takes(self, choice: Choice | None) -> bool:
+        """Whether the choice is left to the device; None: of the most probable token."""
+        return self._finds_nan if choice is None else self.is_used and choice.is_exact
+
     def prepare(self, choices: Sequence[Choice | None]) -> Prepared:
         """Write what the choices for rows of logits depend on."""
         made = [choice or _NO_CHOICE for choice in choices]
@@ -147,7 +155,7 @@ class Chooser:
             sums = b.where(others, _number(b, NEVER), sums)
             weights = b.where(others, _number(b, 0), weights)
         if not cuts_sum:
-            return b.build({"token": b.arg_max(sums, 1, output_data_type="int32")}).result()
+            return b.build({"token": most_probable(b, sums)}).result()
         enough = b.mul(b.reduce_sum(weights, axes=[1], keep_dimensions=True), top_p)
         bound, token = _number(b, NEVER), b.constant(np.array([UNDECIDED], np.int32))
         undecided = token
@@ -202,6 +210,15 @@ class Chooser:
         logarithm = b.neg(b.log(b.sub(_number(b, 1), uniform)))
         small = b.lesser(uniform, _number(b, SMALL))
         return b.neg(b.log(b.where(small, b.mul(uniform, series), logarithm)))
+
+
+def most_probable(b: MLGraphBuilder, scores: MLOperand) -> MLOperand:
+    """The places of the largest scores, int32 [rows]. `UNDECIDED` where that is not finite."""
+    token = b.arg_max(scores, 1, keep_dimensions=True, output_data_type="int32")
+    largest = b.gather_elements(scores, token, axis=1)
+    is_lost = b.logical_or(b.is_nan(largest), b.is_infinite(largest))
+    token = b.where(is_lost, b.constant(np.array([UNDECIDED], np.int32)), token)
+    return b.reshape(token, scores.shape[:1])
 
 
 def _number(b: MLGraphBuilder, number: float | np.float32) -> MLOperand:

@@ -22,6 +22,7 @@ from webnn_vk.compiler.ops.block_product import dequantized
 from webnn_vk.compiler.types.dimensions import MLDynamicDimension
 from webnn_vk.support.dataclass import dataclass
 
+from .chooser import most_probable
 from .config import DecoderConfig
 from .device_weights import DeviceWeights, Stack
 from .rotary import Rotary
@@ -42,9 +43,9 @@ class Decoder:
         self, builder: MLGraphBuilder, tokens: int | MLDynamicDimension, every: bool = False
     ) -> tuple[dict[str, MLOperand], dict[str, str]]:
         """Outputs and donated inputs of a graph for tokens of one sequence: "logits", float32
-        [rows, vocabulary], and "token", the first of the largest logits, int32 [rows]. One row, or
-        with ``every`` one for each token. A named dimension is that of ``step``, and the builder
-        then a SizedBuilder."""
+        [rows, vocabulary], and "token", int32 [rows], their ``most_probable``. One row, or with
+        ``every`` one for each token. A named dimension is that of ``step``, and the builder then a
+        SizedBuilder."""
         return _Graph(self, builder, tokens).outputs(every)
 
     def batch_outputs(
@@ -137,8 +138,7 @@ class _Graph:
         if c.final_softcap:
             cap = self.constant(np.array([c.final_softcap], np.float32))
             logits = b.mul(b.tanh(b.div(logits, cap)), cap)
-        token = b.arg_max(logits, 1, output_data_type="int32")
-        return {"logits": logits, "token": token, **self.present}, self.donated
+        return {"logits": logits, "token": most_probable(b, logits), **self.present}, self.donated
 
     def llama_layer(self, x: MLOperand, n: int) -> MLOperand:
         c, b = self.c, self.b

@@ -15,6 +15,7 @@ from webnn_vk.api.inspection import implements
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.api.tensor import MLTensor
 from webnn_vk.compiler.types.dimensions import MLDynamicDimension
+from webnn_vk.support.background import run_on_worker
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import OperationError, UnknownError
 
@@ -56,6 +57,13 @@ class Engine:
     def graph(self, tokens: int, every: bool = False, sequences: int = 1) -> MLGraph:
         """The graph for a number of tokens, built when it is first needed; with ``every``, it has
         the logits of each of them. For several sequences, of one token each."""
+        return run_on_worker(self._found_or_built, tokens, every, sequences)
+
+    def build(self, tokens: int) -> None:
+        """Build a graph in this thread, before others have the engine."""
+        self._found_or_built(tokens, False, 1)
+
+    def _found_or_built(self, tokens: int, every: bool, sequences: int) -> MLGraph:
         with self._lock:
             named = self.is_exact and tokens > 1 and not every
             key = 0 if named else tokens, every, sequences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +25,7 @@ from .engine import CHUNKS, Engine, Messages
 from .errors import InvalidModelError
 from .folder import open_folder
 from .gguf import open_gguf
-from .session import Session, TextStream
+from .session import Session, TextStream, collected
 from .source import ModelSource
 from .tokens import Tokenizer
 
@@ -39,9 +39,8 @@ class Model:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = threading.Lock()
-        # For calls without a session: its cache is reused.
-        self._kept: Session | None = None
+        # For calls without a session: its cache is reused. Empty while a call has it.
+        self._kept: deque[Session] = deque()
 
     @classmethod
     def load(
@@ -103,7 +102,7 @@ class Model:
             context, Decoder(config, weights, capacity, activations or kind), length,
             source.tokenizer, source.defaults, source.stop_tokens,
         )
-        engine.graph(1)
+        engine.build(1)
         unused = next(source.weights.unused(), None)
         if unused is not None:
             raise InvalidModelError(
@@ -162,7 +161,7 @@ class Model:
         """The tokens that follow ``ids``, up to one that ends the text (which is left out). For
         ``sampling`` see ``generate``."""
         with self._session() as session:
-            return list(session.tokens(ids, max_new_tokens, **sampling))
+            return collected(session.tokens(ids, max_new_tokens, **sampling))
 
     def generate(
         self, prompt: str | Messages, max_new_tokens: int = 128, *,
@@ -198,16 +197,17 @@ class Model:
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """The session that is kept, or a new one beside other calls."""
-        if not self._lock.acquire(blocking=False):
-            with self.session() as session:
-                yield session
-            return
         try:
-            if self._kept is None:
-                self._kept = self.session()
-            yield self._kept
+            session = self._kept.pop()
+        except IndexError:
+            session = self.session()
+        try:
+            yield session
         finally:
-            self._lock.release()
+            if self._kept:
+                session.close()
+            else:
+                self._kept.append(session)
 
     def __repr__(self) -> str:
         c = self.config

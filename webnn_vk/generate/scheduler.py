@@ -2,7 +2,8 @@
 
 Threads that want a run take turns at starting the next one: the thread waits for the run before,
 takes what is wanted by then, and starts it. Sequences whose next token is wanted share a run. So
-the model has no thread of its own, and sequences join and leave at any token.
+the model has no thread of its own, and sequences join and leave at any token. The main thread,
+which signal handlers interrupt, leaves its calls to workers (``background.run_on_worker``).
 """
 
 from __future__ import annotations
@@ -76,8 +77,6 @@ class Scheduler:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _waiting: list[Run] = field(default_factory=list)
     _is_starting: bool = False
-    # The runs that are being started.
-    _group: Sequence[Run] = ()
     _last: MLPromise[np.ndarray] | None = None
     # The caches of the last shared run whose sequences want no other run yet.
     _absent: set[int] = field(default_factory=set)
@@ -87,7 +86,7 @@ class Scheduler:
     _tensors: dict[MLGraph, dict[Any, MLTensor]] = field(default_factory=dict)
 
     def compute(self, run: Run) -> np.ndarray:
-        """The run's result: token [rows] or logits [rows, vocabulary]."""
+        """The run's result: token [rows] or logits [rows, vocabulary]. Not for the main thread."""
         with self._changed:
             self._waiting.append(run)
             self._absent.discard(id(run.cache))
@@ -98,8 +97,6 @@ class Scheduler:
         finally:
             with self._changed:
                 self._waiting.remove(run)
-                # After Ctrl-C: another thread may be about to start the run, on this cache.
-                self._changed.wait_for(lambda: run.is_started or run not in self._group)
         if run.error is not None:
             raise run.error
         assert run.results is not None
@@ -118,7 +115,7 @@ class Scheduler:
             self._start_next()
         finally:
             with self._changed:
-                self._is_starting, self._group = False, ()
+                self._is_starting = False
                 self._changed.notify_all()
 
     def _start_next(self) -> None:
@@ -128,7 +125,7 @@ class Scheduler:
         with self._changed:
             if self._absent and self._next_runs()[0].is_shared:
                 self._changed.wait_for(lambda: not self._absent, self._pause)
-            self._group = group = self._next_runs()
+            group = self._next_runs()
             if group[0].is_shared:
                 self._absent = {id(run.cache) for run in group}
         try:
@@ -138,9 +135,7 @@ class Scheduler:
                 run.error = error
 
     def _next_runs(self) -> list[Run]:
-        """The run that waits longest, with others that can share it. They stay among those that
-        wait until their threads see that they are started: after Ctrl-C in this thread the others
-        start them again, which computes the same."""
+        """The run that waits longest, with others that can share it."""
         waiting = [run for run in self._waiting if not run.is_started]
         if not waiting[0].is_shared:
             return waiting[:1]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 import numpy as np
 
 from webnn_vk.api.tensor import MLTensor
-from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.support.background import run_on_worker, waiting
+from webnn_vk.support.errors import InvalidStateError, OperationError
 from webnn_vk.support.promise import MLPromise, settle_in_background
 
 from .chooser import UNDECIDED, Choice
@@ -18,6 +21,18 @@ from .engine import Engine, Messages
 from .sampling import Sampling
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
+
+T = TypeVar("T")
+
+
+def collected(pieces: Iterator[T]) -> list[T]:
+    """All of them, made by a worker for the main thread: Ctrl-C ends its wait at once, and the
+    worker's loop with the present one."""
+    def collect() -> list[T]:
+        is_wanted = waiting()
+        return list(takewhile(lambda _: is_wanted(), pieces))
+
+    return run_on_worker(collect)
 
 
 class Session:
@@ -40,8 +55,10 @@ class Session:
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits after each of these tokens, float32 [tokens, vocabulary]. Nothing is taken
         from earlier calls."""
+        return run_on_worker(self._all_logits, self._checked(ids))
+
+    def _all_logits(self, given: list[int]) -> np.ndarray:
         with self._lock:
-            given = self._checked(ids)
             self._ids.clear()
             parts = [
                 self._run(part, size, every=True)[: len(part)]
@@ -67,8 +84,7 @@ class Session:
         count = min(count, self._engine.context_length - len(given) + 1)
         for _ in range(count):
             # Other calls may come between two tokens: what the cache has is compared each time.
-            with self._lock:
-                token = self._next(given, chosen, random)
+            token = run_on_worker(self._next, given, chosen, random)
             if token in self._engine.stop_tokens:
                 return "stop"
             yield token
@@ -95,10 +111,13 @@ class Session:
         stop: str | Sequence[str] = (), **sampling: Any,
     ) -> str:
         """As ``Model.generate``, in this conversation."""
-        return "".join(self.stream(prompt, max_new_tokens, stop=stop, **sampling))
+        return "".join(collected(self.stream(prompt, max_new_tokens, stop=stop, **sampling)))
 
     def close(self) -> None:
-        """Free the cache. A second call does nothing."""
+        """Free the cache, after the token that is being computed. A second call does nothing."""
+        run_on_worker(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             cache, self._cache = self._cache, None
             for tensor in (cache or {}).values():
@@ -124,15 +143,22 @@ class Session:
         return given
 
     def _next(self, given: list[int], sampling: Sampling, random: np.random.Generator) -> int:
-        """The token that follows these."""
-        if sampling.is_greedy:
-            return int(self._feed(given, "token")[0])
-        choice = Choice(sampling, given, random.integers(0, 1 << 32, 2, np.uint32))
-        if self._engine.chooser.is_used and choice.is_exact:
-            (token,) = self._feed(given, "choice", choice)
-            if token != UNDECIDED:
-                return int(token)
-        return choice.on_host(self._feed(given, "logits")[0])
+        """The token that follows these. OperationError if the largest logit is not finite."""
+        with self._lock:
+            choice = None
+            if not sampling.is_greedy:
+                choice = Choice(sampling, given, random.integers(0, 1 << 32, 2, np.uint32))
+            if self._engine.chooser.takes(choice):
+                (token,) = self._feed(given, "choice" if choice else "token", choice)
+                if token != UNDECIDED:
+                    return int(token)
+            (logits,) = self._feed(given, "logits")
+            largest = np.max(logits)
+            if not np.isfinite(largest):
+                raise OperationError(
+                    f"no token can be chosen after {len(given)}: the largest logit is {largest}"
+                )
+            return choice.on_host(logits) if choice else int(np.argmax(logits))
 
     def _feed(self, given: list[int], wants: str, choice: Choice | None = None) -> np.ndarray:
         """What follows these tokens: a token or the logits, with a row of its own."""
@@ -174,7 +200,11 @@ class TextStream:
         #: Called when the stream has ended.
         self.at_end: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._is_over = False
+        # Pieces, and the error at the end, that nobody has received yet: a caller may have been
+        # interrupted or cancelled.
+        self._ready: deque[str] = deque()
+        self._error: BaseException | None = None
         self._pieces = self._texts(tokens, TextGrowth(tokenizer, prompt), StopFilter(stop))
 
     def _texts(
@@ -204,27 +234,60 @@ class TextStream:
         return self
 
     def __next__(self) -> str:
-        with self._lock:
+        while True:
+            run_on_worker(self._advance)
             try:
-                return next(self._pieces)
-            except BaseException:
-                self.at_end()
-                raise
+                return self._ready.popleft()  # last: an interrupt before it loses nothing
+            except IndexError:
+                pass
+            self._check_end(StopIteration)
+
+    def _advance(self) -> None:
+        """Make a piece, unless one is ready."""
+        with self._lock:
+            if self._ready or self._is_over:
+                return
+            try:
+                self._ready.append(next(self._pieces))
+            except StopIteration:
+                self._end()
+            except BaseException as error:
+                self._error = error
+                self._end()
+
+    def _check_end(self, end: type[Exception]) -> None:
+        """Raise the error of the last piece, or ``end``. Nothing while there are more pieces:
+        another caller has received this one."""
+        if not self._is_over:
+            return
+        error, self._error = self._error, None
+        raise error or end
+
+    def _end(self) -> None:
+        self._is_over = True
+        self.at_end()
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
     async def __anext__(self) -> str:
-        waiting: MLPromise[str | None] = MLPromise("a piece of text")
-        piece = await settle_in_background(waiting, lambda: next(self, None), "generation")
-        if piece is None:
-            raise StopAsyncIteration
-        return piece
+        while True:
+            made: MLPromise[None] = MLPromise("a piece of text")
+            await settle_in_background(made, self._advance, "generation")
+            try:
+                return self._ready.popleft()
+            except IndexError:
+                pass
+            self._check_end(StopAsyncIteration)
 
     def close(self) -> None:
-        """End the text here, if another thread waits for a piece, with the token that is being
-        computed. A second call does nothing."""
+        """End the text here, if a piece is being computed after its present token. A second call
+        does nothing."""
         self._is_closed = True
+        run_on_worker(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             self._pieces.close()
-            self.at_end()
+            self._ready.clear()
+            self._end()

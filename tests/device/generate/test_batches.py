@@ -247,64 +247,23 @@ def test_an_error_reaches_all_sequences_of_a_run(model):
     assert failures == ["", *["no such graph"] * 4]
 
 
-def test_an_interrupted_thread_leaves_the_runs_of_others(model):
-    """Ctrl-C in the thread that starts a run: its own sequence ends, the others go on."""
-    given = prompts(4, 11)
-    alone = [model.generate_tokens(ids, 10) for ids in given]
-    scheduler, interrupted = model._engine.scheduler, []
-    hold_until_all_ask(model, 4)
-    start = scheduler._start
-
-    def interrupt(group):
-        if len(group) == 4 and not interrupted:
-            interrupted.append(threading.get_ident())
-            raise KeyboardInterrupt
-        start(group)
-
-    scheduler._start = interrupt
-    results: dict[int, list[int] | None] = {}
-
-    def run(number: int) -> None:
-        try:
-            with model.session() as session:
-                results[number] = list(session.tokens(given[number], 10))
-        except KeyboardInterrupt:
-            results[number] = None
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert interrupted and list(results.values()).count(None) == 1
-    assert all(found in (None, alone[n]) for n, found in results.items())
-    with model.session() as session:
-        assert list(session.tokens(given[0], 10)) == alone[0]
-
-
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
-def test_an_interrupted_thread_keeps_its_cache_until_its_run_is_started(model):
-    """Ctrl-C in a thread whose run another thread starts: the other sequence goes on, although the
+def test_an_interrupted_thread_keeps_its_cache_until_its_run_is_over(model):
+    """Ctrl-C in a thread whose sequence shares a run: the other sequence goes on, although the
     interrupted one closes its session."""
     ours, theirs = prompts(2, 12)
     alone = model.generate_tokens(theirs, 10)
-    scheduler, interrupted, results = model._engine.scheduler, threading.Event(), []
+    scheduler, sizes, results = model._engine.scheduler, [], []
     hold_until_all_ask(model, 2)
-    start, start_or_wait = scheduler._start, scheduler._start_or_wait
+    start = scheduler._start
 
     def interrupt(group):
-        if len(group) == 2 and not interrupted.is_set():
-            interrupted.set()
+        sizes.append(len(group))
+        if sizes.count(2) == 1 and len(group) == 2:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.3)
         start(group)
 
-    def wait(run):
-        if run.is_shared and threading.current_thread() is threading.main_thread():
-            interrupted.wait(60)  # the other thread starts both
-        start_or_wait(run)
-
-    scheduler._start_or_wait = wait
     scheduler._start = interrupt
 
     def run() -> None:
@@ -316,4 +275,4 @@ def test_an_interrupted_thread_keeps_its_cache_until_its_run_is_started(model):
     with pytest.raises(KeyboardInterrupt), model.session() as session:
         list(session.tokens(ours, 10))
     other.join()
-    assert interrupted.is_set() and results == alone
+    assert 2 in sizes and results == alone

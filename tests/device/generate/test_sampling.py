@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from webnn_vk import MLContext
-from webnn_vk.generate import Sampling, chooser
+from tests.support.reference_decoder import CONFIGS, random_weights, write_folder
+from webnn_vk import MLContext, OperationError
+from webnn_vk.generate import Model, Sampling, chooser
 from webnn_vk.generate.chooser import UNDECIDED, Choice, Chooser, Prepared
 from webnn_vk.generate.sampling import noise
 
@@ -162,3 +163,45 @@ def test_noise():
         steps = np.arange(1, len(uniform) + 1) / len(uniform)
         assert np.abs(uniform - steps).max() < 1.7 / np.sqrt(len(uniform))
     assert np.isfinite(alone).all() and alone.max() > 10 > -2 > alone.min()
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """A folder of weights with NaN in the embedding of token 9."""
+    config = CONFIGS["llama"]
+    weights = random_weights(config, 3)
+    weights["model.embed_tokens.weight"][9] = np.nan
+    return write_folder(tmp_path_factory.mktemp("damaged"), config, weights)
+
+
+@pytest.mark.parametrize("options", [{}, *OPTIONS[:1], {"temperature": 1.0, "top_p": 0.8},
+                                     {"repetition_penalty": 1.2}], ids=str)
+@pytest.mark.parametrize("device_chooses", [False, True])
+def test_logits_that_are_no_numbers(damaged, context, options, device_chooses):
+    """The sequence ends with an error that names the step; others that share its runs go on."""
+    model = Model.load(damaged, context)
+    model._engine.chooser.is_used = device_chooses
+    alone = model.generate_tokens([1, 2], 6, seed=1, **options)
+    results = {}
+
+    def run(*ids: int) -> None:
+        try:
+            results[ids] = model.generate_tokens(ids, 6, seed=1, **options)
+        except OperationError as error:
+            results[ids] = str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda ids: run(*ids), [(1, 2), (1, 2, 9)]))
+    assert results[1, 2] == alone
+    assert results[1, 2, 9] == "no token can be chosen after 3: the largest logit is nan"
+    assert model.generate_tokens([1, 2], 6, seed=1, **options) == alone
+
+
+def test_a_single_logit_that_is_no_number(context, tmp_path):
+    """Every device finds it: ONNX Runtime's ArgMax ignores NaN."""
+    weights = random_weights(CONFIGS["llama"], 3)
+    weights["lm_head.weight"][8] = np.nan
+    model = Model.load(write_folder(tmp_path, CONFIGS["llama"], weights), context)
+    for options in ({}, {"temperature": 1.0}):
+        with pytest.raises(OperationError, match="after 2: the largest logit is nan"):
+            model.generate_tokens([1, 2], 3, **options)
