@@ -152,7 +152,8 @@ class Scheduler:
             step = [*(run.tokens[0] for run in group), *(run.position for run in group)]
             cache = {f"{n}.{row}": t for row, run in enumerate(group) for n, t in run.cache.items()}
         else:
-            padding = [0] * (first.size - len(first.tokens))
+            # Not any token: the rows of one whose weights are NaN would be NaN in the cache.
+            padding = [first.tokens[-1]] * (first.size - len(first.tokens))
             step = [*first.tokens, *padding, first.position, len(first.tokens) - 1]
             cache = dict(first.cache)
         wanted = {run.wants for run in group}

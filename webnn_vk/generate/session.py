@@ -64,7 +64,10 @@ class Session:
                 self._run(part, size, every=True)[: len(part)]
                 for part, size in self._engine.chunks(given, every=True)
             ]
-            return np.concatenate(parts)
+            found = np.concatenate(parts)
+            if not np.isfinite(np.max(found[-1])):
+                self._renew_cache()
+            return found
 
     def tokens(
         self, ids: Sequence[int], max_new_tokens: int = 128, **sampling: Any
@@ -155,6 +158,7 @@ class Session:
             (logits,) = self._feed(given, "logits")
             largest = np.max(logits)
             if not np.isfinite(largest):
+                self._renew_cache()
                 raise OperationError(
                     f"no token can be chosen after {len(given)}: the largest logit is {largest}"
                 )
@@ -169,6 +173,14 @@ class Session:
         for part, size in self._engine.chunks(given[common:]):
             found = self._run(part, size, wants=wants, choice=choice)
         return found
+
+    def _renew_cache(self) -> None:
+        """Rows that are NaN would spread: ONNX Runtime multiplies those that are masked, too."""
+        cache, self._cache = self._cache, None
+        for tensor in (cache or {}).values():
+            tensor.destroy()
+        self._ids.clear()
+        self._cache = self._engine.cache()
 
     def _run(
         self, part: Sequence[int], size: int, every: bool = False, wants: str = "logits",

@@ -193,8 +193,13 @@ def test_logits_that_are_no_numbers(damaged, context, options, device_chooses):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda ids: run(*ids), [(1, 2), (1, 2, 9)]))
     assert results[1, 2] == alone
+    assert np.isnan(model.logits([1, 2, 9])[-1]).all() and np.isfinite(model.logits([1, 2])).all()
     assert results[1, 2, 9] == "no token can be chosen after 3: the largest logit is nan"
-    assert model.generate_tokens([1, 2], 6, seed=1, **options) == alone
+    with model.session() as session:
+        for ids in ([1, 2, 9], [1, 2, 9]):
+            with pytest.raises(OperationError, match="after 3"):
+                list(session.tokens(ids, 6, **options))
+            assert list(session.tokens([1, 2], 6, seed=1, **options)) == alone
 
 
 def test_a_single_logit_that_is_no_number(context, tmp_path):
