@@ -138,8 +138,13 @@ class MLGraphBuilder(PublicDir, OneOfAKind, Constants, Subgraphs):
     # -- operators -----------------------------------------------------------------------------
     def _apply(self, record: Operator, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._trace is not None:
-            args = tuple(sized_in(self._trace, value) for value in args)
-            options = {name: sized_in(self._trace, value) for name, value in options.items()}
+            try:
+                args = tuple(sized_in(self._trace, value) for value in args)
+                options = {name: sized_in(self._trace, value) for name, value in options.items()}
+            except TypeError as error:
+                label = options.get("label")
+                title = record.title(label if isinstance(label, str) else "")
+                raise TypeError(f"{title}: {error}") from None
         # As in WebIDL, arguments are converted before the method's own steps begin.
         call = bind_call(record, args, options, to_operands)
         where = call.where(record)

@@ -95,12 +95,16 @@ class MLGraph(PublicDir, OneOfAKind, AsyncManager):
     def report(self) -> GraphReport:
         """The compiled steps with device, kernel and cost, sizes and build times (extension).
         Returns at once and never raises, not even for a destroyed graph."""
+        executable = self._executable
+        if executable is not None and executable.refused:
+            self._report = replace(executable.report, notes=self._report.notes)
         return self._report
 
     def destroy(self) -> None:
         """Release the graph (§8.4.1), at once; runs that are queued already complete. A second call
         does nothing. Raises InvalidStateError in a forked child."""
         self._context.timeline.check_fork()
+        self.report()  # as it is now
         self._executable = self._shapes = None
 
     def __enter__(self) -> MLGraph:

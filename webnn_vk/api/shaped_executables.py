@@ -155,7 +155,10 @@ class ShapedExecutables:
                 wanted = sizes[number]
             elif isinstance(size, Size):
                 value = value or self._values(sizes)
-                wanted = value(size.terms)
+                try:
+                    wanted = value(size.terms)
+                except ZeroDivisionError:
+                    wanted = "a division by zero"
             if shapes[name][axis] != wanted:
                 given = ", ".join(f"{n} {s}" for n, s in zip(self.names, sizes, strict=True))
                 raise TypeError(

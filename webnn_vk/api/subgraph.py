@@ -19,7 +19,7 @@ from webnn_vk.compiler.types.data_types import (
     shown,
     to_u32,
 )
-from webnn_vk.compiler.types.dimensions import shown_dimension
+from webnn_vk.compiler.types.dimensions import known_number, shown_dimension
 from webnn_vk.compiler.types.sizes import Size, alike
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.experimental import require_experimental
@@ -177,7 +177,8 @@ class Inliner:
     ) -> dict[str, Any]:
         known = self._definition(body, "body")
         graph, given = known.graph, self._operands(operands)
-        count = to_u32(count, f"{self.what}: count")
+        what = f"{self.what}: count"
+        count = to_u32(known_number(count, what), what)
         if not 0 < count <= MAX_ITERATIONS:
             self._fail(f"{count} iterations; 1 … {MAX_ITERATIONS} are accepted")
         scanned = self._scanned(scan, graph, iteration)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.compiler.program import Constants, Program, with_kernels
+from webnn_vk.compiler.program import Constants, GraphReport, Program
 from webnn_vk.compiler.types.data_types import LOW_PRECISION, MAX_DIMENSION
 from webnn_vk.driver.resources import HostAccess
 from webnn_vk.support import background
@@ -21,7 +21,7 @@ from webnn_vk.support.heap import trim_heap
 
 from . import reclaim
 from .device import Batch
-from .engine import NUMPY, HostEngine
+from .engine import NUMPY, HostEngine, Refused, RefusedRun
 from .host import Arrays
 from .observer import BatchObserver, Observer
 from .storage import Storage, again, poisoned, unfound
@@ -35,10 +35,11 @@ class CpuExecutable:
 
     def __init__(
         self, program: Program, constants: Constants, engine: HostEngine = NUMPY,
-        known: MutableMapping[str, np.ndarray] | None = None,
+        known: MutableMapping[str, np.ndarray] | None = None, refused: Refused | None = None,
     ) -> None:
         self.program = program
-        self._source = constants, engine, known
+        self.refused: Refused = {} if refused is None else refused
+        self._source = constants, engine, known, self.refused
         # Before the engine reads them.
         self._shared = [] if known is None else constants.share(known)
         self.build_seconds: dict[str, float] = {}
@@ -58,12 +59,16 @@ class CpuExecutable:
             for number in range(len(constants))
         ]
         start = time.perf_counter()
-        prepared = engine.prepare(program, constants)
+        self._prepared = engine.prepare(program, constants, self.refused)
         if engine is not NUMPY:
             self.build_seconds["engine"] = time.perf_counter() - start
-        self.report = with_kernels(program.report, program, prepared.notes)
-        self._runs = list(prepared.runs.values())
-        self._whole = prepared.whole
+        self._runs = list(self._prepared.runs.values())
+        self._whole = self._prepared.whole
+
+    @property
+    def report(self) -> GraphReport:
+        """See ``work.Executable``."""
+        return self._prepared.report(self.program)
 
     def at(self, program: Program, order: Order) -> CpuExecutable:
         """See ``work.Executable``."""
@@ -88,7 +93,11 @@ class CpuExecutable:
         outputs are returned in the same form. OperationError if it fails, MemoryError."""
         run = self._by_steps if self._whole is None else self._whole
         try:
-            return run(inputs)
+            try:
+                return run(inputs)
+            except RefusedRun:
+                self._whole = None
+                return self._by_steps(inputs)
         except (DOMException, MemoryError):
             raise
         except Exception as error:
@@ -186,7 +195,9 @@ class CpuDevice:
         self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None,
         like: Executable | None = None,
     ) -> Executable:
-        return CpuExecutable(program, constants, self.engine, self._known)
+        return CpuExecutable(
+            program, constants, self.engine, self._known, None if like is None else like.refused
+        )
 
     def execute(self, works: Sequence[Work]) -> Batch:
         batch = Batch(works)

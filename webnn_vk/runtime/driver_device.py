@@ -127,8 +127,9 @@ class DriverDevice(DriverMemory):
     ) -> Executable:
         self.free_deferred()
         arenas = like.arenas if isinstance(like, DriverExecutable) else ()
+        refused = None if like is None else like.refused
         with translated():
-            return DriverExecutable(self, program, constants, modules, arenas)
+            return DriverExecutable(self, program, constants, modules, arenas, refused)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, works: Sequence[Work]) -> Batch:

@@ -6,7 +6,7 @@ from webnn_vk.compiler.program import Constants, HostSegment, Program
 from webnn_vk.support import forks, packages
 from webnn_vk.support.errors import NotSupportedError
 
-from .engine import NUMPY, HostEngine, Prepared
+from .engine import NUMPY, HostEngine, Prepared, Refused
 
 
 class OnnxEngine:
@@ -28,13 +28,13 @@ class OnnxEngine:
             except PackageNotFoundError:  # under another name: onnxruntime-gpu …
                 return "ONNX Runtime"
 
-    def prepare(self, program: Program, constants: Constants) -> Prepared:
+    def prepare(self, program: Program, constants: Constants, refused: Refused) -> Prepared:
         """See ``engine.HostEngine``. NotSupportedError if ONNX Runtime can't be loaded."""
         if not any(isinstance(segment, HostSegment) for segment in program.segments):
             return Prepared()
         with forks.undisturbed():
             from . import onnx_engine
-        return onnx_engine.prepare(program, constants, self._required)
+        return onnx_engine.prepare(program, constants, refused, self._required)
 
 
 def find_engine(choice: str = "auto") -> HostEngine:

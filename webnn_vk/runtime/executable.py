@@ -17,11 +17,11 @@ from webnn_vk.compiler.program import (
     CopyStep,
     DeviceStep,
     DispatchStep,
+    GraphReport,
     HostSegment,
     Program,
     Range,
     RepeatStep,
-    with_kernels,
 )
 from webnn_vk.driver import (
     BarrierCommand,
@@ -44,6 +44,7 @@ from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.heap import trim_heap
 
 from .driver_memory import DriverMemory, from_twins, to_twins, translated
+from .engine import Refused
 from .host import Arrays
 from .mapping import fill
 from .setup import Setup, params_of
@@ -90,6 +91,7 @@ class DriverExecutable:
         constants: Constants,
         modules: Mapping[Any, bytes] | None = None,
         arenas: Sequence[Any] = (),
+        refused: Refused | None = None,
     ) -> None:
         self.device = device
         self.program = program
@@ -116,10 +118,12 @@ class DriverExecutable:
         self._host: Any = None
         #: The memory of intermediates: another graph's ``arenas``, and larger ones where needed.
         self.arenas = self._allocate(arenas)
-        prepared = device.engine.prepare(program, constants)
-        self.report = with_kernels(program.report, program, prepared.notes)
+        self.refused: Refused = {} if refused is None else refused
+        self._prepared = device.engine.prepare(program, constants, self.refused)
+        # Executables for other sizes have this report too.
+        self._reported = program
         self._host_runs = {
-            id(program.segments[number]): run for number, run in prepared.runs.items()
+            id(program.segments[number]): run for number, run in self._prepared.runs.items()
         }
         self._setup: Setup | None = Setup(device, program, constants)
         self._storages: dict[int, Storage] = self._setup.storages
@@ -135,6 +139,11 @@ class DriverExecutable:
         # The keys of recordings by the tensors that they refer to.
         self._keys: dict[int, set[tuple[int, ...]]] = {}
         device.add(self)
+
+    @property
+    def report(self) -> GraphReport:
+        """See ``work.Executable``."""
+        return self._prepared.report(self._reported)
 
     @cached_property
     def written_only(self) -> frozenset[str]:
@@ -210,7 +219,6 @@ class DriverExecutable:
         other.program = program
         other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
-        other.report = self.report
         other._recordings, other._keys = OrderedDict(), {}
         if program.params != self.program.params:
             with translated():

@@ -2,7 +2,8 @@
 
 Weights stay in place: the models name them, and the sessions get their memory. Inputs and outputs
 are bound to the tensors' memory. Operators that can't be expressed, or have no kernel there, are
-found when a region's session is created; the region is then cut again without them.
+found when a region's session is created; the region is then cut again without them. So are
+operators that a session refuses when it runs; NumPy computes the region in that run.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from webnn_vk.compiler.ir.onnx import OLDEST_OPSET, model_of, serialized
 from webnn_vk.compiler.ir.to_onnx import Fragment, write
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from webnn_vk.support import environment, forks
+from webnn_vk.support import background, environment, forks
 from webnn_vk.support.errors import NotSupportedError, OperationError
 from webnn_vk.support.heap import trim_heap
 from webnn_vk.support.processor import cores
 
-from .engine import NUMPY, HostRun, Prepared, WholeRun
+from .engine import NUMPY, HostRun, Prepared, Refused, RefusedRun, WholeRun
 from .host import Arrays, Memory, run_steps
 from .regions import CpuRegion, cut
 
@@ -38,8 +39,15 @@ _EMBEDDED_BYTES = 1024
 #: Bytes that a region touches, up to which one thread is faster than several.
 _SMALL_BYTES = 1 << 17
 _LOG_FATAL = 4
-_NO_MEMORY = re.compile(r"[Ff]ailed to allocate|bad_alloc|bad allocation")
+_NO_MEMORY = re.compile(
+    r"[Ff]ailed to allocate|bad_alloc|bad allocation|[Oo]ut of memory|smaller than requested bytes"
+)
 _NODE_NAME = re.compile(r"[Nn]ame:? ?'(\d+):")
+_BOUND = "Error in execution: "
+#: The beginning of a message if a node of the model fails, not the call of its session.
+_NODE_FAILED = re.compile(
+    r"Non-zero status code returned while running (\w+) node\. Name:'[^']*' Status Message: "
+)
 
 #: Steps without a kernel in ONNX Runtime, by the properties that decide it; learnt once per
 #: process.
@@ -64,7 +72,9 @@ def _after_fork(clean: bool) -> None:
 forks.register(_after_fork)
 
 
-def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
+def prepare(
+    program: Program, constants: Constants, refused: Refused, required: bool
+) -> Prepared:
     """See ``engine_selection.OnnxEngine.prepare``. ``required``: NotSupportedError if ONNX Runtime
     can't be loaded; otherwise NumPy takes its place."""
     try:
@@ -83,17 +93,25 @@ def prepare(program: Program, constants: Constants, required: bool) -> Prepared:
             f"webnn_vk: ONNX Runtime is installed and can't be loaded ({error}); NumPy "
             "computes on the CPU", RuntimeWarning, stacklevel=3,
         )
-        return NUMPY.prepare(program, constants)
+        return NUMPY.prepare(program, constants, refused)
     runs: dict[int, HostRun] = {}
     notes: dict[int, tuple[str, str]] = {}
     whole = None
     for number, segment in enumerate(program.segments):
         if isinstance(segment, HostSegment):
-            ready = _Segment(program, segment, constants, notes)
+            ready = _Segment(program, segment, constants, notes, refused)
             runs[number] = ready.run
             if len(program.segments) == 1:
                 whole = ready.whole
-    return Prepared(runs, notes, whole)
+    return Prepared(runs, notes, whole, refused)
+
+
+class _RegionRefused(Exception):
+    """A region's session refused one of these steps, or all of them, in a run."""
+
+    def __init__(self, part: CpuRegion, steps: Sequence[CpuStep], why: str) -> None:
+        super().__init__(why)
+        self.part, self.steps, self.why = part, steps, why
 
 
 class _Segment:
@@ -101,52 +119,91 @@ class _Segment:
 
     def __init__(
         self, program: Program, segment: HostSegment, constants: Constants,
-        notes: dict[int, tuple[str, str]],
+        notes: dict[int, tuple[str, str]], refused: Refused,
     ) -> None:
-        self._program, self._constants = program, constants
+        self._program, self._segment, self._constants = program, segment, constants
+        self._notes, self._refused = notes, refused
+        # The bytes of constants by slot: regions may be made after these were released.
+        self._data: dict[int, np.ndarray | None] = {}
+        self._made: dict[tuple[int, ...], _Region] = {}
         # Why steps stay on NumPy, by their origins: each has its own.
         self._why: dict[int, str] = {}
-        self._runs: list[Callable[[Arrays, Memory], None]] = []
         for step in segment.steps:
             if isinstance(step, CpuStep):
-                if why := _unsupported.get(_key(step)):
+                if why := _unsupported.get(_key(step)) or refused.get(self._origin(step)):
                     self._why[step.origin] = why
-        parts, regions = self._regions(segment)
         #: See ``engine.Prepared``; None where it is more than one region.
         self.whole: WholeRun | None = None
-        if len(parts) == len(regions) == 1:
-            self.whole = regions[_origins(parts[0])].whole(program)
+        if region := self._make_runs():
+            if (take := region.whole(program)) is not None:
+                self.whole = partial(self._run_whole, take)
+
+    def _make_runs(self) -> _Region | None:
+        """Cut the segment, and make its regions and notes. Returns the region that is all of it."""
+        parts, regions = self._regions(self._segment)
+        runs: list[Callable[[Arrays, Memory], None]] = []
         for number, part in enumerate(parts):
             region = regions.get(_origins(part))
-            self._runs.append(partial(run_steps, part.steps) if region is None else region.run)
+            runs.append(partial(run_steps, part.steps) if region is None else region.run)
             if part.dead:
-                self._runs.append(partial(_drop, part.dead))
+                runs.append(partial(_drop, part.dead))
             for step in _cpu_steps(part):
-                notes[step.origin] = (
+                self._notes[step.origin] = (
                     ("numpy", self._why.get(step.origin, "a view"))
                     if region is None else ("onnxruntime", f"region {number}")
                 )
+        # At once: other threads may be running the previous ones.
+        self._runs = runs
+        return regions[_origins(parts[0])] if len(parts) == len(regions) == 1 else None
+
+    def _origin(self, step: CpuStep) -> tuple[int, tuple[str, ...]]:
+        return step.origin, self._program.origins[step.origin].operators
 
     def _regions(
         self, segment: HostSegment
     ) -> tuple[tuple[CpuRegion, ...], dict[tuple[int, ...], _Region]]:
         """The parts, and the regions of those on the engine by the steps' origins."""
-        made: dict[tuple[int, ...], _Region] = {}
+        made = self._made
         while True:
             parts = cut(segment, lambda step: step.origin not in self._why, self._has_memory)
             keys = [_origins(part) for part in parts if part.on_engine]
             made = {key: made[key] for key in keys if key in made}
             missing = next((p for p in parts if p.on_engine and _origins(p) not in made), None)
             if missing is None:
+                self._made = made
                 return parts, made
             region = self._region(missing)
             if region is not None:
                 made[_origins(missing)] = region
 
     def run(self, arrays: Arrays, memory: Memory) -> None:
-        """Take the steps."""
+        """Take the steps. NumPy takes those of a region that its session refuses, from now on."""
+        refusals = []
         for run in self._runs:
-            run(arrays, memory)
+            try:
+                run(arrays, memory)
+            except _RegionRefused as refusal:
+                # Whatever the session has written of the results is written again.
+                run_steps(refusal.part.steps, arrays, memory)
+                refusals.append(refusal)
+        self._leave_to_numpy(refusals)
+
+    def _run_whole(
+        self, take: WholeRun, inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        try:
+            return take(inputs)
+        except _RegionRefused as refusal:
+            self._leave_to_numpy([refusal])
+            raise RefusedRun from refusal
+
+    def _leave_to_numpy(self, refusals: Sequence[_RegionRefused]) -> None:
+        for refusal in refusals:
+            for step in refusal.steps:
+                self._why[step.origin] = self._refused[self._origin(step)] = refusal.why
+        if refusals:
+            # It makes sessions, under locks that a signal handler may need.
+            background.run_on_worker(self._make_runs)
 
     def _has_memory(self, slot: int) -> bool:
         return self._program.slots[slot].kind != "array"
@@ -162,7 +219,7 @@ class _Segment:
                 self._why[steps[int(problem.title)].origin] = problem.reason
             return None
         try:
-            return _Region(fragment, part, [self._title(step) for step in steps])
+            return _Region(fragment, part, steps, [self._title(step) for step in steps])
         except MemoryError:
             raise
         except Exception as error:
@@ -225,9 +282,15 @@ class _Segment:
 
     def _elements(self, tensor: CpuTensor) -> np.ndarray | None:
         slot = self._program.slots[tensor.slot]
-        if slot.kind != "constant" or self._constants.storage(slot.index) is not None:
+        if slot.kind != "constant":
             return None
-        data = self._constants.read(slot.index)[: tensor.descriptor.byte_length]
+        if tensor.slot not in self._data:
+            stored = self._constants.storage(slot.index) is None
+            self._data[tensor.slot] = self._constants.read(slot.index) if stored else None
+        data = self._data[tensor.slot]
+        if data is None:
+            return None
+        data = data[: tensor.descriptor.byte_length]
         return data.view(tensor.descriptor.numpy_dtype).reshape(tensor.descriptor.shape)
 
 
@@ -261,6 +324,8 @@ def _key(step: CpuStep) -> tuple[Any, ...]:
 def _short(message: str) -> str:
     """ONNX Runtime's message without codes, source paths and the node's name."""
     message = re.sub(r"^\[ONNXRuntimeError\] : \d+ : (\w+) : ", "", message.strip())
+    message = message.removeprefix(_BOUND)
+    message = _NODE_FAILED.sub(r"\1: ", message)
     return re.sub(r" with node name '[^']*'", "", message.splitlines()[0])[:200]
 
 
@@ -313,7 +378,10 @@ def _pack_first(arrays: Iterable[np.ndarray]) -> tuple[bool, list[_Packed]]:
 class _Region:
     """Steps that one session takes."""
 
-    def __init__(self, fragment: Fragment, part: CpuRegion, titles: Sequence[str]) -> None:
+    def __init__(
+        self, fragment: Fragment, part: CpuRegion, steps: Sequence[CpuStep], titles: Sequence[str]
+    ) -> None:
+        self._part, self._steps = part, steps
         large = {
             name: np.asarray(array, order="C")
             for name, array in fragment.constants.items()
@@ -392,9 +460,18 @@ class _Region:
             return error
         if _NO_MEMORY.search(str(error)):
             return MemoryError(f"ONNX Runtime: {_short(str(error))}")
-        found = _NODE_NAME.search(str(error))
+        message = str(error)
+        found = _NODE_NAME.search(message)
+        why = f"ONNX Runtime: {_short(message)}"
+        # A run with bindings reports what a session does as a RuntimeError.
+        reported = type(error).__module__.startswith("onnxruntime.") or message.startswith(_BOUND)
+        if reported and _NODE_FAILED.search(message):
+            self._held.clear()  # the regions in its place may pack its weights
+            return _RegionRefused(
+                self._part, [self._steps[int(found[1])]] if found else self._steps, why
+            )
         title = self._titles[int(found[1])] if found else ", ".join(dict.fromkeys(self._titles))
-        return OperationError(f"{title}: ONNX Runtime: {_short(str(error))}")
+        return OperationError(f"{title}: {why}")
 
 
 class _Bound:

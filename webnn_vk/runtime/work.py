@@ -19,6 +19,7 @@ from webnn_vk.driver.errors import DriverError
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import DOMException, OperationError, UnknownError
 
+from .engine import Refused
 from .staging import Reservation
 from .storage import Storage, again
 from .throttle import Cost
@@ -123,8 +124,12 @@ class Executable(Protocol):
     written_only: frozenset[str]
     #: The SPIR-V of its kernels.
     modules: Mapping[KernelSpec, bytes]
-    #: The program's segments, with the code that computes each CPU step.
-    report: GraphReport
+    #: What an engine refused in runs; the executables of one graph for other sizes share it.
+    refused: Refused
+
+    @property
+    def report(self) -> GraphReport:
+        """The program's segments, with the code that computes each CPU step now."""
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +199,8 @@ class _Building:
         name = sanitize(dimension.name)
         if dimension.name not in self.dimensions:
             if "dynamic-shapes" in experimental_of(self.builder):
-                return MLDynamicDimension(dimension.name, dimension.largest)
+                named = partial(MLDynamicDimension, dimension.name, dimension.largest)
+                return self._call(line, named)
             raise GraphFileError(
                 f"dimension {name!r} is dynamic, up to {dimension.largest}; give its size: "
                 f"dimensions={{{name!r}: …}}", line
@@ -297,13 +300,19 @@ class _Building:
             near = difflib.get_close_matches(word, OPERATOR_NAMES)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise GraphFileError(f"no operator is called {sanitize(word)}{hint}", line)
-        given = self._arguments(statement, operator)
+        lines: dict[str, int] = {}
+        given = self._arguments(statement, operator, lines)
         splits = given.get("splits")
         if operator.name == "split" and isinstance(splits, int) and splits != len(results):
             # Checked before the operands are made.
-            raise GraphFileError(f"split has {splits} results, not {len(results)}", line)
-        method = getattr(self.builder, operator.name)
-        made = self._call(line, lambda: method(**given))
+            raise GraphFileError(f"split has {splits} results, not {len(results)}", lines["splits"])
+        try:
+            made = getattr(self.builder, operator.name)(**given)
+        except TypeError as error:
+            # An argument that is wrong comes first in the message.
+            message = str(error).removeprefix(f"{operator.title(given.get('label', ''))}: ")
+            name = re.match(r"\w*", message)[0]  # type: ignore[index]
+            raise GraphFileError(str(error), lines.get(name, line)) from None
         made = made if isinstance(made, list) else [made]
         if len(made) != len(results):
             raise GraphFileError(
@@ -312,7 +321,10 @@ class _Building:
         for name, operand in zip(results, made, strict=True):
             self._define(line, name, operand)
 
-    def _arguments(self, statement: Statement, operator: Operator) -> dict[str, Any]:
+    def _arguments(
+        self, statement: Statement, operator: Operator, lines: dict[str, int]
+    ) -> dict[str, Any]:
+        """The arguments of the builder's method; ``lines`` gets those of the options."""
         given: dict[str, Any] = {}
         known = parameters(operator)
         for name, (line, value) in statement.options.items():
@@ -334,7 +346,8 @@ class _Building:
             if parameter.name in given:
                 raise GraphFileError(f"{name} is given twice", line)
             given[parameter.name] = self._argument(line, parameter, value)
-        self._positional(statement, operator, given)
+            lines[parameter.name] = line
+        self._positional(statement, operator, given, lines)
         for p in operator.parameters:
             if p.name not in given and not p.optional:
                 raise GraphFileError(
@@ -343,7 +356,8 @@ class _Building:
         return given
 
     def _positional(
-        self, statement: Statement, operator: Operator, given: dict[str, Any]
+        self, statement: Statement, operator: Operator, given: dict[str, Any],
+        lines: dict[str, int],
     ) -> None:
         """Add what stands without a name: the operands, then arguments that are needed."""
         named = {id(v) for v in given.values() if isinstance(v, MLOperand)}
@@ -376,6 +390,7 @@ class _Building:
             elif arguments:
                 parameter = arguments.pop(0)
                 given[parameter.name] = self._argument(line, parameter, value)
+                lines[parameter.name] = line
             else:
                 raise GraphFileError(
                     f"{statement.operator}: {_shown(value)} stands for no argument; options have "

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
+from webnn_vk.compiler.types.data_types import MAX_DIMENSION
 from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import sanitize
 from webnn_vk.support.token_reader import TokenReader
@@ -46,7 +47,6 @@ _IDENTIFIER = re.compile(r"[A-Za-z_/$][A-Za-z0-9_./]*")
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _ESCAPE = re.compile(r'\\(["\\])')
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_INTEGER = re.compile(r"[0-9]+")
 _BYTE = re.compile(r"[ \t\r\n]*([0-9]{1,3})[ \t\r\n]*(,|\])")
 _TYPE = re.compile(r"[a-z][a-z0-9]*")
 
@@ -144,23 +144,30 @@ class _Reader(TokenReader):
             raise self.fail("a string has no end", line)
         return _ESCAPE.sub(r"\1", self.match(_STRING, what)[1:-1])
 
-    def integer(self, what: str) -> int:
+    def integer(self, what: str, low: int = 0, high: int | None = None) -> int:
         line = self.line
-        digits = self.match(_INTEGER, what)
-        if len(digits) > 10:
-            raise self.fail(f"{what}: {digits[:10]}… is too large", line)
-        return int(digits)
+        number = self.number(what)
+        if isinstance(number, float):
+            raise self.fail(f"{what}: an integer is expected, not {number}", line)
+        if number >= 10**10:
+            raise self.fail(f"{what}: {str(number)[:10]}… is too large", line)
+        if number < low or (high is not None and number > high):
+            accepted = f"at least {low}" if high is None else f"{low} … {high}"
+            raise self.fail(f"{what}: {accepted} is expected, not {str(number)[:40]}", line)
+        return number
 
-    def number(self) -> int | float:
+    def number(self, what: str = "a number") -> int | float:
+        """Digits become numbers here only (and in lists of bytes); ``what`` names them in errors.
+        """
         line = self.line
-        text = self.match(_NUMBER, "a number")
+        text = self.match(_NUMBER, what)
         if len(text) > MAX_NUMBER_LENGTH:
-            raise self.fail(f"a number of {len(text)} characters", line)
+            raise self.fail(f"{what}: a number of {len(text)} characters", line)
         if re.fullmatch("-?[0-9]+", text):
             return int(text)
         number = float(text)
         if number in (float("inf"), float("-inf")):
-            raise self.fail(f"{text[:40]} is too large for a double", line)
+            raise self.fail(f"{what}: {text[:40]} is too large for a double", line)
         return number
 
     # -- the document --------------------------------------------------------------------------
@@ -228,8 +235,8 @@ class _Reader(TokenReader):
         if any(isinstance(d, Dynamic) for d in shape):
             raise self.fail(f"constant {name}: its dimensions have to be numbers", line)
         annotations: dict[str, Callable[[], Any]] = {
-            "weights": lambda: self.string("the name of a tensor"), "scalar": self.number,
-            "bytes": self._bytes,
+            "weights": lambda: self.string("the name of a tensor"),
+            "scalar": lambda: self.number(f"constant {name}"), "bytes": self._bytes,
         }
         how, value = "", None
         while not self.accept(";"):
@@ -253,6 +260,7 @@ class _Reader(TokenReader):
         while True:
             found = _BYTE.match(self.text, self.at)
             if found is None or int(found.group(1)) > 255:
+                self.skip()  # to its line
                 raise self.expected("a byte, 0 … 255, and ',' or ']'")
             made.append(int(found.group(1)))
             self.at = found.end()
@@ -278,7 +286,7 @@ class _Reader(TokenReader):
         self.expect("(")
         name = self.string("a dimension's name")
         self.expect(",")
-        largest = self.integer("a dimension's largest size")
+        largest = self.integer("a dimension's largest size", 1, MAX_DIMENSION)
         self.expect(")")
         return Dynamic(name, largest)
 

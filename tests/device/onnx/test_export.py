@@ -113,6 +113,34 @@ def test_cpu_steps_on_the_engine(vulkan):
     assert_allclose(results["numpy"], results["onnxruntime"], rtol=1e-5)
 
 
+def test_a_cpu_step_that_onnx_runtime_refuses_in_a_run(vulkan):
+    """NumPy takes it, in that run too, and also after the weights were released."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1, 1, (2, 4, 5, 8)).astype(np.float32)
+    weights = rng.uniform(1, 2, (32, 2, 5, 2)).astype(np.float32)
+
+    def outputs(builder):
+        operand = builder.input("x", {"data_type": "float32", "shape": x.shape})
+        turned = builder.transpose(builder.cos(operand), permutation=[0, 2, 3, 1])
+        small = builder.resample2d(turned, mode="linear", sizes=[2, 1])
+        shifted = builder.cos(builder.mul(
+            builder.softmax(builder.transpose(small), 1), builder.constant(weights)))
+        return {"y": builder.neg(shifted)}
+
+    names = ("cos", "transpose", "resample2d", "softmax", "mul")
+    made = []
+    for engine in ("numpy", "onnxruntime"):
+        with open_context(force_cpu=names, cpu_engine=engine) as context:
+            builder = MLGraphBuilder(context)
+            graph = builder.build(outputs(builder)).result()
+            made += [context.compute(graph, {"x": x})["y"] for _ in range(2)]
+            kernels = {s.operators[0]: s.kernel for s in graph.report().steps}
+    assert kernels["neg"] not in ("numpy", "onnxruntime")
+    assert kernels["resample2d"] == "numpy" and kernels["softmax"] == "onnxruntime"
+    for array in made[1:]:
+        assert_allclose(array, made[0], rtol=1e-5)
+
+
 def test_views_between_cpu_steps(vulkan):
     """A reshape on the device is not a step: CPU steps see one slot in two shapes."""
     x = rng().standard_normal((4, 6)).astype(np.float32)

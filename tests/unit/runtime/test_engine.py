@@ -1,5 +1,6 @@
 """CPU steps on ONNX Runtime: which engine computes a step, in which memory, and error messages."""
 
+import re
 import sys
 import threading
 
@@ -9,12 +10,14 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import onnxruntime.capi.onnxruntime_pybind11_state as onnx_errors
+
 import webnn_vk
 from tests.support.contexts import open_context
 from tests.support.discriminating import assert_allclose
 from webnn_vk import MLGraphBuilder, NotSupportedError, OperationError, Settings, ml
 from webnn_vk.compiler.types.data_types import ALL_TYPES
-from webnn_vk.runtime import engine_selection
+from webnn_vk.runtime import engine_selection, onnx_engine
 from webnn_vk.runtime.engine_selection import find_engine
 
 
@@ -226,6 +229,127 @@ def test_errors_name_the_operator(engine_context, monkeypatch):
     message = "Failed to allocate memory for requested buffer of size 9"
     with pytest.raises(OperationError, match="compute: out of memory: ONNX Runtime: .*Failed to"):
         engine_context.compute(graph, {"x": X})
+
+
+def resampled(b, x):
+    """ONNX Runtime moves the transpose behind the Resize, and refuses that when it runs."""
+    early = b.exp(x, label="early")
+    small = b.resample2d(
+        b.transpose(early, permutation=[0, 2, 3, 1]), mode="linear", sizes=[2, 1], label="small"
+    )
+    return {"y": b.relu(small), "early": early}
+
+
+PIXELS = np.linspace(-1, 1, 2 * 4 * 5 * 8, dtype=np.float32).reshape(2, 4, 5, 8)
+CALLS = {
+    "compute": lambda context, graph: context.compute(graph, {"x": PIXELS}),
+    "compute_async": lambda context, graph: context.compute_async(graph, {"x": PIXELS}).result(60),
+    "dispatch": lambda context, graph: dispatched(context, graph, PIXELS, times=2),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_step_refused_in_a_run_goes_to_numpy(engine_context, cpu_context, call):
+    expected = cpu_context.compute(built(cpu_context, resampled, x=PIXELS), {"x": PIXELS})
+    graph = built(engine_context, resampled, x=PIXELS)
+    assert {line.kernel for line in graph.report().lines} == {"onnxruntime"}
+    for _ in range(2):
+        for name, array in CALLS[call](engine_context, graph).items():
+            assert_allclose(array, expected[name], rtol=1e-5)
+    graph.destroy()
+    made = {line.operators[0]: (line.kernel, line.variant) for line in graph.report().lines}
+    kernel, why = made.pop("resample2d [small]")
+    assert kernel == "numpy" and re.match("ONNX Runtime: Resize: .*'Linear' mode only", why)
+    assert {kernel for kernel, _ in made.values()} == {"onnxruntime"}
+
+
+def test_later_runs_do_not_ask_again(engine_context, monkeypatch):
+    failures = []
+    failure = onnx_engine._Region._failure
+    monkeypatch.setattr(
+        onnx_engine._Region, "_failure",
+        lambda self, error: failures.append(error) or failure(self, error),
+    )
+    graph = built(engine_context, resampled, x=PIXELS)
+    for call in CALLS.values():
+        call(engine_context, graph)
+    assert len(failures) == 1
+
+
+def test_other_sizes_leave_a_refused_step_to_numpy():
+    draft = {"cpu_engine": "onnxruntime", "experimental": ["dynamic-shapes"]}
+    with open_context("cpu", **draft) as context:
+        builder = MLGraphBuilder(context)
+        n = webnn_vk.MLDynamicDimension("n", 2)
+        x = builder.input("x", {"data_type": "float32", "shape": [n, 4, 5, 8]})
+        graph = builder.build(resampled(builder, x)).result()
+        for count in (2, 1):
+            context.compute(graph, {"x": PIXELS[:count]})
+            assert [line.kernel for line in graph.report().lines].count("numpy") == 1
+
+
+def failed(why, name="0:Exp"):
+    return (
+        "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Exp node. "
+        f"Name:'{name}' Status Message: {why}"
+    )
+
+
+class Refusing:
+    """A session that fails after it has written some of its results."""
+
+    def __init__(self, session, error):
+        self.session, self.error = session, error
+
+    def io_binding(self):
+        return self.session.io_binding()
+
+    def run(self, outputs, inputs):
+        raise self.error
+
+    def run_with_iobinding(self, binding):
+        self.session.run_with_iobinding(binding)
+        for output in binding.get_outputs():
+            output.numpy()[...] = np.nan
+        raise self.error
+
+
+def region_of(graph):
+    return graph._executable._runs[0].__self__._runs[0].__self__
+
+
+@pytest.mark.parametrize("call", ["compute", "dispatch"])
+def test_a_refusal_that_names_no_step(engine_context, monkeypatch, call):
+    graph = built(engine_context, lambda b, x: {"y": b.exp(b.neg(x)), "z": b.abs(x)}, x=X)
+    error = onnx_errors.RuntimeException(failed("no", "fused"))
+    monkeypatch.setattr(region_of(graph), "_session", Refusing(region_of(graph)._session, error))
+    made = engine_context.compute(graph, {"x": X}) if call == "compute" else dispatched(
+        engine_context, graph, X)
+    assert_allclose(made["y"], np.exp(-X), rtol=1e-6)
+    np.testing.assert_array_equal(made["z"], np.abs(X))
+    assert {(s.kernel, s.variant) for s in graph.report().steps} == {
+        ("numpy", "ONNX Runtime: Exp: no")
+    }
+
+
+@pytest.mark.parametrize(("error", "message"), [
+    # Memory, ours, and of a call.
+    (onnx_errors.Fail(failed("Failed to allocate memory")), "Exp: Failed to allocate"),
+    (onnx_errors.RuntimeException(failed("std::bad_alloc")), "Exp: std::bad_alloc"),
+    (ValueError("ours"), "ours"),
+    (onnx_errors.InvalidArgument("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Got invalid"), "Got"),
+])
+def test_other_failures_are_no_refusal(engine_context, monkeypatch, error, message):
+    graph = built(engine_context, lambda b, x: {"y": b.exp(x)}, x=X)
+    region = region_of(graph)
+    with monkeypatch.context() as patched:
+        patched.setattr(region, "_session", Refusing(region._session, error))
+        for call in (lambda: engine_context.compute(graph, {"x": X}),
+                     lambda: dispatched(engine_context, graph, X)):
+            with pytest.raises(OperationError, match=f"ONNX Runtime: {message}"):
+                call()
+    assert graph.report().lines[0].kernel == "onnxruntime"
+    assert_allclose(engine_context.compute(graph, {"x": X})["y"], np.exp(X), rtol=1e-6)
 
 
 def test_no_memory_for_a_session(engine_context, monkeypatch):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tests.support.contexts import open_context
 from tests.support.counting import calls_of
-from webnn_vk import webnn_file
+from webnn_vk import MLGraphBuilder, webnn_file
 from webnn_vk.api.builder import ShapeBuilder
 from webnn_vk.webnn_file import GraphFileError
 from webnn_vk.webnn_file.text import parse
@@ -282,3 +283,78 @@ def test_long_texts_take_work_that_grows_with_them(head, part, count):
 def test_too_much_of_everything():
     with pytest.raises(GraphFileError, match="more than 200000 declarations and nodes"):
         parse('webnn_graph "g" v1 { nodes {' + "a = b;" * 200_001 + "} }")
+
+
+# -- numbers -----------------------------------------------------------------------------------
+NUMBERED = """\
+webnn_graph "g" v{version} {{
+  inputs {{
+    x: f32[3, 4];
+    d: f32[{dimension}, 4];
+    z: f32[dyn("n", {dynamic}), 4];
+  }}
+  consts {{
+    c: f32[{constant}] @scalar({scalar});
+    u: u8[2] @bytes([1,
+      {byte}]);
+  }}
+  nodes {{
+    e = elu(x,
+      alpha={alpha}, metadata={{a: {remark}}});
+    s = slice(x, starts=[0, 0],
+      sizes=[1, {size}], strides=[1, 1]);
+    t = triangular(x,
+      diagonal={diagonal}, label="a: b");
+    y = softmax(z,
+      {axis});
+    [p] = split(x,
+      splits={splits});
+  }}
+  outputs {{ y; e; s; t; p; }}
+}}
+"""
+FINE = {"version": 2, "dimension": 3, "dynamic": 8, "constant": 2, "scalar": 1, "byte": 2,
+        "alpha": 1, "remark": 1, "size": 2, "diagonal": 0, "axis": 1, "splits": 1}
+ODD = ["-1", "0", "-0", "2147483648", "9223372036854775808", "18446744073709551616", "9" * 400,
+       "-" + "9" * 400, "9" * 600, "1e999", "-1e999", "1e-999", "nan", "1.5"]
+#: Numbers that are accepted there.
+TAKEN = {
+    "dimension": ["0", "-0"], "byte": ["0"], "size": ["0", "-0", "1e-999"],
+    "diagonal": ["-1", "0", "-0", "1e-999"], "axis": ["0", "-0", "1e-999"],
+    "scalar": [v for v in ODD if v not in ("9" * 600, "1e999", "-1e999", "nan")],
+    "alpha": [v for v in ODD if len(v) < 100 and v not in ("1e999", "-1e999", "nan")],
+    "remark": [v for v in ODD if v not in ("9" * 600, "1e999", "-1e999")],
+}
+
+
+@pytest.mark.parametrize("place", FINE)
+def test_numbers(place, tmp_path):
+    """Each is an error with its own line where it isn't accepted, whatever digits there are."""
+    path, own = tmp_path / "g.webnn", NUMBERED[: NUMBERED.index(f"{{{place}}}")].count("\n") + 1
+    # What is wrong only together with the input has the line of the statement.
+    lines = (own, own - 1) if place in ("size", "splits") else (own,)
+    with open_context("cpu", experimental=["dynamic-shapes"]) as context:
+        for value in ODD:
+            path.write_text(NUMBERED.format(**FINE | {place: value}))
+            try:
+                webnn_file.build_operands(path, MLGraphBuilder(context))
+                assert value in TAKEN.get(place, ()), value
+            except GraphFileError as error:
+                assert value not in TAKEN.get(place, ()), value
+                assert error.line in lines, (value, str(error))
+                assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize(("dimension", "message"), [
+    ('dyn("n", 2147483648)', "a dimension's largest size: 1 … 2147483647 is expected, not 214748"),
+    ('dyn("n", 0)', "a dimension's largest size: 1 … 2147483647 is expected, not 0"),
+    ('dyn("n", 1.5)', "a dimension's largest size: an integer is expected, not 1.5"),
+    ('dyn("", 3)', "dimension: a name is expected, not ''"),
+    ("-1", "a dimension: at least 0 is expected, not -1"),
+])
+def test_named_dimensions(dimension, message, tmp_path):
+    (tmp_path / "g.webnn").write_text(HEAD + f"inputs {{ z: f32[\n{dimension}]; }} }}")
+    with open_context("cpu", experimental=["dynamic-shapes"]) as context:
+        with pytest.raises(GraphFileError) as caught:
+            webnn_file.build_operands(tmp_path / "g.webnn", MLGraphBuilder(context))
+    assert message in str(caught.value) and caught.value.line in (2, 3)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from webnn_vk.support.dataclass import dataclass
+from webnn_vk.support.errors import sanitize
 
 from ..types.data_types import (
     is_sequence,
@@ -24,13 +25,15 @@ from ..types.data_types import (
     to_shape,
     to_u32,
 )
+from ..types.dimensions import MLDynamicDimension, known_number
 
 
 class Argument:
     """Base of the markers: ``convert`` checks and normalises; ``python`` is the type for
-    signatures."""
+    signatures. ``sized``: integers that may be computed from named dimensions."""
 
     python = "Any"
+    sized = False
 
     def convert(self, value: Any, what: str) -> Any:
         raise TypeError(f"{what}: not convertible")
@@ -54,6 +57,7 @@ class Converted(Argument):
 
     python: str
     convert: Callable[[Any, str], Any]
+    sized: bool = False
 
 
 def _to_number(value: Any, what: str) -> int | float:
@@ -78,18 +82,29 @@ def _to_double(value: Any, what: str) -> float:
     return number
 
 
-def _to_u32_or_shape(value: Any, what: str) -> int | tuple[int, ...]:
-    """``(unsigned long or sequence<unsigned long>)``: an int, or a tuple of ints."""
-    if is_sequence(value) and not isinstance(value, (str, bytes)):
-        return to_shape(value, what)
+def _to_size(value: Any, what: str) -> int:
+    """``unsigned long``, or a size of the builder's dimensions."""
+    if isinstance(value, MLDynamicDimension):
+        raise TypeError(f"{what}: dimension {sanitize(value.name)!r}: no input has it")
     return to_u32(value, what)
 
 
-U32, I32, Bool = Converted("int", to_u32), Converted("int", to_i32), Converted("bool", to_bool)
+def _to_sizes(value: Any, what: str) -> tuple[int, ...]:
+    return to_shape(value, what, _to_size)
+
+
+def _to_u32_or_shape(value: Any, what: str) -> int | tuple[int, ...]:
+    """``(unsigned long or sequence<unsigned long>)``: a count, or a tuple of sizes."""
+    if is_sequence(value) and not isinstance(value, (str, bytes)):
+        return _to_sizes(value, what)
+    return _to_size(known_number(value, what), what)
+
+
+U32, Shape = Converted("int", _to_size, True), Converted("Sequence[int]", _to_sizes, True)
+I32 = Converted("int", to_i32, True)
+U32OrShape = Converted("int | Sequence[int]", _to_u32_or_shape, True)
+Bool, DataTypeName = Converted("bool", to_bool), Converted("DataTypeLike", to_data_type)
 Number, Double = Converted("int | float", _to_number), Converted("float", _to_double)
-Shape = Converted("Sequence[int]", to_shape)
-U32OrShape = Converted("int | Sequence[int]", _to_u32_or_shape)
-DataTypeName = Converted("DataTypeLike", to_data_type)
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,10 @@ class SequenceOf(Argument):
     """A sequence of another kind, as a tuple."""
 
     item: Argument
+
+    @property
+    def sized(self) -> bool:  # type: ignore[override]
+        return self.item.sized
 
     @property
     def python(self) -> str:  # type: ignore[override]

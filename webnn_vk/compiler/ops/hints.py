@@ -9,6 +9,8 @@ from typing import Any
 
 from webnn_vk.support.errors import nearest
 
+from .record import AXES
+
 #: Names of options in ONNX, NumPy and PyTorch, and ours.
 _ELSEWHERE = {
     "pads": "padding", "perm": "permutation", "dims": "permutation", "dim": "axis",
@@ -40,7 +42,7 @@ def negative_hint(
     if not all(type(n) is int for n in numbers):
         return ""
     rank = len(input.shape)
-    if name in ("axis", "axes", "permutation") and any(n < 0 for n in numbers):
+    if name in AXES and any(n < 0 for n in numbers):
         if not all(-rank <= n < rank for n in numbers):
             return f"; {input!r} has the axes 0 … {rank - 1}" if rank else ""
         counted = ", ".join(str(n % rank) for n in numbers)

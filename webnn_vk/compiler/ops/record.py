@@ -47,12 +47,17 @@ from ..types.data_types import (
     low_precision_types,
     smallest_dimension,
 )
+from ..types.dimensions import known_number
+from ..types.sizes import sizes_in, symbolic
 from .arguments import Argument, Operand, Operands
 from .lowering import Lowering
 
 #: The most elements of a tensor that is no operand but that an implementation may materialise (a
 #: padded input).
 MAX_MATERIALISED = 2**32
+
+#: The names of arguments that are axes.
+AXES = ("axis", "axes", "permutation")
 
 # The specification's operators, and the compiler's own, by name.
 OPERATORS: dict[str, Operator] = {}
@@ -94,10 +99,19 @@ class Parameter:
     def optional(self) -> bool:
         return self.default is not inspect.Parameter.empty
 
+    @property
+    def sized(self) -> bool:
+        """Whether the argument may be computed from named dimensions. It is then converted again
+        for the sizes of each dispatch. The form of a graph depends on axes, which may not."""
+        return self.argument.sized and self.name not in AXES
+
     def convert(self, value: Any, what: str) -> Any:
         """The converted value of an argument; None means that an optional one is absent."""
-        absent = value is None and self.default is None
-        return None if absent else self.argument.convert(value, what)
+        if value is None and self.default is None:
+            return None
+        if not self.sized and next(sizes_in(value), None) is not None:
+            value = symbolic(value, lambda size: known_number(size, what))
+        return self.argument.convert(value, what)
 
 
 @dataclass
@@ -336,7 +350,12 @@ class Operator:
         """Output descriptors for operands' descriptors (a tuple for a sequence, None if absent)
         and converted arguments. TypeError with the ``[label]`` as the draft requires, and for an
         output that is not a valid operand or has more than ``max_byte_length`` bytes."""
-        check = Check(self.name, label)
+        check, title = Check(self.name, label), self.title(label)
+        # The builder converted them for the examples of named dimensions.
+        arguments = {**arguments} | {
+            p.name: p.convert(arguments[p.name], f"{title}: {p.name}")
+            for p in self.parameters if p.sized and p.name in arguments
+        }
         for p in self.operands:
             given = operands.get(p.name)
             if given is None:

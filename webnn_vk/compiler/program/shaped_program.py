@@ -100,8 +100,12 @@ class ShapedGraph:
     def _with(
         self, change: Callable[[Size], Any], max_byte_length: int | None = None
     ) -> Graph:
-        def moved(value: Any) -> Any:
-            return symbolic(value, change)
+        def moved(value: Any, what: str) -> Any:
+            try:
+                return symbolic(value, change)
+            except ZeroDivisionError:
+                divided = ", ".join(map(str, sizes_in(value)))
+                raise TypeError(f"{what}: a division by zero in {divided}") from None
 
         values: dict[Value, Value] = {}
 
@@ -110,12 +114,13 @@ class ShapedGraph:
 
         inputs = {}
         for name, value in self.graph.inputs.items():
-            described = MLOperandDescriptor(value.data_type, moved(value.shape))
+            shape = moved(value.shape, f"input {sanitize(name)!r}")
+            described = MLOperandDescriptor(value.data_type, shape)
             inputs[name] = values[value] = replace(value, descriptor=described)
         nodes = []
         for node in self.graph.nodes:
             made = make_node(
-                node.operator, node.gather(current), moved(node.given), node.label,
+                node.operator, node.gather(current), moved(node.given, node.title), node.label,
                 max_byte_length,
             )
             require_result(made)
@@ -272,8 +277,12 @@ def compile_for(
     ``compile_program``."""
     names = shaped.trace.expressions.bounds
     trace = Trace(shaped.trace.expressions, dict(zip(names, sizes, strict=True)))
-    with empty_dimensions():
-        graph = shaped.at(trace, max_byte_length)
+    try:
+        with empty_dimensions():
+            graph = shaped.at(trace, max_byte_length)
+    except TypeError:
+        shaped.at_example(sizes, max_byte_length)  # the same error, with numbers
+        raise
     # What one schedule reads packed another may read as it is, which would be a second copy.
     target = replace(target, skip={*target.skip, PACK.name})
     program, constants = compile_program(graph, target)

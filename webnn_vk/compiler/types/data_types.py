@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
@@ -120,18 +120,23 @@ def require_data_type(data_type: str, experimental: Collection[str], what: str) 
 
 def to_u32(value: Any, what: str) -> int:
     """WebIDL ``[EnforceRange] unsigned long``: TypeError unless an integer in 0 … 2³²−1. Sizes
-    that are known at dispatch stay as they are."""
-    if isinstance(value, (Size, MLDynamicDimension)):
+    that are known at dispatch stay sizes, and are in this range too."""
+    if isinstance(value, MLDynamicDimension):
         return value  # type: ignore[return-value]
     return _to_integer(value, what, 0, 2**32 - 1)
 
 
 def to_i32(value: Any, what: str) -> int:
-    """WebIDL ``[EnforceRange] long``: TypeError unless an integer in −2³¹ … 2³¹−1."""
+    """WebIDL ``[EnforceRange] long``: TypeError unless an integer in −2³¹ … 2³¹−1. Sizes as for
+    ``to_u32``."""
     return _to_integer(value, what, -(2**31), 2**31 - 1)
 
 
 def _to_integer(value: Any, what: str, low: int, high: int) -> int:
+    if isinstance(value, Size):
+        if not low <= value <= high:
+            raise TypeError(f"{what}: {value} = {value.value} is outside {low} … {high}")
+        return value  # type: ignore[return-value]
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{what}: an integer is expected, not a bool ({value})")
     if isinstance(value, (float, np.floating)):
@@ -176,11 +181,13 @@ def _numpy_name(value: Any) -> str | None:
     return _OF_ML_DTYPES.get(dtype.name, dtype.name) if dtype.isnative else None
 
 
-def to_shape(value: Any, what: str) -> tuple[int, ...]:
+def to_shape(
+    value: Any, what: str, to_item: Callable[[Any, str], int] = to_u32
+) -> tuple[int, ...]:
     """A sequence of ``[EnforceRange] unsigned long`` as a tuple."""
     if isinstance(value, (str, bytes, Mapping)) or not is_sequence(value):
         raise TypeError(f"{what}: a sequence of integers is expected, not {_describe(value)}")
-    return tuple(to_u32(d, f"{what}[{i}]") for i, d in enumerate(items(value, what)))
+    return tuple(to_item(d, f"{what}[{i}]") for i, d in enumerate(items(value, what)))
 
 
 def items(value: Any, what: str) -> list[Any]:

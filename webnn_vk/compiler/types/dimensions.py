@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, NoReturn
 
 from webnn_vk.support.dataclass import dataclass
+from webnn_vk.support.errors import sanitize
 
 from .sizes import Size, Trace
 
@@ -122,9 +123,12 @@ def _size_of(dimension: MLDynamicDimension, trace: Trace) -> Any:
             raise TypeError(f"dimension {dimension.name!r} belongs to another builder")
         return dimension._source
     function, *operands = dimension._source
-    return function(*(
-        _size_of(o, trace) if isinstance(o, MLDynamicDimension) else o for o in operands
-    ))
+    try:
+        return function(*(
+            _size_of(o, trace) if isinstance(o, MLDynamicDimension) else o for o in operands
+        ))
+    except ZeroDivisionError:
+        raise TypeError(f"dimension {dimension.name!r}: a division by zero") from None
 
 
 def has_named_dimensions(descriptor: Any) -> bool:
@@ -171,6 +175,17 @@ def sized_in(trace: Trace, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [sized_in(trace, item) for item in value]
     return value
+
+
+def known_number(size: Any, what: str) -> Any:
+    """A number on which the form of a graph depends, such as an axis. TypeError for a size that is
+    known only at dispatch, unless its trace makes a condition of the number."""
+    if isinstance(size, MLDynamicDimension) or isinstance(size, Size) and not size.trace.folds:
+        raise TypeError(
+            f"{what}: {sanitize(str(size))} is known only at dispatch; a value that is known at "
+            "build is expected"
+        )
+    return int(size) if isinstance(size, Size) else size
 
 
 def shown_dimension(size: Any) -> Any:
