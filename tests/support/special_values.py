@@ -15,7 +15,8 @@ class Promise(Enum):
     ELEMENTS = "element-wise", (
         "The formula in IEEE 754 arithmetic. NaN propagates, also through `max`, `min`, `clamp` "
         "and `relu`. A maximum or minimum over a window or dimension is NaN if an element is NaN. "
-        "Elements that are only moved keep their bits"
+        "Elements that are only moved keep their bits, but what `where` selects in float16 may be "
+        "another NaN"
     )
     SUMS = "sums and products", (
         "A NaN or an infinity makes the result NaN or infinite, as in the sum. The sum is computed "

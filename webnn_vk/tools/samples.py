@@ -38,6 +38,7 @@ from webnn_vk.runtime.device_selection import NullDevice
 OPTIONAL = (
     *(frozenset({name}) for name in ("float16", "int8", "int16", "int64", "integer_dot_product")),
     HALF_CONVERSIONS,
+    HALF_CONVERSIONS - {"float16_arithmetic"},  # which products by matrices need
 )
 _PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUP_SUMS | SHUFFLES
 #: All features that kernels use.

@@ -181,7 +181,6 @@ class AttentionFamily(Family):
             node, "attention_tiled" if tiled else "attention", operands, build(node),
             p.batches * ceil_divide(p.rows, rows),
             _params(node, p, present), constants, profile, options.items(), types=_FLOATS,
-            converts=True,
             variant=f"{'sv'[p.vector]}{'x' * (texels > 0)} {rows}x{tile}{' causal' * p.causal}"
             f"{' of a length' * p.bounded}{' capped' * p.capped}",
             flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),

@@ -218,7 +218,7 @@ def _dispatch(
     step = dispatch(
         node, kernel, operands, build(node),
         ceil_divide(p.m, high) * ceil_divide(rows.count, wide), params, constants, profile,
-        options.items(), types=TYPES, texels=texels, converts=True,
+        options.items(), types=TYPES, texels=texels,
         variant=f"{p.bits} bits {'sv'[a_vector]}{'x' * (schedule.load == 'texel')} {high}x{wide}",
         flops=2 * p.m * rows.count * p.k,
     )

@@ -395,7 +395,7 @@ class Conv(Family):
                 fused.build(node), launch.groups, params,
                 dict(schedule.numbers) | launch.constants, profile,
                 (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
-                types={"zero_point": "float"}, texels=schedule.load == "texel", converts=True,
+                types={"zero_point": "float"}, texels=schedule.load == "texel",
                 variant=f"{'transposed ' * g.transposed}{g.KH}x{g.KW}"
                 f"{' v' * vector}{' ragged' * ragged}",
                 flops=2 * node.results[0].size * g.IC * g.KH * g.KW,

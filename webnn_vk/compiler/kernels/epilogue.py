@@ -47,17 +47,16 @@ class Epilogue:
     def spec(
         self, kernel: str, buffers: Iterable[Buffer], params: Iterable[Param],
         features: frozenset[str], constants: tuple[Constant, ...] = (),
-        options: Iterable[tuple[str, Any]] = (), *, texels: bool = False, converts: bool = False,
+        options: Iterable[tuple[str, Any]] = (), *, texels: bool = False,
     ) -> KernelSpec:
         """The template of this name with this epilogue, and the kernel's own buffers, parameters
-        and options. ``texels``: what is read is read as texels. ``converts``: as
-        ``used_features`` takes it."""
+        and options. ``texels``: what is read is read as texels."""
         buffers = (*buffers, *self.buffers)
         if texels:
             buffers = as_texels(buffers)
         return KernelSpec(
             f"{kernel}.comp.j2", buffers, (*params, *self.params), constants,
-            (*options, *self.options), used_features(features, buffers, self.int64, converts),
+            (*options, *self.options), used_features(features, buffers, self.int64),
         )
 
 

@@ -161,17 +161,14 @@ def needs_int64(buffers: Iterable[Buffer], chain: Chain) -> bool:
 HALF_CONVERSIONS = frozenset({
     "float16_arithmetic", "denorm_preserve_f16", "nan_preserve_f16", "rounding_rte_f16"
 })
-# Devices that have these have 16-bit storage too: the pack need not have what others would want.
+# Devices that have these have 16-bit storage too: the archive has no other combination.
 _HALF_DEVICES = HALF_CONVERSIONS | {"float16"}
 
 
 def used_features(
-    available: frozenset[str], buffers: Iterable[Buffer], int64: bool = False,
-    converts: bool = False,
+    available: frozenset[str], buffers: Iterable[Buffer], int64: bool = False
 ) -> frozenset[str]:
-    """The part of a device's features that matters to a kernel with these buffers. ``converts``:
-    whether conversions of float16 take a part of its time: the others wait for memory, and one
-    kernel of them serves all devices."""
+    """The part of a device's features that matters to a kernel with these buffers."""
     buffers = tuple(buffers)
     wanted = {"int64" for b in buffers if DATA_TYPES[b.data_type].size == 8}
     # Sub-word buffers that are four elements wide lie in 32-bit words on every device.
@@ -181,6 +178,6 @@ def used_features(
         wanted.add("int8")
     if int64:
         wanted.add("int64")
-    if converts and available >= _HALF_DEVICES and any(b.data_type == "float16" for b in buffers):
+    if available >= _HALF_DEVICES and any(b.data_type == "float16" for b in buffers):
         wanted |= HALF_CONVERSIONS
     return available & wanted

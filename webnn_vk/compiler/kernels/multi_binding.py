@@ -119,17 +119,16 @@ def dispatch(
     flops: int = 0,
     types: Mapping[str, str] | None = None,
     texels: bool = False,
-    converts: bool = False,
 ) -> Dispatch:
     """The dispatch of a kernel whose buffers are the ``operands``, then the epilogue's. ``params``,
     ``constants``, ``options`` and ``flops`` describe the kernel without the epilogue. The module of
     the ``template`` declares what they name; ``types``: of the parameters that are not unsigned
-    integers. ``kernel``: the name in reports, if that is not the template's. ``texels`` and
-    ``converts``: see ``Epilogue.spec``."""
+    integers. ``kernel``: the name in reports, if that is not the template's. ``texels``: see
+    ``Epilogue.spec``."""
     spec = epilogue.spec(
         template, [o.buffer for o in operands], declared(params, types), profile.features,
         tuple(_constant(name) for name in constants if name not in _SIZE), options,
-        texels=texels, converts=converts,
+        texels=texels,
     )
     check_bindings(spec.binding_count, node.title, profile)
     bindings = (*(b for o in operands for b in o.bindings), *epilogue.bindings)

@@ -337,5 +337,4 @@ def _plain_spec(
     ]
     return extra.spec(
         kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
-        converts=True,
     )

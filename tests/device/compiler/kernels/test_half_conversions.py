@@ -87,14 +87,28 @@ def test_singles_are_rounded_to_nearest_even(promised, vectors, packed):
     assert_same_values(result, expected)
 
 
-def test_products_of_halves(promised):
-    rng = np.random.default_rng(4)
-    a, b = (rng.uniform(-2, 2, shape).astype(np.float16) for shape in ((40, 36), (36, 24)))
-    node, arrays = node_of("matmul", a, b)
+NUMBERS = np.random.default_rng(4).uniform(-2, 2, (4, 4, 40, 36)).astype(np.float16)
+
+
+@pytest.mark.parametrize(("operator", "arguments", "options"), [
+    ("matmul", (NUMBERS[0, 0], NUMBERS[0, 0].T), {}),
+    ("relu", (NUMBERS,), {}),
+    ("div", (NUMBERS, NUMBERS[0, 0, :1]), {}),
+    ("softmax", (NUMBERS[0, 0], 1), {}),
+    ("layer_normalization", (NUMBERS[0],), {"axes": [2]}),
+    ("batch_normalization", (NUMBERS, NUMBERS[0, 0, 0, :4], abs(NUMBERS[1, 0, 0, :4])), {}),
+    ("reduce_sum", (NUMBERS,), {"axes": [3]}),
+    ("reduce_max", (NUMBERS,), {"axes": [1]}),
+    ("cumulative_sum", (NUMBERS, 3), {}),
+    ("max_pool2d", (NUMBERS,), {"window_dimensions": [3, 3]}),
+    ("resample2d", (NUMBERS,), {"sizes": [11, 13], "mode": "linear"}),
+])
+def test_each_kind_of_kernel(promised, operator, arguments, options):
+    node, arrays = node_of(operator, *arguments, **options)
     plain = device_profile(device_type="discrete")
     profile = plain.replace(features=plain.features | HALF_CONVERSIONS)
-    (dispatch,) = plan(node, profile)
-    assert dispatch.spec.features >= HALF_CONVERSIONS
+    dispatches = plan(node, profile)
+    assert all(dispatch.spec.features >= HALF_CONVERSIONS for dispatch in dispatches)
     (result,) = run(node, arrays, profile)
     np.testing.assert_array_equal(result, run(node, arrays, plain)[0])
 
@@ -106,10 +120,3 @@ def test_modules_with_their_modes_are_valid():
     (dispatch,) = plan(kernel, profile)
     assert dispatch.spec.features >= HALF_CONVERSIONS
     kernels.validate(kernels.compile_spec(dispatch.spec))
-
-
-def test_kernels_that_wait_for_memory_are_the_same_on_all_devices():
-    given = MLOperandDescriptor("float16", (64, 64))
-    kernel = KernelNode.of(node_of("add", given, given)[0])
-    (dispatch,) = plan(kernel, stored_profile("amd_navi31"))
-    assert not dispatch.spec.features & HALF_CONVERSIONS

@@ -72,7 +72,7 @@ def test_the_plan_of_a_largeproduct_node() -> None:
     assert [(b.data_type, b.width) for b in dispatch.spec.buffers] == [
         ("uint32", 4), ("uint32", 4), ("float16", 4)
     ]
-    assert dispatch.spec.features == coopmat.FEATURES
+    assert dispatch.spec.features == coopmat.FEATURES | HALF_CONVERSIONS
     ids, data = dispatch.spec.pack_constants(dispatch.constants)
     words = tuple((i, data[4 * i : 4 * i + 4]) for i in ids)
     assert dispatch.spec.subgroup_size(words) == 32

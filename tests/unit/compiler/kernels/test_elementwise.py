@@ -80,7 +80,8 @@ def test_catalogue_is_small() -> None:
     )
     low = {spec for spec in both if any(m in str(spec.option("statements")) for m in marks)}
     assert 0 < len(low) <= 21
-    assert len(both - low) < 460
+    # With float16 in two forms: conversions by instructions and by integer arithmetic.
+    assert len(both - low) < 525
 
 
 def test_masked_features_are_not_used() -> None:
