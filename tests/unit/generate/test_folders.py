@@ -153,6 +153,27 @@ def test_windows_that_the_file_leaves_out():
         assert decoder_config(config).windows == tuple(expected)
 
 
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "gpt2"])
+def test_whole_heads_are_rotated(name):
+    """As in transformers, partial_rotary_factor changes nothing in default rotations; with others
+    such a model fails there."""
+    config = {**CONFIGS[name], "rope_scaling": None}
+    plain, theta = decoder_config(config), {"rope_theta": config["rope_theta"]}
+    part = {"partial_rotary_factor": 0.5}
+    for given in (part, {"rope_parameters": {"rope_type": "default", **theta, **part}},
+                  {"rope_scaling": {"type": "default", **part}}):
+        assert decoder_config({**config, **given}) == plain
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    for given in ({"rope_scaling": scaling, **part}, {"rope_parameters": {**scaling, **part}}):
+        with pytest.raises(UnsupportedModelError, match="partial_rotary_factor 0.5 is not supp"):
+            decoder_config({**config, **given})
+    scaled = decoder_config({**config, "rope_scaling": scaling})
+    whole = {"rope_parameters": {**scaling, "partial_rotary_factor": 1}}
+    assert decoder_config({**config, **whole}) == scaled != plain
+    # transformers reads rope_scaling first.
+    assert decoder_config({**config, "rope_scaling": scaling, "rope_parameters": theta}) == scaled
+
+
 def test_yarn_without_the_original_length():
     """As in transformers, it is the length that the model is said to be made for."""
     given = {**CONFIGS["yarn"], "head_dim": 64}
