@@ -10,8 +10,9 @@ from .config import decoder_config
 from .errors import InvalidModelError
 from .sampling import Sampling
 from .source import ModelSource
+from .tokenizer_file import check_tokenizer
 from .tokens import DEFAULT, SPECIAL_TOKENS, Tokenizer, package_errors
-from .weights import Weights, read_file, read_json
+from .weights import Weights, parsed_json, read_file, read_json
 
 
 def open_folder(folder: Path) -> ModelSource:
@@ -36,6 +37,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     import tokenizers
 
     data = read_file(folder / "tokenizer.json")
+    check_tokenizer(parsed_json(data, "tokenizer.json"))
     with package_errors("tokenizer.json is not valid"):
         made = tokenizers.Tokenizer.from_buffer(data)
     # transformers sets both for each call. The file has the settings of an earlier call.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
@@ -391,6 +392,77 @@ def test_a_tokenizer_that_panics(tmp_path, change):
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InvalidModelError, match="tokenizer"):
         folder_tokenizer(tmp_path).encode("a" * 200)
+
+
+def replacing(content, **pattern):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def template(pieces, **tokens):
+    return {"type": "TemplateProcessing", "single": pieces, "special_tokens": tokens, "pair": [
+        {"Sequence": {"id": name, "type_id": 0}} for name in "AB"]}
+
+
+BYTES = {"add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+TOKEN = {"SpecialToken": {"id": "x", "type_id": 0}}
+CHARMAP = base64.b64encode(b"\0\0\0\0a\0" + b"b" * 600 + b"\0").decode()
+LONG = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100, "vocab": {"a": 0, "b": 1}}
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    # Without a type, or with another, the package knows a step by its fields.
+    ({"normalizer": {"type": "Sequence", "normalizers": [replacing("aa", String="a")] * 29}},
+     "normalizer: what the length of a text is multiplied by is 536870912.0; at most 512 is exp"),
+    ({"normalizer": {"normalizers": [{**replacing("a", Regex=""), "type": "X"}] * 29}}, "multip"),
+    ({"normalizer": replacing("a" * 1000, String="")}, "normalizer: what the length"),
+    ({"normalizer": {"normalizers": [[{"String": "a"}, "aa"]] * 29}}, "a step is no JSON object"),
+    ({"normalizer": {"normalizers": [None]}}, "normalizer: a step is no JSON object"),
+    ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "the length of prepend is 99"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": CHARMAP}}, "is 600.0; at most"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "?"}}, "is not base64"),
+    ({"normalizer": replacing("a" * 30, String="a"), "pre_tokenizer": {
+        "pretokenizers": [BYTES] * 5}}, "pre_tokenizer: what the length of a text is multiplied"),
+    ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a" * 20_000}}}, "length of Regex"),
+    ({"decoder": {"decoders": [{"suffix": ""}] * 29}}, "decoder: what the length of a text"),
+    ({"decoder": {"decoders": [{"word_delimiter_token": ""}] * 29}}, "decoder: what the length"),
+    ({"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}}, "decoder: start is"),
+    ({"decoder": {"decoders": [{"type": "Fuse"}] * 101}}, "the number of steps is 101; at most 100"),
+    ({"post_processor": {"processors": [template([TEXT, TEXT])] * 29}}, "post_processor: what the"),
+    ({"post_processor": template([TOKEN, TEXT])}, "special_tokens lacks the template's .'id': 'x'"),
+    ({"post_processor": template([TOKEN] * 99 + [TEXT], x={"id": "x", "ids": [0] * 99})},
+     "post_processor: the number of a template's tokens is 9801; at most 1000"),
+    ({"model": {**LONG, "max_input_chars_per_word": 2**63}}, "model: max_input_chars_per_word is"),
+    ({"model": {**LONG, "continuing_subword_prefix": "#" * 99}}, "the length of continuing_subwo"),
+])
+def test_tokenizers_that_make_much_of_a_text(tmp_path, monkeypatch, change, message):
+    """They are refused before the package gets them, which would end the process."""
+    import tokenizers
+
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    monkeypatch.setattr(tokenizers, "Tokenizer", None)
+    with pytest.raises(InvalidModelError, match=f"tokenizer.json: .*{message}"):
+        folder_tokenizer(tmp_path)
+
+
+def test_tokenizers_as_they_are_published(tmp_path):
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    spaces = [{"type": "Prepend", "prepend": "▁"}, replacing("▁", String=" "),
+              replacing(" ", Regex=" {2,}"), replacing('"', String="``"), {"type": "NFKC"}]
+    shown = [replacing(" ", String="▁"), {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    path.write_text(json.dumps({
+        **json.loads(path.read_text()), "model": LONG,
+        "normalizer": {"type": "Sequence", "normalizers": spaces},
+        "pre_tokenizer": {"type": "ByteLevel", **BYTES},
+        "decoder": {"type": "Sequence", "decoders": shown},
+        "post_processor": template([TOKEN, TEXT], x={"id": "x", "ids": [1], "tokens": ["b"]}),
+    }))
+    assert folder_tokenizer(tmp_path).encode("a") == [1, 0, 0]
 
 
 @pytest.mark.parametrize(("template", "message"), [
