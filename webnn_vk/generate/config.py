@@ -245,14 +245,11 @@ def _gpt2(f: Fields) -> DecoderConfig:
     f.only("scale_attn_by_inverse_layer_idx", False)
     if width % heads:
         raise InvalidModelError(f"config.json: n_embd {width} is not a multiple of {heads} heads")
-    inner = f.take("n_inner", 4 * width)
-    if type(inner) is not int or inner <= 0:
-        raise InvalidModelError("config.json: n_inner is no positive integer")
     return DecoderConfig(
         "gpt2", f.count("vocab_size"), width, f.layers("n_layer"), heads, heads, width // heads,
-        inner, f.count("n_positions", 1024), f.number("layer_norm_epsilon", 1e-5),
-        _activation(f, "activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
-        qkv_bias=True, output_bias=True, mlp_bias=True,
+        f.count("n_inner", 4 * width), f.count("n_positions", 1024),
+        f.number("layer_norm_epsilon", 1e-5), _activation(f, "activation_function"), "layer", False,
+        f.flag("tie_word_embeddings", True), qkv_bias=True, output_bias=True, mlp_bias=True,
     )
 
 

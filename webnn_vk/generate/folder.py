@@ -8,6 +8,7 @@ from typing import Any
 
 from .config import decoder_config
 from .errors import InvalidModelError
+from .fields import Fields
 from .sampling import Sampling
 from .source import ModelSource
 from .tokenizer_file import check_tokenizer
@@ -111,11 +112,12 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 def _defaults(generation: Mapping[str, Any]) -> Sampling:
     """How the model's authors have tokens chosen."""
-    if generation.get("do_sample") is not True:
+    fields = Fields(generation, "generation_config.json: ")
+    if not fields.flag("do_sample"):
         return Sampling()
     given = {"temperature": 1.0}
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
-        value = generation.get(name)
+        value = fields.take(name)
         if value is not None:
             if type(value) not in (int, float):
                 raise InvalidModelError(f"generation_config.json: {name} is not a number")

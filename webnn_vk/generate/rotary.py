@@ -102,7 +102,7 @@ def _yarn(
     def dimension(turns: float) -> float:
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(dimension(fast)), 0)
+    low = float(max(math.floor(dimension(fast)), 0))
     high = min(math.ceil(dimension(slow)), size - 1)
     ramp = np.clip((np.arange(size // 2) - low) / max(high - low, 0.001), 0, 1)
     return frequencies / factor * ramp + frequencies * (1 - ramp), scale

@@ -1,5 +1,5 @@
-"""What is checked in a tokenizer.json before the package ``tokenizers`` gets it: it allocates what a
-file makes of a text, and a failed allocation ends the process.
+"""What is checked in a tokenizer.json before the package ``tokenizers`` gets it. The package
+allocates all that a file makes of a text, and a failed allocation ends the process.
 
 Steps are known by their fields, as the package knows those without a right type."""
 

@@ -64,7 +64,11 @@ def test_fields_that_change_nothing(fields):
 
 @pytest.mark.parametrize(("fields", "message"), [
     ({"is_encoder_decoder": True}, "is_encoder_decoder = True is not supported"),
-    ({"num_beams": 4}, "num_beams = 4"), ({"pruned_heads": {"0": [1]}}, "pruned_heads = "),
+    ({"num_beams": 4}, "num_beams = 4"), ({"num_beams": True}, "num_beams = True"),
+    ({"do_sample": 0}, "do_sample = 0"), ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000"),
+    ({"hidden_size": 10**400}, "hidden_size is 1000"), ({"rope_theta": True}, "rope_theta is True"),
+    ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; a positive number"),
+    ({"pruned_heads": {"0": [1]}}, "pruned_heads = "),
     ({"use_mrope": True}, "use_mrope"), ({"temperature": 0.6}, "temperature = 0.6"),
     ({"attention_sinks": True}, "unknown field 'attention_sinks' for llama"),
     ({"hidden_act": "tanh"}, "hidden_act = 'tanh'"),
@@ -101,6 +105,12 @@ def test_fields(fields, message):
 def test_fields_of_gemma(fields, message):
     with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
         decoder_config({**CONFIGS["gemma3"], **fields})
+
+
+@pytest.mark.parametrize("value", [True, 0, 1e999, 10**400, 2.0, "x"])
+def test_the_inner_width_of_gpt2(value):
+    with pytest.raises(InvalidModelError, match="n_inner is .*; a positive integer is expected"):
+        decoder_config({**CONFIGS["gpt2"], "n_inner": value})
 
 
 def test_softcaps_of_gemma():
@@ -184,6 +194,14 @@ def test_yarn_without_the_original_length():
     assert made[0] == made[1] != decoder_config(given).rotary
 
 
+def test_yarn_with_numbers_that_no_one_expects():
+    """Dimensions beyond 64-bit integers."""
+    scaling = {**CONFIGS["yarn"]["rope_scaling"], "beta_fast": 1e-29, "factor": 1e-29}
+    config = {**CONFIGS["yarn"], "head_dim": 1024, "rope_theta": 1 + 3e-16,
+              "rope_scaling": scaling}
+    assert np.isfinite(decoder_config(config).rotary.frequencies).all()
+
+
 def test_weights_that_are_missing_or_wrong(cpu_context, tmp_path):
     name = "model.layers.0.mlp.up_proj.weight"
     refused(small(tmp_path / "a", drop=[name]), cpu_context, "lack the tensor 'layers.0.mlp.up")
@@ -261,6 +279,11 @@ def test_progress(cpu_context, tmp_path):
     ({"do_sample": True, "temperature": -1}, "temperature is -1"),
     ({"do_sample": True, "top_k": 20.0}, "top_k is 20.0; an integer ≥ 0 is expected"),
     ({"do_sample": True, "top_k": float("inf")}, "top_k is inf; an integer ≥ 0 is expected"),
+    ({"do_sample": True, "top_k": True}, "top_k is not a number"),
+    ({"do_sample": True, "temperature": float("nan")}, "temperature is nan; a number ≥ 0 is exp"),
+    ({"do_sample": True, "repetition_penalty": 10**400}, "repetition_penalty is inf; a number > 0"),
+    ({"do_sample": True, "temperature": 10**4000}, "temperature is inf"),
+    ({"do_sample": 1}, "do_sample is 1; true or false is expected"),
 ])
 def test_generation_configs(cpu_context, tmp_path, generation, message):
     folder = small(tmp_path)
@@ -352,6 +375,16 @@ def test_wrong_tokens_are_the_caller_s_mistake(tmp_path):
         made.encode(3)
 
 
+def test_values_of_templates(tmp_path):
+    """Any number that JSON can hold; what it can't is named."""
+    made = tokenizer_of(tmp_path, "{{ x }} {{ tools is none }}")
+    for value, expected in ((1e999, "inf"), (True, "True"), (10**99, f"{10**99}")):
+        assert made.apply_chat_template(HELLO, x=value) == f"{expected} True"
+    for value in (10**5000, {1}, 1j, b"x"):
+        with pytest.raises(TypeError, match="x of the chat template is not what JSON can hold"):
+            made.apply_chat_template(HELLO, x=value)
+
+
 def test_templates_by_name(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": [
         {"name": "default", "template": "D"},
@@ -427,8 +460,8 @@ LONG = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##"
     ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a" * 20_000}}}, "length of Regex"),
     ({"decoder": {"decoders": [{"suffix": ""}] * 29}}, "decoder: what the length of a text"),
     ({"decoder": {"decoders": [{"word_delimiter_token": ""}] * 29}}, "decoder: what the length"),
-    ({"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}}, "decoder: start is"),
-    ({"decoder": {"decoders": [{"type": "Fuse"}] * 101}}, "the number of steps is 101; at most 100"),
+    ({"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}}, "decoder: start "),
+    ({"decoder": {"decoders": [{"type": "Fuse"}] * 101}}, "number of steps is 101; at most 100"),
     ({"post_processor": {"processors": [template([TEXT, TEXT])] * 29}}, "post_processor: what the"),
     ({"post_processor": template([TOKEN, TEXT])}, "special_tokens lacks the template's .'id': 'x'"),
     ({"post_processor": template([TOKEN] * 99 + [TEXT], x={"id": "x", "ids": [0] * 99})},

@@ -17,8 +17,8 @@ from webnn_vk.support.errors import sanitize
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 #: Tokens of models of the kind "llama" are shorter; those of spaces are the longest.
 _MAX_CHARACTERS = 1024
-#: Bytes of all tokens that are found in texts, and eight more for each: the automaton that looks for
-#: them takes 80 times as much. Gemma's 6,400 tokens have a third of it.
+#: Bytes of all tokens that are found in texts, and eight more for each: the automaton that looks
+#: for them takes 80 times as much. Gemma's 6,400 tokens have a third of it.
 _MAX_FOUND = 1 << 19
 #: Where words begin in texts of Llama 3, and of Qwen 2, which splits digits one by one.
 _WORDS = (
@@ -127,7 +127,10 @@ def _byte_level(
         if not (left and space and right):
             raise InvalidModelError("metadata: tokenizer.ggml.merges has one without two parts")
         # The vocabulary's own strings: there may be twice as many merges as tokens.
-        merges.append(tuple(tokens[vocab[t]] if t in vocab else t for t in (left, right)))
+        merges.append((
+            tokens[vocab[left]] if left in vocab else left,
+            tokens[vocab[right]] if right in vocab else right,
+        ))
     fields.take("scores")
     fields.only("add_space_prefix", False)
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _LLAMA3))
