@@ -4,7 +4,7 @@ import { Writer, decode } from './cbor.js';
 export const PROTOCOL = 1;
 export const HEAD = 24;
 // Of requests, and of replies.
-const MAX_REQUEST = 2 ** 20;
+export const MAX_REQUEST = 2 ** 20;
 const MAX_HEADER = 2 ** 24;
 const MAX_RAW = 2 ** 33;
 export const Kind = {

@@ -1,6 +1,7 @@
 // The bridge as a child process of Node, over two FIFOs (webnn_vk/bridge/__main__.py).
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
+import net from 'node:net';
 import v8 from 'node:v8';
 import vm from 'node:vm';
 import { Client } from './client.js';
@@ -60,6 +61,16 @@ class Channel {
     this.keepAlive(false);
   }
 
+  /** The descriptors of requests and replies as sockets, which block nothing. They are the caller's. */
+  sockets() {
+    const made = [
+      new net.Socket({ fd: this.#requests, readable: false, writable: true }),
+      new net.Socket({ fd: this.#replies, readable: true, writable: false }),
+    ];
+    this.#requests = undefined;
+    return made;
+  }
+
   /** Reads until `count` bytes are in the buffer. */
   #fill(count) {
     if (this.#end - this.#start >= count) return;
@@ -102,9 +113,9 @@ export function connect(options) {
  * Starts a bridge and resolves to what `make(channel, version, pid)` makes: its `wake()` is called
  * when replies wait, its `end(message)` when the bridge has ended. `python`: the interpreter with
  * webnn_vk, by default $WEBNN_VK_PYTHON, else python3. `env`: its environment. `stderr`: 'inherit'
- * or 'ignore'.
+ * or 'ignore'. `signal`: of an AbortController, ends the bridge, whatever it is doing.
  */
-export function launch({ python, env = process.env, stderr = 'inherit' } = {}, make) {
+export function launch({ python, env = process.env, stderr = 'inherit', signal } = {}, make) {
   const program = python ?? (env.WEBNN_VK_PYTHON || 'python3');
   return new Promise((resolve, reject) => {
     const child = spawn(program, ['-m', 'webnn_vk.bridge'], { env, stdio: ['pipe', 'pipe', stderr] });
@@ -112,11 +123,17 @@ export function launch({ python, env = process.env, stderr = 'inherit' } = {}, m
     let client;
     let open = [];
     let text = '';
+    let failed = false;
 
     const fail = (message) => {
-      // The bridge removes the folder when both sides have opened the FIFOs.
-      if (folder) fs.rmSync(folder, { recursive: true, force: true });
-      child.kill();
+      if (failed) return undefined;
+      failed = true;
+      // The bridge removes the folder when both sides have opened the FIFOs, and before that when it
+      // is asked to end.
+      if (folder && !client) fs.rmSync(folder, { recursive: true, force: true });
+      child.kill(client ? 'SIGKILL' : 'SIGTERM');
+      child.stdin?.destroy();
+      child.stdout?.destroy();
       if (client) return client.end(message);
       open.forEach((fd) => fs.closeSync(fd));
       open = [];
@@ -124,10 +141,12 @@ export function launch({ python, env = process.env, stderr = 'inherit' } = {}, m
     };
     child.on('error', (error) => fail(
       `${program} can't be started (${error.code}); set WEBNN_VK_PYTHON to a Python with webnn_vk`));
-    child.on('exit', (code, signal) => fail(
-      `${program} -m webnn_vk.bridge ended with ${signal ?? `status ${code}`}`));
+    child.on('exit', (code, cause) => fail(
+      `${program} -m webnn_vk.bridge ended with ${cause ?? `status ${code}`}`));
+    signal?.addEventListener('abort', () => fail('it is not wanted any more'));
     child.stdin.on('error', () => {});
     child.stdout.on('data', (data) => {
+      if (failed) return undefined;
       if (client) return client.wake();
       text += data.toString('latin1');
       if (folder === undefined) {
@@ -160,13 +179,15 @@ export function launch({ python, env = process.env, stderr = 'inherit' } = {}, m
 }
 
 /**
- * Opens the FIFOs and greets the bridge. Neither open waits: the bridge reads requests already, and
- * the third descriptor stands in for its writer of replies until it has opened them.
+ * Opens the FIFOs and greets the bridge. No open waits, since a descriptor for both directions stands
+ * in for the bridge: at once if it has died, and for its writer of replies until it has opened them.
  */
 function begin(folder) {
   const opened = [];
   try {
+    const reader = fs.openSync(`${folder}/requests`, 'r+');
     opened.push(fs.openSync(`${folder}/requests`, 'w'));
+    fs.closeSync(reader);
     const holder = fs.openSync(`${folder}/replies`, 'r+');
     opened.push(holder);
     opened.splice(1, 0, fs.openSync(`${folder}/replies`, 'r'));

@@ -4,12 +4,16 @@ import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
+import { pipeline } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { HEAD, Kind, frameStart, lengths } from './frames.js';
+import { HEAD, Kind, MAX_REQUEST, lengths } from './frames.js';
 import { launch } from './node.js';
 
 const LIB = path.dirname(fileURLToPath(import.meta.url));
-const MAX_BODY = 2 ** 31;
+const CHUNK = 2 ** 16;
+/** Each is a process. */
+const MAX_BRIDGES = 64;
+const KINDS = new Set([Kind.CALL, Kind.START, Kind.POLL, Kind.RELEASE]);
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.json': 'application/json' };
 const ISOLATED = {
   'Cross-Origin-Opener-Policy': 'same-origin',
@@ -17,49 +21,105 @@ const ISOLATED = {
   'Cache-Control': 'no-store',
 };
 
-/** A bridge whose client is in a browser: frames come as requests, `events` says when to ask. */
+/** Kind and number of the frame that a body of `length` bytes is. RangeError for anything else. */
+function checked(head, length) {
+  const { header, raw } = head.length === HEAD ? lengths(head) : {};
+  const kind = head[20];
+  if (HEAD + header + raw !== length || header > MAX_REQUEST || !KINDS.has(kind)) {
+    throw new RangeError('a request is one frame, and says its length');
+  }
+  return { kind, number: head.readUInt32LE(16) };
+}
+
+const written = (stream, bytes) => new Promise((resolve, reject) => {
+  stream.write(bytes, (error) => (error ? reject(error) : resolve()));
+});
+
+/**
+ * A bridge whose client is in a browser: frames come as requests, `events` says when to ask. Nothing
+ * here waits in the server's thread, and no more than a chunk is kept of what a side doesn't take.
+ */
 class Relay {
-  constructor(channel, events) {
-    this.channel = channel;
-    this.events = events;
-    events.on('close', () => channel.close());
-    events.write('\0');
+  #events;
+  #stop;
+  #requests;
+  #replies;
+  #turn = Promise.resolve();
+  #arrived = () => {};
+
+  constructor(channel, events, stop) {
+    this.#events = events;
+    this.#stop = stop;
+    [this.#requests, this.#replies] = channel.sockets();
+    this.#requests.on('error', () => {});
+    for (const name of ['readable', 'end', 'close', 'error']) this.#replies.on(name, () => this.#arrived());
+    this.wake();
   }
 
   wake() {
-    this.events.write('\0');
+    if (!this.#events.writableNeedDrain) this.#events.write('\0');
   }
 
   end() {
-    this.events.end();
+    this.#requests.destroy();
+    this.#replies.destroy();
+    this.#events.end();
   }
 
-  /** Passes a frame on; the replies up to its own, or nothing when none comes at once. */
-  pass(frame) {
-    const { header } = lengths(frame.subarray(0, HEAD));
-    this.channel.send(frame.subarray(0, HEAD + header), frame.subarray(HEAD + header));
-    const kind = frame[20];
-    const request = frame.readUInt32LE(16);
-    const replies = [];
-    while (kind === Kind.CALL || kind === Kind.POLL) {
-      const reply = this.channel.receive();
-      const start = frameStart(reply.kind, reply.request, reply.header, reply.raw?.byteLength);
-      replies.push(Buffer.from(start), reply.raw ?? Buffer.alloc(0));
-      if (reply.request === request) break;
+  /** Passes a request's frame on, and answers with the replies up to its own, if it has one. */
+  pass(request, response) {
+    const passed = this.#turn.then(() => this.#pass(request, response));
+    this.#turn = passed.catch(() => {});
+    return passed;
+  }
+
+  async #pass(request, response) {
+    const length = Number(request.headers['content-length']);
+    let frame;
+    let start = Buffer.alloc(0);
+    try {
+      for await (const part of request.iterator({ destroyOnReturn: false })) {
+        if (frame) {
+          await written(this.#requests, part);
+          continue;
+        }
+        start = Buffer.concat([start, part]);
+        if (start.length < HEAD) continue;
+        frame = checked(start.subarray(0, HEAD), length);
+        await written(this.#requests, start);
+      }
+      frame ??= checked(start, length);
+      response.writeHead(200, ISOLATED);
+      if (frame.kind === Kind.CALL || frame.kind === Kind.POLL) await this.#reply(frame.number, response);
+      response.end();
+    } catch (error) {
+      // What follows in the FIFOs would be taken for the rest of this frame, or of its replies.
+      if (frame) this.#stop();
+      if (response.headersSent) response.destroy();
+      throw error;
     }
-    return Buffer.concat(replies);
   }
-}
 
-async function bodyOf(request) {
-  const parts = [];
-  let size = 0;
-  for await (const part of request) {
-    size += part.length;
-    if (size > MAX_BODY) throw new RangeError('the request is too large');
-    parts.push(part);
+  async #reply(number, response) {
+    for (let last = false; !last;) {
+      const head = await this.#take(HEAD);
+      const { header, raw } = lengths(head);
+      last = head.readUInt32LE(16) === number;
+      for (let part = head, left = header + raw; part; left -= part?.length) {
+        if (!response.destroyed) await written(response, part).catch(() => {});
+        part = left && await this.#take(Math.min(left, CHUNK));
+      }
+    }
   }
-  return Buffer.concat(parts);
+
+  async #take(count) {
+    for (;;) {
+      const bytes = this.#replies.read(count);
+      if (bytes?.length === count) return bytes;
+      if (bytes || this.#replies.destroyed || this.#replies.readableEnded) throw new Error('the bridge ended');
+      await new Promise((resolve) => { this.#arrived = resolve; });
+    }
+  }
 }
 
 function sendFile(response, folder, name) {
@@ -68,7 +128,8 @@ function sendFile(response, folder, name) {
     return response.writeHead(404, ISOLATED).end();
   }
   const type = TYPES[path.extname(file)] ?? 'application/octet-stream';
-  return response.writeHead(200, { ...ISOLATED, 'Content-Type': type }).end(fs.readFileSync(file));
+  response.writeHead(200, { ...ISOLATED, 'Content-Type': type });
+  return pipeline(fs.createReadStream(file), response, () => {});
 }
 
 /**
@@ -91,18 +152,29 @@ export async function serve(folder, { port = 0, ...options } = {}) {
     if (place === 'lib' && request.method === 'GET') return sendFile(response, LIB, name.slice(4));
     if (place !== 'bridge') return sendFile(response, path.resolve(folder), name);
     if (events) {
+      if (relays.has(key)) return response.writeHead(409, ISOLATED).end();
+      if (relays.size >= MAX_BRIDGES) return response.writeHead(503, ISOLATED).end();
+      const page = new AbortController();
+      relays.set(key, undefined);
+      response.on('close', () => {
+        relays.delete(key);
+        page.abort();
+      });
       response.writeHead(200, ISOLATED).flushHeaders();
-      relays.set(key, await launch(options, (channel) => new Relay(channel, response)));
-      response.on('close', () => relays.delete(key));
-      return undefined;
+      return launch({ ...options, signal: page.signal }, (channel) => {
+        const relay = new Relay(channel, response, () => page.abort());
+        relays.set(key, relay);
+        return relay;
+      });
     }
-    const replies = relays.get(key).pass(await bodyOf(request));
-    return response.writeHead(200, ISOLATED).end(replies);
+    return relays.get(key).pass(request, response);
   }
 
   const server = http.createServer((request, response) => {
-    answer(request, response).catch(() => {
-      if (!response.headersSent) response.writeHead(500, ISOLATED);
+    answer(request, response).catch((error) => {
+      // The connection's next request is behind the rest of this one.
+      request.resume();
+      if (!response.headersSent) response.writeHead(error instanceof RangeError ? 400 : 500, ISOLATED);
       response.end();
     });
   });

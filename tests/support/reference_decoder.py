@@ -17,8 +17,6 @@ LLAMA = {
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu",
     "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
 }
-#: Only the first half of each head is rotated; transformers' Llama has no such models.
-PART = {**LLAMA, "partial_rotary_factor": 0.5, "head_dim": 16}
 CONFIGS = {
     "llama": LLAMA,
     "llama3": {
@@ -235,7 +233,6 @@ def _frequencies(config, size):
 
 def _rotate(x, config):
     tokens, _, size = x.shape
-    size = int(size * config.get("partial_rotary_factor", 1))
     theta, factor = _frequencies(config, size)
     half = size // 2
     out = x.copy()

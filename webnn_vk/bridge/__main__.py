@@ -30,11 +30,14 @@ def main() -> int:
     except packages.MissingPackages as error:
         print(error, file=sys.stderr)
         return 1
+    # While there is a folder to remove, the client's SIGTERM ends the bridge by an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix="webnn-vk-"))
     try:
         opened = _open(folder, wake)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if opened is None:
         return 0
     return _serve(*opened, wake)
@@ -68,7 +71,7 @@ def _open(folder: Path, wake: int) -> tuple[int, int] | None:
 
 def _serve(requests: int, replies: int, wake: int) -> int:
     from .frames import DamagedFrame, Frame, Kind, RawMemory, read_frame, write_frame
-    from .session import Session, VersionMismatch
+    from .session import Session, VersionMismatch, error_reply
 
     def ring() -> None:
         # A full pipe wakes the client, too; without a client nobody needs to wake.
@@ -81,7 +84,10 @@ def _serve(requests: int, replies: int, wake: int) -> int:
     try:
         while (frame := read_frame(requests, memory)) is not None:
             for reply in session.handle(frame):
-                write_frame(replies, reply)
+                try:
+                    write_frame(replies, reply)
+                except MemoryError as error:  # nothing was written
+                    write_frame(replies, error_reply(reply.request, error))
             if frame.kind == Kind.HELLO:
                 ring()
     except (DamagedFrame, VersionMismatch) as error:

@@ -47,7 +47,8 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """A frame with its header decoded."""
+    """A frame with its header decoded. The header of one that memory doesn't hold is the
+    MemoryError, and there are no raw bytes."""
 
     kind: int
     request: int
@@ -67,6 +68,8 @@ class RawMemory:
 
     def __init__(self) -> None:
         self._array = np.empty(0, np.uint8)
+        #: For a header; had from the beginning, so that each frame can be read to its end.
+        self.header = memoryview(bytearray(MAX_HEADER))
 
     def take(self, size: int) -> np.ndarray:
         if size > self._KEPT:
@@ -79,23 +82,30 @@ class RawMemory:
 def read_frame(fd: int, memory: RawMemory | None = None) -> Frame | None:
     """The next frame; None at the end. The raw bytes of the frame before are overwritten if both
     use a ``memory``. Raises DamagedFrame."""
+    memory = memory or RawMemory()
     head = _read(fd, _HEAD.size)
     if head is None:
         return None
     checksum, length, raw_length, request, kind = _HEAD.unpack(head)
     if length > MAX_HEADER or raw_length > MAX_RAW:
         raise DamagedFrame(f"a header of {length} bytes and {raw_length} raw bytes is too large")
-    header = _read(fd, length)
-    if header is None:
-        raise DamagedFrame("the stream ends inside a frame")
+    header = memory.header[:length]
+    _read_all(fd, header)
     if zlib.crc32(header, zlib.crc32(head[4:])) != checksum:
         raise DamagedFrame("the checksum is wrong")
-    raw = None
-    if raw_length:
-        raw = (memory or RawMemory()).take(raw_length)
-        if not _read_into(fd, memoryview(raw)):
-            raise DamagedFrame("the stream ends inside a frame")
-    return Frame(kind, request, _decoded(header), raw)
+    try:
+        raw = memory.take(raw_length) if raw_length else None
+        value = _decoded(bytes(header))
+    except MemoryError as error:
+        raw, value = None, error.with_traceback(None)
+    if raw is not None:
+        _read_all(fd, memoryview(raw))
+    else:
+        while raw_length:
+            part = memory.header[:raw_length]
+            _read_all(fd, part)
+            raw_length -= len(part)
+    return Frame(kind, request, value, raw)
 
 
 def write_frame(fd: int, frame: Frame) -> None:
@@ -131,18 +141,15 @@ def _read(fd: int, size: int) -> bytes | None:
         return data
     if not data:
         return None
-    whole = bytearray(size)
-    whole[: len(data)] = data
-    if not _read_into(fd, memoryview(whole)[len(data) :]):
-        raise DamagedFrame("the stream ends inside a frame")
-    return bytes(whole)
+    rest = bytearray(size - len(data))
+    _read_all(fd, memoryview(rest))
+    return data + rest
 
 
-def _read_into(fd: int, view: memoryview) -> bool:
-    """Fill ``view``; False when the stream ends before."""
+def _read_all(fd: int, view: memoryview) -> None:
+    """Fill ``view``."""
     while view:
         count = os.readv(fd, [view])
         if not count:
-            return False
+            raise DamagedFrame("the stream ends inside a frame")
         view = view[count:]
-    return True

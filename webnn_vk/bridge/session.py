@@ -103,6 +103,16 @@ class Session:
     # -- frames --------------------------------------------------------------------------------
     def handle(self, frame: Frame) -> list[Frame]:
         """The replies to write, in order. Raises VersionMismatch."""
+        try:
+            return self._handle(frame)
+        except MemoryError as error:
+            reply = error_reply(frame.request, error)
+        if frame.kind not in (Kind.START, Kind.RELEASE):
+            return [reply]
+        self._later(reply)
+        return []
+
+    def _handle(self, frame: Frame) -> list[Frame]:
         kind, request, header, raw = frame
         if not self._greeted:
             return [self._hello(frame)]
@@ -119,7 +129,7 @@ class Session:
                 if isinstance(thing, MLContext):
                     thing.destroy()
         else:
-            return [*self._waited(), _error(request, TypeError(f"no frame of kind {kind}"))]
+            return [*self._waited(), error_reply(request, TypeError(f"no frame of kind {kind}"))]
         return []
 
     def close(self) -> None:
@@ -142,9 +152,9 @@ class Session:
         )
 
     def _waited(self) -> list[Frame]:
-        frames = []
-        while self._waiting:
-            frames.append(self._waiting.popleft())
+        frames = list(self._waiting)
+        for _ in frames:
+            self._waiting.popleft()
         return frames
 
     def _later(self, frame: Frame) -> None:
@@ -158,13 +168,15 @@ class Session:
                 if method is not None:
                     given = () if raw is None else (raw,)
                     return partial(method, self, *arguments, *given)
+            case MemoryError():
+                raise header
         raise TypeError("no such method")
 
     def _reply(self, request: int, compute: Callable[[], Any]) -> Frame:
         try:
             value = compute()
         except Exception as error:
-            return _error(request, error)
+            return error_reply(request, error)
         if isinstance(value, np.ndarray):
             return Frame(Kind.VALUE, request, None, value)
         return Frame(Kind.VALUE, request, value)
@@ -173,7 +185,7 @@ class Session:
         try:
             promise, made = self._method(header, raw, "start ")()
         except Exception as error:
-            self._later(_error(request, error))
+            self._later(error_reply(request, error))
             return
         promise.add_done_callback(
             lambda done: self._later(self._reply(request, lambda: made(done.result())))
@@ -355,7 +367,8 @@ _VIEWS = frozenset({
 })
 
 
-def _error(request: int, error: Exception) -> Frame:
+def error_reply(request: int, error: Exception) -> Frame:
+    """The reply to a request that raised an error, by the name that the IDL has for it."""
     known = shortage_error(error, "the bridge")
     if isinstance(known, DOMException):
         name, message = known.name, str(known)
@@ -366,4 +379,4 @@ def _error(request: int, error: Exception) -> Frame:
     return Frame(Kind.ERROR, request, [name, message])
 
 
-__all__ = ["MLPromise", "Session", "VersionMismatch"]
+__all__ = ["MLPromise", "Session", "VersionMismatch", "error_reply"]

@@ -19,7 +19,15 @@ SECONDS = 30
 
 def rendered(template: str, values: Mapping[str, Any]) -> str:
     """The text of a template. It runs in a process of its own (``chat_worker``). InvalidModelError
-    if it fails, or exceeds the limits."""
+    if it fails, or exceeds the limits; TypeError for values that JSON can't hold."""
+    for name, value in values.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(
+                f"{sanitize(name)[:80]} of the chat template is not what JSON can hold: "
+                f"{sanitize(str(error))[:200]}"
+            ) from None
     request = json.dumps({"template": template, "values": dict(values)}).encode()
     worker = str(Path(__file__).with_name("chat_worker.py"))
     try:

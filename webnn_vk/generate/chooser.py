@@ -55,7 +55,7 @@ class Choice:
         padded by the last of them."""
         s = self.sampling
         numbers = (
-            s._scale, s._least_score, s.temperature > 0, s.top_k or 3e38,
+            s._scale, s._least_score, s.temperature > 0, min(s.top_k or 3e38, 3e38),
             s.top_p if s.top_p < 1 else 3e30, s._penalty, *self.keys >> 16,
             *self.keys & 0xFFFF,
         )

@@ -158,11 +158,7 @@ def _llama_like(f: Fields, kind: str) -> DecoderConfig:
         if type(value) is not int or not 0 <= value < 2**31:
             raise f.wrong(name, value, "a number of tokens or layers")
     windows = _windows(f, window, tuple(window * (n >= first) for n in range(layers)))
-    rotary = rotary_of(
-        head_size, context,
-        f.take("rope_parameters") or f.take("rope_scaling"), f.number("rope_theta", 10000.0),
-        f.number("partial_rotary_factor", 1.0),
-    )
+    rotary = rotary_of(head_size, context, *_rope(f, 10000.0))
     bias = f.flag("attention_bias", kind == "qwen2")
     return DecoderConfig(
         kind, f.count("vocab_size"), width, layers, heads,
@@ -183,8 +179,7 @@ def _gemma(f: Fields, kind: str) -> DecoderConfig:
     f.only("hidden_act", "gelu", "gelu_pytorch_tanh")
     f.only("hidden_activation", "gelu_pytorch_tanh")
     bias = f.flag("attention_bias")
-    scaling = f.take("rope_parameters") or f.take("rope_scaling")
-    base = f.number("rope_theta", 1e6 if kind == "gemma3_text" else 10000.0)
+    scaling, base, part = _rope(f, 1e6 if kind == "gemma3_text" else 10000.0)
     config = DecoderConfig(
         kind, f.count("vocab_size"), width, layers, heads, f.count("num_key_value_heads", heads),
         head_size, f.count("intermediate_size"), context, f.number("rms_norm_eps", 1e-6),
@@ -194,7 +189,7 @@ def _gemma(f: Fields, kind: str) -> DecoderConfig:
     if kind == "gemma":
         f.only("attn_logit_softcapping")
         f.only("final_logit_softcapping")
-        return replace(config, rotary=rotary_of(head_size, context, scaling, base, 1.0))
+        return replace(config, rotary=rotary_of(head_size, context, scaling, base, part))
     second = kind == "gemma2"
     window = f.count("sliding_window", 4096)
     config = replace(
@@ -206,18 +201,24 @@ def _gemma(f: Fields, kind: str) -> DecoderConfig:
         f.only("sliding_window_size", window)
         return replace(
             config, windows=_windows(f, window, periodic_windows(layers, window, 2)),
-            rotary=rotary_of(head_size, context, scaling, base, 1.0),
+            rotary=rotary_of(head_size, context, scaling, base, part),
         )
-    local: Any = {"rope_theta": f.number("rope_local_base_freq", 10000.0)}
+    local, local_base = None, f.number("rope_local_base_freq", 10000.0)
     if isinstance(scaling, Mapping) and "full_attention" in scaling:
         scaling, local = scaling["full_attention"], scaling.get("sliding_attention")
     period = f.count("_sliding_window_pattern", f.count("sliding_window_pattern", 6))
     return replace(
         config, qk_norm=True,
         windows=_windows(f, window, periodic_windows(layers, window, period)),
-        rotary=rotary_of(head_size, context, scaling, base, 1.0),
-        local_rotary=rotary_of(head_size, context, local, 10000.0, 1.0),
+        rotary=rotary_of(head_size, context, scaling, base, part),
+        local_rotary=rotary_of(head_size, context, local, local_base, part),
     )
+
+
+def _rope(f: Fields, base: float) -> tuple[Any, float, float]:
+    """``rope_scaling`` (or ``rope_parameters``), ``rope_theta`` and ``partial_rotary_factor``."""
+    older, newer = f.take("rope_scaling"), f.take("rope_parameters")
+    return older or newer, f.number("rope_theta", base), f.number("partial_rotary_factor", 1.0)
 
 
 def _windows(f: Fields, window: int, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -244,14 +245,11 @@ def _gpt2(f: Fields) -> DecoderConfig:
     f.only("scale_attn_by_inverse_layer_idx", False)
     if width % heads:
         raise InvalidModelError(f"config.json: n_embd {width} is not a multiple of {heads} heads")
-    inner = f.take("n_inner", 4 * width)
-    if type(inner) is not int or inner <= 0:
-        raise InvalidModelError("config.json: n_inner is no positive integer")
     return DecoderConfig(
         "gpt2", f.count("vocab_size"), width, f.layers("n_layer"), heads, heads, width // heads,
-        inner, f.count("n_positions", 1024), f.number("layer_norm_epsilon", 1e-5),
-        _activation(f, "activation_function"), "layer", False, f.flag("tie_word_embeddings", True),
-        qkv_bias=True, output_bias=True, mlp_bias=True,
+        f.count("n_inner", 4 * width), f.count("n_positions", 1024),
+        f.number("layer_norm_epsilon", 1e-5), _activation(f, "activation_function"), "layer", False,
+        f.flag("tie_word_embeddings", True), qkv_bias=True, output_bias=True, mlp_bias=True,
     )
 
 

@@ -262,14 +262,9 @@ class _Graph:
             )
             self._rotations[rotary] = cosines, sines
         cosines, sines = self._rotations[rotary]
-        heads, rest = x.shape[1], c.head_size - 2 * half
-        turned = b.slice(x, [0, 0, 0], [self.tokens, heads, 2 * half]) if rest else x
-        pairs = b.reshape(turned, (self.tokens, heads, 2, half))
+        pairs = b.reshape(x, (self.tokens, x.shape[1], 2, half))
         y = b.add(b.mul(pairs, cosines), b.mul(b.reverse(pairs, axes=[2]), sines))
-        y = self.cast(y, self.decoder.activations)
-        y = b.reshape(y, (self.tokens, heads, 2 * half))
-        kept = [b.slice(x, [0, 0, 2 * half], [self.tokens, heads, rest])] if rest else []
-        return b.concat([y, *(self.cast(part, y.data_type) for part in kept)], 2) if kept else y
+        return b.reshape(self.cast(y, self.decoder.activations), x.shape)
 
     def rms(self, x: MLOperand) -> MLOperand:
         last = len(x.shape) - 1

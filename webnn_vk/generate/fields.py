@@ -1,8 +1,11 @@
-"""Fields of a model's description, checked as they are taken."""
+"""Fields of a model's description, checked as they are taken; arguments that are numbers."""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Container, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,26 @@ from .errors import InvalidModelError, UnsupportedModelError
 
 #: No model has a tenth of this.
 MOST_LAYERS = 10_000
+
+
+def real(name: str, value: Any, expected: str) -> float:
+    """An argument as a float, infinite beyond the largest. TypeError if it is no number."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {_shown(value)}; {expected} is expected")
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if value < 0 else math.inf
+
+
+def whole(name: str, value: Any) -> int:
+    """An argument as an integer from 0 on, of any size. TypeError if it is no number, ValueError
+    for others."""
+    expected = "an integer ≥ 0"
+    number = real(name, value, expected)
+    if not hasattr(value, "__index__") or number < 0:
+        raise ValueError(f"{name} is {_shown(value)}; {expected} is expected")
+    return operator.index(value)
 
 
 class Fields:
@@ -74,7 +97,11 @@ class Fields:
     def only(self, name: str, *values: Any) -> None:
         """The field is absent or has one of the values that are implemented."""
         value = self.take(name)
-        if value is not None and (isinstance(value, np.ndarray) or value not in values):
+        # (True is 1 for Python.)
+        if value is not None and (isinstance(value, np.ndarray) or not any(
+            value == known and isinstance(value, bool) == isinstance(known, bool)
+            for known in values
+        )):
             raise UnsupportedModelError(
                 f"{self._where}{self._prefix}{name} = {_shown(value)} is not supported"
             )
@@ -98,4 +125,7 @@ class Fields:
 def _shown(value: Any) -> str:
     if isinstance(value, (list, np.ndarray)):
         return f"an array of {len(value)}"
-    return sanitize(repr(value))[:80]
+    try:
+        return sanitize(repr(value))[:80]
+    except ValueError:  # Python writes 4,300 digits at most
+        return "a number of more digits"

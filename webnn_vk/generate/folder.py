@@ -8,10 +8,12 @@ from typing import Any
 
 from .config import decoder_config
 from .errors import InvalidModelError
+from .fields import Fields
 from .sampling import Sampling
 from .source import ModelSource
+from .tokenizer_file import check_tokenizer
 from .tokens import DEFAULT, SPECIAL_TOKENS, Tokenizer, package_errors
-from .weights import Weights, read_file, read_json
+from .weights import Weights, parsed_json, read_file, read_json
 
 
 def open_folder(folder: Path) -> ModelSource:
@@ -36,6 +38,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     import tokenizers
 
     data = read_file(folder / "tokenizer.json")
+    check_tokenizer(parsed_json(data, "tokenizer.json"))
     with package_errors("tokenizer.json is not valid"):
         made = tokenizers.Tokenizer.from_buffer(data)
     # transformers sets both for each call. The file has the settings of an earlier call.
@@ -109,11 +112,12 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 def _defaults(generation: Mapping[str, Any]) -> Sampling:
     """How the model's authors have tokens chosen."""
-    if generation.get("do_sample") is not True:
+    fields = Fields(generation, "generation_config.json: ")
+    if not fields.flag("do_sample"):
         return Sampling()
     given = {"temperature": 1.0}
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
-        value = generation.get(name)
+        value = fields.take(name)
         if value is not None:
             if type(value) not in (int, float):
                 raise InvalidModelError(f"generation_config.json: {name} is not a number")

@@ -17,9 +17,8 @@ from .fields import Fields
 
 @dataclass(frozen=True)
 class Rotary:
-    """The first ``2 · len(frequencies)`` elements of a head are rotated, element i together with
-    element i + len(frequencies), by position · frequencies[i]. ``factor`` multiplies cosines and
-    sines."""
+    """Element i of a head is rotated together with element i + len(frequencies), half a head
+    further, by position · frequencies[i]. ``factor`` multiplies cosines and sines."""
 
     frequencies: tuple[float, ...]
     factor: float = 1.0
@@ -36,7 +35,7 @@ class Rotary:
 
 
 def rotary_of(
-    head_size: int, context: int, scaling: Any, base: float, part: float
+    head_size: int, context: int, scaling: Any, base: float, part: float = 1.0
 ) -> Rotary:
     """The rotation that ``rope_theta``, ``partial_rotary_factor`` and ``rope_scaling`` (or
     ``rope_parameters``, which has the others in it) describe."""
@@ -49,13 +48,19 @@ def rotary_of(
     if base <= 1:
         raise InvalidModelError(f"config.json: rope_theta is {base}; a number above 1 is expected")
     part = options.number("partial_rotary_factor", part)
-    size = int(head_size * part)
-    if size <= 0 or size % 2 or size > head_size:
-        raise InvalidModelError(f"config.json: {size} of {head_size} elements can't be rotated")
-    exponents = np.arange(0, size, 2, dtype=np.float64) / size
+    if head_size % 2:
+        raise InvalidModelError(f"config.json: heads of {head_size} elements can't be rotated")
+    exponents = np.arange(0, head_size, 2, dtype=np.float64) / head_size
     frequencies, factor = base**-exponents, 1.0
     kind = options.take("rope_type", options.take("type", "default"))
     options.take("type")
+    # In transformers these architectures rotate whole heads. Their default frequencies don't
+    # depend on the part; with the other frequencies such models fail there.
+    if kind != "default" and int(head_size * part) != head_size:
+        raise UnsupportedModelError(
+            f"config.json: partial_rotary_factor {part} is not supported for rope_type "
+            f"{sanitize(repr(kind))[:80]}; 1 is expected"
+        )
     match kind:
         case "default":
             pass
@@ -64,7 +69,7 @@ def rotary_of(
         case "llama3":
             frequencies = _llama3(frequencies, options)
         case "yarn":
-            frequencies, factor = _yarn(frequencies, base, size, context, options)
+            frequencies, factor = _yarn(frequencies, base, head_size, context, options)
         case _:
             raise UnsupportedModelError(
                 f"config.json: rope_type {sanitize(repr(kind))[:80]} is not supported; one of "
@@ -97,7 +102,7 @@ def _yarn(
     def dimension(turns: float) -> float:
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(dimension(fast)), 0)
+    low = float(max(math.floor(dimension(fast)), 0))
     high = min(math.ceil(dimension(slow)), size - 1)
     ramp = np.clip((np.arange(size // 2) - low) / max(high - low, 0.001), 0, 1)
     return frequencies / factor * ramp + frequencies * (1 - ramp), scale

@@ -14,6 +14,8 @@ import numpy as np
 
 from webnn_vk.support.dataclass import dataclass
 
+from .fields import real, whole
+
 #: Noise: the words are mixed in this order, after each multiple of the token's number.
 MULTIPLE, ROUNDS = 0x9E3779B1, (1, 0, 1, 0)
 #: Uniform numbers are between these; of numbers below SMALL a series is the exponential variable,
@@ -31,7 +33,8 @@ class Sampling:
     of which the ``top_k`` largest are kept (0: all), then the fewest largest whose sum reaches
     ``top_p``, then all of at least ``min_p`` times the largest. Equal probabilities are kept or
     dropped together. ``repetition_penalty`` divides positive logits of tokens that occurred
-    before, and multiplies negative ones. ValueError for numbers out of range.
+    before, and multiplies negative ones. ValueError for numbers out of range, TypeError for what
+    is no number.
     """
 
     temperature: float = 0.0
@@ -41,15 +44,18 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, valid, wanted in (
-            ("temperature", 0 <= self.temperature < np.inf, "a number ≥ 0"),
-            ("top_k", hasattr(self.top_k, "__index__") and self.top_k >= 0, "an integer ≥ 0"),
-            ("top_p", 0 < self.top_p <= 1, "a number in (0, 1]"),
-            ("min_p", 0 <= self.min_p <= 1, "a number in [0, 1]"),
-            ("repetition_penalty", 0 < self.repetition_penalty < np.inf, "a number > 0"),
+        object.__setattr__(self, "top_k", whole("top_k", self.top_k))
+        # The least number above 0, and the largest.
+        above, large = 5e-324, np.finfo(np.float64).max
+        for name, least, most, wanted in (
+            ("temperature", 0, large, "a number ≥ 0"), ("top_p", above, 1, "a number in (0, 1]"),
+            ("min_p", 0, 1, "a number in [0, 1]"),
+            ("repetition_penalty", above, large, "a number > 0"),
         ):
-            if not valid:
-                raise ValueError(f"{name} is {getattr(self, name)}; {wanted} is expected")
+            number = real(name, getattr(self, name), wanted)
+            if not least <= number <= most:
+                raise ValueError(f"{name} is {number}; {wanted} is expected")
+            object.__setattr__(self, name, number)
 
     @property
     def is_greedy(self) -> bool:

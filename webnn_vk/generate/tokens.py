@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,13 +41,15 @@ def package_errors(what: str) -> Iterator[None]:
 
 class Tokenizer:
     """The tokenizer of a model: one of the package ``tokenizers``, with the model's chat templates
-    by name and the tokens that templates name ("bos_token")."""
+    by name and the tokens that templates name ("bos_token"). ``merge``: gets the tokens of a text,
+    and 1 for each that the tokenizer has put before or after it, and returns those of the model."""
 
     def __init__(
         self, tokenizer: Any, templates: Mapping[str, str] | None = None,
         special: Mapping[str, str] | None = None,
+        merge: Callable[[Sequence[int], Sequence[int]], list[int]] | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._merge = tokenizer, merge
         self._templates = dict(templates or {})
         self._special = dict(special or {})
 
@@ -67,6 +69,8 @@ class Tokenizer:
             raise TypeError(f"text is {type(text).__name__}; a str is expected")
         with package_errors("the model's tokenizer can't encode the text"):
             encoded = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        if self._merge is not None:
+            return self._merge(encoded.ids, encoded.special_tokens_mask)
         return list(encoded.ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -35,11 +35,15 @@ def read_file(path: Path) -> bytes:
 
 def read_json(path: Path) -> Any:
     """A JSON file. InvalidModelError if it is missing, damaged or too large."""
-    data = read_file(path)
+    return parsed_json(read_file(path), sanitize(path.name))
+
+
+def parsed_json(data: bytes, name: str) -> Any:
+    """The JSON of a file of this name. InvalidModelError if it is none."""
     try:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InvalidModelError(f"{sanitize(path.name)} is no JSON: {_short(error)}") from None
+        raise InvalidModelError(f"{name} is no JSON: {_short(error)}") from None
 
 
 #: First parts of names are left out, since files have them or not.

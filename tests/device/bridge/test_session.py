@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import struct
@@ -12,6 +13,7 @@ import cbor2
 import numpy as np
 import pytest
 
+from tests.support.shortage import Shortage
 from tests.unit.bridge.test_frames import written
 from webnn_vk import __version__
 from webnn_vk.bridge.frames import PROTOCOL, DamagedFrame, Frame, Kind, read_frame
@@ -148,6 +150,43 @@ def test_released_objects_are_gone(client):
     assert (name, message) == ("TypeError", "no such MLTensor")
     assert client.send(Kind.RELEASE, [context]) == []
     assert client.call("builder", context)[0] == "TypeError"
+
+
+def test_a_request_without_memory_is_refused(client):
+    """What read_frame makes of one that memory doesn't hold; the context goes on."""
+    graph = graph_of(client)
+    short = MemoryError("no room for 8 bytes")
+    refused = ["OperationError", "the bridge: out of memory: no room for 8 bytes"]
+    (reply,) = client.send(Kind.CALL, short)
+    assert reply == Frame(Kind.ERROR, client.number, refused)
+    assert client.send(Kind.START, short) == client.send(Kind.RELEASE, short) == []
+    number = client.number - 1
+    assert client.woken.acquire(timeout=60)
+    assert client.send(Kind.POLL, short) == [
+        Frame(Kind.ERROR, number, refused), Frame(Kind.VALUE, client.number, None)]
+    assert result(client, *graph, [1, 2, 3]) == [2, 3, 4]
+
+
+def test_memory_error_at_any_place_of_a_request(client):
+    graph = graph_of(client)
+    builder = client.call("builder", graph[0])
+    client.call("input", builder, "x", "float32", [3])
+    shortage, places = Shortage(), set()
+    for kind, header in (
+        (Kind.CALL, ["operator", [builder, "relu", [0], {}]]), (Kind.POLL, None), (99, None),
+    ):
+        for at in itertools.count(1):  # 0 is handle() itself
+            with shortage.everywhere():
+                shortage.begin(at)
+                replies = client.send(kind, header)
+                shortage.end()
+            if not shortage.places:
+                break
+            places.update(shortage.places)
+            assert replies[-1].request == client.number
+            assert replies[-1].kind in (Kind.VALUE, Kind.ERROR)
+    assert len(places) > 20
+    assert result(client, *graph, [1, 2, 3]) == [2, 3, 4]
 
 
 # -- damaged requests ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from tests.device.generate.test_blocks import KINDS, rounded
 from tests.support.gguf_files import WIDE, Kind, write_gguf
 from tests.support.profiles import stored_profile
-from tests.support.reference_decoder import CONFIGS, PART, logits, random_weights, write_folder
+from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.builder import graph_of
 from webnn_vk.compiler.program import Target, compile_program
@@ -27,9 +27,9 @@ def difference(result, expected):
 
 @pytest.mark.sample(0.4)
 @pytest.mark.parametrize("dtype", ["float32", *KINDS])
-@pytest.mark.parametrize("name", [*CONFIGS, "part"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_logits(context: MLContext, tmp_path, name, dtype):
-    config = {**CONFIGS, "part": PART}[name]
+    config = CONFIGS[name]
     weights = random_weights(config, 1)
     write_folder(tmp_path, config, weights)
     model = Model.load(tmp_path, context, dtype=dtype, activations="float16")

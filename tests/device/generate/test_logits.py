@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.discriminating import assert_allclose
-from tests.support.reference_decoder import CONFIGS, PART, logits, random_weights, write_folder
+from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
 from webnn_vk import MLContext
 from webnn_vk.generate import Model
 
@@ -86,14 +86,6 @@ def test_matrices_in_panels(context: MLContext, tmp_path, name):
         # "x": as texels, which not every such device has.
         assert {line.variant.replace("x ", " ") for line in products} == {"nn vv 1x64"}
         assert model.report().copies == 0
-
-
-def test_a_part_of_each_head_is_rotated(context: MLContext, tmp_path):
-    """In graphs for many tokens and for one."""
-    weights = random_weights(PART, 7)
-    write_folder(tmp_path, PART, weights)
-    model = Model.load(tmp_path, context)
-    assert_right_text(model, PART, weights)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3", "gpt2"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -100,6 +101,38 @@ def test_high_temperatures(model):
     expected = model.generate_tokens([1, 2, 3], 60, **options)
     model._engine.chooser.is_used = True
     assert model.generate_tokens([1, 2, 3], 60, **options) == expected
+
+
+@pytest.mark.parametrize(("options", "kind"), [
+    ({"temperature": "x"}, TypeError), ({"temperature": True}, TypeError),
+    ({"temperature": np.True_}, TypeError), ({"temperature": 1j}, TypeError),
+    ({"temperature": float("nan")}, ValueError), ({"temperature": 10**5000}, ValueError),
+    ({"temperature": -(10**400)}, ValueError), ({"top_k": 1.0}, ValueError),
+    ({"top_k": False}, TypeError), ({"top_k": -(10**5000)}, ValueError), ({"top_k": []}, TypeError),
+    ({"top_p": None}, TypeError), ({"top_p": 10**400}, ValueError), ({"min_p": "0"}, TypeError),
+    ({"repetition_penalty": 1e999}, ValueError), ({"repetition_penalty": 10**400}, ValueError),
+], ids=lambda value: f"{value}"[:40] if isinstance(value, type) else "".join(value))
+def test_what_is_no_number_or_out_of_range(options, kind):
+    (name,) = options
+    with pytest.raises(kind, match=f"^{name} is .* is expected$") as caught:
+        Sampling(**options)
+    assert len(str(caught.value)) < 200
+
+
+def test_numbers_of_any_type_and_size():
+    """Converted, for the host and for the device, whose float32 they may exceed."""
+    made = Sampling(np.float32(0.5), np.int64(3), Fraction(1, 2), 0, np.float16(2))
+    assert made == Sampling(0.5, 3, 0.5, 0.0, 2.0)
+    assert [type(value) for value in vars(made).values()] == [float, int, float, float, float]
+    words = keys(np.random.default_rng(1))
+    logits = np.random.default_rng(2).normal(0, 3, 50).astype(np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        for options in ({"top_k": 10**400}, {"min_p": 5e-324}, {"top_p": 5e-324},
+                        {"repetition_penalty": 1e308}, {"repetition_penalty": 5e-324}):
+            choice = Choice(Sampling(1.0, **options), [1], words)
+            row = choice.row(1)
+            assert np.isfinite(row[2:]).all() and row[1] <= 0
+            assert 0 <= choice.on_host(logits) < 50
 
 
 def test_impossible_tokens_at_any_temperature():

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 from webnn_vk import __version__
 
 #: The number of tests in each file.
-FILES = {"browser": 2, "interfaces": 11, "lifetimes": 9}
+FILES = {"browser": 2, "interfaces": 11, "lifetimes": 9, "server": 6}
 
 
 def run_tests(name: str, folder, **environment: str) -> str:

@@ -143,6 +143,26 @@ def refused(header: bytes) -> None:
         frames._decoded(header)
 
 
+@pytest.mark.parametrize("name", ["take", "_decoded"])
+def test_frames_that_memory_does_not_hold(monkeypatch, name):
+    """They are read to their end: the next one is as it was sent."""
+    raw = np.arange(2**20 + 5, dtype=np.uint8)  # more than is skipped at a time
+    sent = [Frame(Kind.CALL, 1, HEADER, raw), Frame(Kind.POLL, 2, None, raw[:9])]
+    data, where = written(*sent), frames.RawMemory if name == "take" else frames
+    own, shortages = getattr(where, name), iter([MemoryError("no room")])
+
+    def short(*given):
+        for error in shortages:
+            raise error
+        return own(*given)
+
+    monkeypatch.setattr(where, name, short)
+    first, second = through_pipe(data)
+    assert first[:2] == (Kind.CALL, 1) and first.raw is None
+    assert type(first.header) is MemoryError and str(first.header) == "no room"
+    assert second[:3] == sent[1][:3] and second.raw.tolist() == list(range(9))
+
+
 def test_raw_memory_is_used_again():
     memory = frames.RawMemory()
     first = memory.take(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
@@ -63,7 +64,11 @@ def test_fields_that_change_nothing(fields):
 
 @pytest.mark.parametrize(("fields", "message"), [
     ({"is_encoder_decoder": True}, "is_encoder_decoder = True is not supported"),
-    ({"num_beams": 4}, "num_beams = 4"), ({"pruned_heads": {"0": [1]}}, "pruned_heads = "),
+    ({"num_beams": 4}, "num_beams = 4"), ({"num_beams": True}, "num_beams = True"),
+    ({"do_sample": 0}, "do_sample = 0"), ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000"),
+    ({"hidden_size": 10**400}, "hidden_size is 1000"), ({"rope_theta": True}, "rope_theta is True"),
+    ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; a positive number"),
+    ({"pruned_heads": {"0": [1]}}, "pruned_heads = "),
     ({"use_mrope": True}, "use_mrope"), ({"temperature": 0.6}, "temperature = 0.6"),
     ({"attention_sinks": True}, "unknown field 'attention_sinks' for llama"),
     ({"hidden_act": "tanh"}, "hidden_act = 'tanh'"),
@@ -100,6 +105,12 @@ def test_fields(fields, message):
 def test_fields_of_gemma(fields, message):
     with pytest.raises((InvalidModelError, UnsupportedModelError), match=message):
         decoder_config({**CONFIGS["gemma3"], **fields})
+
+
+@pytest.mark.parametrize("value", [True, 0, 1e999, 10**400, 2.0, "x"])
+def test_the_inner_width_of_gpt2(value):
+    with pytest.raises(InvalidModelError, match="n_inner is .*; a positive integer is expected"):
+        decoder_config({**CONFIGS["gpt2"], "n_inner": value})
 
 
 def test_softcaps_of_gemma():
@@ -153,6 +164,27 @@ def test_windows_that_the_file_leaves_out():
         assert decoder_config(config).windows == tuple(expected)
 
 
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "gpt2"])
+def test_whole_heads_are_rotated(name):
+    """As in transformers, partial_rotary_factor changes nothing in default rotations; with others
+    such a model fails there."""
+    config = {**CONFIGS[name], "rope_scaling": None}
+    plain, theta = decoder_config(config), {"rope_theta": config["rope_theta"]}
+    part = {"partial_rotary_factor": 0.5}
+    for given in (part, {"rope_parameters": {"rope_type": "default", **theta, **part}},
+                  {"rope_scaling": {"type": "default", **part}}):
+        assert decoder_config({**config, **given}) == plain
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    for given in ({"rope_scaling": scaling, **part}, {"rope_parameters": {**scaling, **part}}):
+        with pytest.raises(UnsupportedModelError, match="partial_rotary_factor 0.5 is not supp"):
+            decoder_config({**config, **given})
+    scaled = decoder_config({**config, "rope_scaling": scaling})
+    whole = {"rope_parameters": {**scaling, "partial_rotary_factor": 1}}
+    assert decoder_config({**config, **whole}) == scaled != plain
+    # transformers reads rope_scaling first.
+    assert decoder_config({**config, "rope_scaling": scaling, "rope_parameters": theta}) == scaled
+
+
 def test_yarn_without_the_original_length():
     """As in transformers, it is the length that the model is said to be made for."""
     given = {**CONFIGS["yarn"], "head_dim": 64}
@@ -160,6 +192,14 @@ def test_yarn_without_the_original_length():
     full = {**scaling, "original_max_position_embeddings": given["max_position_embeddings"]}
     made = [decoder_config({**given, "rope_scaling": s}).rotary for s in (scaling, full)]
     assert made[0] == made[1] != decoder_config(given).rotary
+
+
+def test_yarn_with_numbers_that_no_one_expects():
+    """Dimensions beyond 64-bit integers."""
+    scaling = {**CONFIGS["yarn"]["rope_scaling"], "beta_fast": 1e-29, "factor": 1e-29}
+    config = {**CONFIGS["yarn"], "head_dim": 1024, "rope_theta": 1 + 3e-16,
+              "rope_scaling": scaling}
+    assert np.isfinite(decoder_config(config).rotary.frequencies).all()
 
 
 def test_weights_that_are_missing_or_wrong(cpu_context, tmp_path):
@@ -239,6 +279,11 @@ def test_progress(cpu_context, tmp_path):
     ({"do_sample": True, "temperature": -1}, "temperature is -1"),
     ({"do_sample": True, "top_k": 20.0}, "top_k is 20.0; an integer ≥ 0 is expected"),
     ({"do_sample": True, "top_k": float("inf")}, "top_k is inf; an integer ≥ 0 is expected"),
+    ({"do_sample": True, "top_k": True}, "top_k is not a number"),
+    ({"do_sample": True, "temperature": float("nan")}, "temperature is nan; a number ≥ 0 is exp"),
+    ({"do_sample": True, "repetition_penalty": 10**400}, "repetition_penalty is inf; a number > 0"),
+    ({"do_sample": True, "temperature": 10**4000}, "temperature is inf"),
+    ({"do_sample": 1}, "do_sample is 1; true or false is expected"),
 ])
 def test_generation_configs(cpu_context, tmp_path, generation, message):
     folder = small(tmp_path)
@@ -330,6 +375,16 @@ def test_wrong_tokens_are_the_caller_s_mistake(tmp_path):
         made.encode(3)
 
 
+def test_values_of_templates(tmp_path):
+    """Any number that JSON can hold; what it can't is named."""
+    made = tokenizer_of(tmp_path, "{{ x }} {{ tools is none }}")
+    for value, expected in ((1e999, "inf"), (True, "True"), (10**99, f"{10**99}")):
+        assert made.apply_chat_template(HELLO, x=value) == f"{expected} True"
+    for value in (10**5000, {1}, 1j, b"x"):
+        with pytest.raises(TypeError, match="x of the chat template is not what JSON can hold"):
+            made.apply_chat_template(HELLO, x=value)
+
+
 def test_templates_by_name(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": [
         {"name": "default", "template": "D"},
@@ -370,6 +425,77 @@ def test_a_tokenizer_that_panics(tmp_path, change):
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InvalidModelError, match="tokenizer"):
         folder_tokenizer(tmp_path).encode("a" * 200)
+
+
+def replacing(content, **pattern):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def template(pieces, **tokens):
+    return {"type": "TemplateProcessing", "single": pieces, "special_tokens": tokens, "pair": [
+        {"Sequence": {"id": name, "type_id": 0}} for name in "AB"]}
+
+
+BYTES = {"add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+TOKEN = {"SpecialToken": {"id": "x", "type_id": 0}}
+CHARMAP = base64.b64encode(b"\0\0\0\0a\0" + b"b" * 600 + b"\0").decode()
+LONG = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100, "vocab": {"a": 0, "b": 1}}
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    # Without a type, or with another, the package knows a step by its fields.
+    ({"normalizer": {"type": "Sequence", "normalizers": [replacing("aa", String="a")] * 29}},
+     "normalizer: what the length of a text is multiplied by is 536870912.0; at most 512 is exp"),
+    ({"normalizer": {"normalizers": [{**replacing("a", Regex=""), "type": "X"}] * 29}}, "multip"),
+    ({"normalizer": replacing("a" * 1000, String="")}, "normalizer: what the length"),
+    ({"normalizer": {"normalizers": [[{"String": "a"}, "aa"]] * 29}}, "a step is no JSON object"),
+    ({"normalizer": {"normalizers": [None]}}, "normalizer: a step is no JSON object"),
+    ({"normalizer": {"type": "Prepend", "prepend": "a" * 99}}, "the length of prepend is 99"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": CHARMAP}}, "is 600.0; at most"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "?"}}, "is not base64"),
+    ({"normalizer": replacing("a" * 30, String="a"), "pre_tokenizer": {
+        "pretokenizers": [BYTES] * 5}}, "pre_tokenizer: what the length of a text is multiplied"),
+    ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a" * 20_000}}}, "length of Regex"),
+    ({"decoder": {"decoders": [{"suffix": ""}] * 29}}, "decoder: what the length of a text"),
+    ({"decoder": {"decoders": [{"word_delimiter_token": ""}] * 29}}, "decoder: what the length"),
+    ({"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}}, "decoder: start "),
+    ({"decoder": {"decoders": [{"type": "Fuse"}] * 101}}, "number of steps is 101; at most 100"),
+    ({"post_processor": {"processors": [template([TEXT, TEXT])] * 29}}, "post_processor: what the"),
+    ({"post_processor": template([TOKEN, TEXT])}, "special_tokens lacks the template's .'id': 'x'"),
+    ({"post_processor": template([TOKEN] * 99 + [TEXT], x={"id": "x", "ids": [0] * 99})},
+     "post_processor: the number of a template's tokens is 9801; at most 1000"),
+    ({"model": {**LONG, "max_input_chars_per_word": 2**63}}, "model: max_input_chars_per_word is"),
+    ({"model": {**LONG, "continuing_subword_prefix": "#" * 99}}, "the length of continuing_subwo"),
+])
+def test_tokenizers_that_make_much_of_a_text(tmp_path, monkeypatch, change, message):
+    """They are refused before the package gets them, which would end the process."""
+    import tokenizers
+
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    monkeypatch.setattr(tokenizers, "Tokenizer", None)
+    with pytest.raises(InvalidModelError, match=f"tokenizer.json: .*{message}"):
+        folder_tokenizer(tmp_path)
+
+
+def test_tokenizers_as_they_are_published(tmp_path):
+    tokenizer_of(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    spaces = [{"type": "Prepend", "prepend": "▁"}, replacing("▁", String=" "),
+              replacing(" ", Regex=" {2,}"), replacing('"', String="``"), {"type": "NFKC"}]
+    shown = [replacing(" ", String="▁"), {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    path.write_text(json.dumps({
+        **json.loads(path.read_text()), "model": LONG,
+        "normalizer": {"type": "Sequence", "normalizers": spaces},
+        "pre_tokenizer": {"type": "ByteLevel", **BYTES},
+        "decoder": {"type": "Sequence", "decoders": shown},
+        "post_processor": template([TOKEN, TEXT], x={"id": "x", "ids": [1], "tokens": ["b"]}),
+    }))
+    assert folder_tokenizer(tmp_path).encode("a") == [1, 0, 0]
 
 
 @pytest.mark.parametrize(("template", "message"), [

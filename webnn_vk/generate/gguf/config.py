@@ -108,7 +108,7 @@ def _gemma(f: Fields, file: GgufFile, kind: str) -> DecoderConfig:
     return replace(
         config, architecture="gemma3_text", qk_norm=True,
         windows=periodic_windows(config.layers, window, 6),
-        local_rotary=rotary_of(config.head_size, config.context_length, None, base, 1.0),
+        local_rotary=rotary_of(config.head_size, config.context_length, None, base),
     )
 
 
@@ -160,7 +160,7 @@ def _rotary(f: Fields, file: GgufFile, head_size: int, context: int) -> Rotary:
         raise InvalidModelError(
             f"metadata: heads of {head_size} elements can't be rotated with rope.freq_base {base}"
         )
-    rotary = rotary_of(head_size, context, scaling, base, 1.0)
+    rotary = rotary_of(head_size, context, scaling, base)
     if ROPE_FACTORS not in file:
         return rotary
     if file.shape(ROPE_FACTORS) != (head_size // 2,):

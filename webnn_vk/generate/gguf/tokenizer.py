@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from webnn_vk.generate.tokens import DEFAULT, TOOL_USE, Tokenizer, package_error
 from webnn_vk.support.errors import sanitize
 
 #: Types of tokens.
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 #: Tokens of models of the kind "llama" are shorter; those of spaces are the longest.
 _MAX_CHARACTERS = 1024
+#: Bytes of all tokens that are found in texts, and eight more for each: the automaton that looks
+#: for them takes 80 times as much. Gemma's 6,400 tokens have a third of it.
+_MAX_FOUND = 1 << 19
 #: Where words begin in texts of Llama 3, and of Qwen 2, which splits digits one by one.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -63,19 +67,34 @@ def tokenizer_of(
     vocab = {token: number for number, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         raise InvalidModelError("metadata: tokenizer.ggml.tokens has a token twice")
-    types = _numbers(fields, "token_type", len(tokens))
+    types = _numbers(fields, "token_type", "iu", len(tokens))
     ids = _special_ids(fields, len(tokens), kind)
     pre = fields.text("pre")
     for number in np.flatnonzero(types == _UNUSED).tolist():
         # The converter's names for rows of the embedding that no token has.
         if tokens[number] == f"[PAD{number}]":
             del vocab[tokens[number]]
+    # As llama.cpp finds them in texts by their type, and transformers the unknown one by its field.
+    found = {*np.flatnonzero(np.isin(types, (_UNKNOWN, _CONTROL, _USER_DEFINED))).tolist()}
+    if "tokenizer.ggml.unknown_token_id" in metadata:
+        found.add(ids["unknown"])
+    size = sum(len(tokens[number].encode()) + 8 for number in found)
+    if size > _MAX_FOUND:
+        raise InvalidModelError(
+            f"metadata: {len(found)} tokens that are found in texts have {size - 8 * len(found)} "
+            f"bytes; less than {_MAX_FOUND} are expected, eight more for each counted"
+        )
+    merge = None
     with package_errors("metadata: the tokenizer is not valid"):
         if kind == "gpt2":
-            made = _byte_level(fields, vocab, pre)
+            made = _byte_level(fields, tokens, vocab, pre)
         else:
-            made = _sentence_piece(fields, tokens, vocab, types, pre, ids.get("unknown"))
-        _add_special(made, fields, tokens, types, ids, kind == "llama" or pre in _LLAMA3)
+            made = _sentence_piece(fields, tokens, vocab, pre, ids.get("unknown"))
+            scores = _numbers(fields, "scores", "f", len(tokens), required=True)
+            costs = np.where(types == _NORMAL, -scores.astype(np.float64), np.inf)
+            merge = PieceMerges(tokens, vocab, costs, found)
+        _add_special(made, fields, tokens, types, ids, sorted(found),
+                     kind == "llama" or pre in _LLAMA3)
     fields.finish(f"a tokenizer of the model {kind}", _IGNORED)
     chat = Fields(metadata, "metadata: ", "tokenizer.")
     named = {
@@ -87,10 +106,12 @@ def tokenizer_of(
     ends.update(
         vocab[token] for token in _ENDS if token in vocab and types[vocab[token]] == _CONTROL
     )
-    return Tokenizer(made, templates, special), frozenset(ends)
+    return Tokenizer(made, templates, special, merge), frozenset(ends)
 
 
-def _byte_level(fields: Fields, vocab: dict[str, int], pre: str | None) -> Any:
+def _byte_level(
+    fields: Fields, tokens: list[str], vocab: dict[str, int], pre: str | None
+) -> Any:
     """Byte-pair encoding of the bytes of words, as GPT-2's."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -101,11 +122,15 @@ def _byte_level(fields: Fields, vocab: dict[str, int], pre: str | None) -> Any:
             "expected"
         )
     merges = []
-    for text in _texts(fields, "merges"):
+    for text in dict.fromkeys(_texts(fields, "merges")):
         left, space, right = text.partition(" ")
         if not (left and space and right):
             raise InvalidModelError("metadata: tokenizer.ggml.merges has one without two parts")
-        merges.append((left, right))
+        # The vocabulary's own strings: there may be twice as many merges as tokens.
+        merges.append((
+            tokens[vocab[left]] if left in vocab else left,
+            tokens[vocab[right]] if right in vocab else right,
+        ))
     fields.take("scores")
     fields.only("add_space_prefix", False)
     made = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _LLAMA3))
@@ -125,11 +150,11 @@ def _byte_level(fields: Fields, vocab: dict[str, int], pre: str | None) -> Any:
 
 
 def _sentence_piece(
-    fields: Fields, tokens: list[str], vocab: dict[str, int], types: np.ndarray, pre: str | None,
+    fields: Fields, tokens: list[str], vocab: dict[str, int], pre: str | None,
     unknown: int | None,
 ) -> Any:
-    """Byte-pair encoding of characters, as SentencePiece's: the pair that makes the token of the
-    highest score is merged first; characters without a token are spelled in bytes."""
+    """The characters of SentencePiece's byte-pair encoding, which `PieceMerges` merges; those
+    without a token are spelled in bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     if pre not in (None, "default"):
@@ -137,22 +162,16 @@ def _sentence_piece(
             f"metadata: tokenizer.ggml.pre is {sanitize(pre)[:80]!r}; default is expected for the "
             "model llama"
         )
-    scores = _numbers(fields, "scores", len(tokens), required=True).tolist()
     fields.take("merges")
     fields.only("remove_extra_whitespaces", False)
-    merges = []
-    for number in np.flatnonzero(types == _NORMAL).tolist():
-        token = tokens[number]
-        if len(token) > _MAX_CHARACTERS:
-            raise InvalidModelError(f"metadata: token {number} has {len(token)} characters")
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocab and right in vocab:
-                # As transformers converts SentencePiece models.
-                merges.append((-scores[number], -len(left), -len(right), left, right))
-    merges.sort(key=lambda merge: merge[:3])
+    number, length = max(enumerate(map(len, tokens)), key=lambda item: item[1])
+    if length > _MAX_CHARACTERS:
+        raise InvalidModelError(
+            f"metadata: token {number} has {length} characters; at most {_MAX_CHARACTERS} are "
+            "expected"
+        )
     made = Tokenizer(models.BPE(
-        vocab=vocab, merges=[merge[3:] for merge in merges], fuse_unk=True, byte_fallback=True,
+        vocab=vocab, merges=[], fuse_unk=True, byte_fallback=True,
         unk_token=None if unknown is None else tokens[unknown],
     ))
     spaced = fields.flag("add_space_prefix", True)
@@ -166,17 +185,67 @@ def _sentence_piece(
     return made
 
 
+class PieceMerges:
+    """SentencePiece's merges of a text's characters: of all neighbours that together are a token,
+    those of the least cost become one, until there are none. Among equal costs, those with the
+    longer first part, as transformers has it. ``apart``: tokens that stay as they are.
+
+    As a list for the package ``tokenizers``, with all pairs of which each token can be made, these
+    take memory that grows with the square of a token's length."""
+
+    def __init__(
+        self, tokens: Sequence[str], vocab: Mapping[str, int], costs: np.ndarray,
+        apart: Collection[int],
+    ) -> None:
+        self._tokens, self._vocab, self._apart = tokens, vocab, apart
+        self._costs = memoryview(costs)
+
+    def __call__(self, ids: Sequence[int], special: Sequence[int]) -> list[int]:
+        """The model's tokens. ``special``: 1 for tokens beside the text."""
+        numbers, apart = list(ids), self._apart
+        parts = [
+            "" if beside or number in apart else self._tokens[number]
+            for number, beside in zip(ids, special, strict=True)
+        ]
+        before, after = [*range(-1, len(ids) - 1)], [*range(1, len(ids) + 1)]
+        heap: list[tuple[float, int, int, int, int]] = []
+
+        def offer(at: int, next_: int) -> None:
+            left, right = parts[at], parts[next_]
+            number = self._vocab.get(left + right) if left and right else None
+            if number is not None and (cost := self._costs[number]) < np.inf:
+                heappush(heap, (cost, -len(left), -len(right), number, at))
+
+        for at in range(len(ids) - 1):
+            offer(at, at + 1)
+        while heap:
+            _, left, right, number, at = heappop(heap)
+            next_ = after[at]
+            # Parts only grow: with these lengths they are what they were.
+            if len(parts[at]) != -left or next_ == len(ids) or len(parts[next_]) != -right:
+                continue
+            numbers[at], parts[at], parts[next_] = number, self._tokens[number], ""
+            numbers[next_] = -1
+            after[at] = end = after[next_]
+            if end < len(ids):
+                before[end] = at
+                offer(at, end)
+            if before[at] >= 0:
+                offer(before[at], at)
+        return [number for number in numbers if number >= 0]
+
+
 def _add_special(
     made: Any, fields: Fields, tokens: list[str], types: np.ndarray, ids: Mapping[str, int],
-    begins: bool,
+    found: Sequence[int], begins: bool,
 ) -> None:
-    """Tokens that are found in texts before anything else, and those that are put before and after
-    a text. ``begins``: the default of ``add_bos_token``."""
+    """Tokens that are ``found`` in texts before anything else, and those that are put before and
+    after a text. ``begins``: the default of ``add_bos_token``."""
     from tokenizers import AddedToken, processors
 
     made.add_tokens([
-        AddedToken(tokens[number], normalized=False, special=bool(types[number] == _CONTROL))
-        for number in np.flatnonzero((types == _CONTROL) | (types == _USER_DEFINED)).tolist()
+        AddedToken(tokens[number], normalized=False, special=bool(types[number] != _USER_DEFINED))
+        for number in found
     ])
     fields.only("add_sep_token", False)
     around = {
@@ -215,11 +284,15 @@ def _texts(fields: Fields, name: str) -> list[str]:
     return value
 
 
-def _numbers(fields: Fields, name: str, count: int, required: bool = False) -> np.ndarray:
-    """An array of ``count`` numbers; if it is missing and not required, ones."""
+def _numbers(
+    fields: Fields, name: str, kinds: str, count: int, required: bool = False
+) -> np.ndarray:
+    """An array of ``count`` numbers, of NumPy's ``kinds``; if it is missing and not required, ones.
+    """
     value = fields.take(name)
     if value is None and not required:
         return np.ones(count, np.int32)
-    if not isinstance(value, np.ndarray) or len(value) != count:
+    if not isinstance(value, np.ndarray) or len(value) != count or value.dtype.kind not in kinds \
+            or (value != value).any():
         raise fields.wrong(name, value, f"an array of {count} numbers")
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import gguf
 import numpy as np
@@ -21,6 +22,7 @@ from tokenizers import (
     trainers,
 )
 
+from tests.support.counting import calls_of, peak_bytes_of
 from tests.support.gguf_files import add_tokenizer
 from tests.support.paths import ROOT
 from tests.support.text_models import byte_tokenizer
@@ -220,6 +222,71 @@ def test_tokens_of_the_user():
     assert made.encode("</s>", add_special_tokens=False) == [2]
 
 
+def test_the_unknown_token_in_a_text():
+    """By its type, as llama.cpp finds it, or by its field, as transformers does; not by default."""
+    made, _ = tokenizer_of(piece_metadata(), 1000)
+    assert made.encode("the<unk>", add_special_tokens=False) == [*merged("▁the"), 0]
+    assert made.decode([0]) == "" and made.decode([0], skip_special_tokens=False) == "<unk>"
+    tokens, _, types = pieces()
+    plain = np.array([1, *types[1:]], np.int32)
+    for more, expected in (({}, merged("▁<unk>")), ({"tokenizer.ggml.unknown_token_id": 0}, [0])):
+        made, _ = tokenizer_of(piece_metadata(**{"tokenizer.ggml.token_type": plain, **more}), 1000)
+        assert made.encode("<unk>", add_special_tokens=False) == expected
+    metadata = metadata_of(lambda writer: add_tokenizer(writer, byte_level("gpt-2"), 640))
+    metadata["tokenizer.ggml.token_type"][602] = 2
+    made, _ = tokenizer_of(metadata, 640)
+    assert made.encode("<tool>") == [602]
+
+
+def vocabulary(*more, kind=1):
+    """Of these tokens, all of one type."""
+    tokens = ["<unk>", "<s>", "</s>", *more]
+    return {
+        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": -np.arange(len(tokens), dtype=np.float32),
+        "tokenizer.ggml.token_type": np.array([2, 3, 3, *[kind] * len(more)], np.int32),
+    }
+
+
+@pytest.mark.parametrize("tokens", [
+    [letter * length for letter in "ab" for length in range(1, 601)],
+    ["".join(letters) for length in range(1, 13) for letters in product("ab", repeat=length)],
+], ids=["prefixes", "all"])
+def test_work_and_memory_grow_with_the_vocabulary(tokens):
+    """Not with the ways in which its tokens can be put together: 360,000 and 80,000."""
+    metadata, calls = vocabulary(*tokens, "▁"), []
+    peak = peak_bytes_of(lambda: calls.append(calls_of(lambda: tokenizer_of(metadata, 10_000))))
+    assert peak < 4 * sum(len(token) + 16 for token in tokens) + 1e6
+    assert calls[0] < 8 * len(tokens) + 500
+    made, _ = tokenizer_of(metadata, 10_000)
+    assert made.decode(made.encode("aaa" + "b" * 1000)) == "aaa" + "b" * 1000
+
+
+def test_merges_of_a_long_text_are_few():
+    made, _ = tokenizer_of(vocabulary("▁", *("a" * length for length in range(1, 65))), 1000)
+    counts = [calls_of(lambda n=n: made.encode("a" * n)) for n in (500, 2000)]
+    assert counts[1] < 4.5 * counts[0]
+
+
+@pytest.mark.parametrize("kind", [2, 3, 4])
+def test_tokens_in_texts_are_limited(kind):
+    """The package's automaton takes 80 bytes for each of theirs."""
+    many = [f"<{number}>" for number in range(50_000)]
+    for tokens in (many, [f"{number:04}" * 250 for number in range(600)]):
+        with pytest.raises(InvalidModelError, match="tokens that are found in texts have"):
+            tokenizer_of(vocabulary(*tokens, kind=kind), 100_000)
+    tokenizer_of(vocabulary(*many[:6400], kind=kind), 100_000)
+
+
+def test_merges_that_a_file_has_twice():
+    """The first counts, as for llama.cpp."""
+    known = byte_tokenizer(("a", "b"), ("b", "c"), ("c", "d"))
+    metadata = metadata_of(lambda writer: add_tokenizer(writer, known, 300))
+    merges = metadata["tokenizer.ggml.merges"]
+    made, _ = tokenizer_of({**metadata, "tokenizer.ggml.merges": [*merges, merges[0]] * 9}, 300)
+    assert made.encode("abcd") == known.encode("abcd").ids
+
+
 def test_templates():
     template = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ messages[0].content }}"
     made, _ = tokenizer_of(piece_metadata(**{
@@ -268,6 +335,9 @@ def test_control_tokens_that_end_a_turn():
     ({"tokens": [str(n) for n in range(1001)]}, "1001 tokens don't fit a vocabulary of 1000"),
     ({"scores": None}, "scores is None; an array of"),
     ({"scores": np.zeros(5)}, "scores is an array of 5; an array of"),
+    ({"scores": np.full(len(pieces()[0]), np.nan)}, "scores is an array of"),
+    ({"token_type": np.ones(len(pieces()[0]))}, "token_type is an array of"),
+    ({"tokens": [*pieces()[0][1:], "a" * 1025]}, "has 1025 characters; at most 1024 are expected"),
     ({"bos_token_id": 999}, "bos_token_id is 999; a number below"),
     ({"eos_token_id": -1}, "eos_token_id is -1"), ({"eos_token_id": True}, "eos_token_id is True"),
     ({"add_bos_token": 1}, "add_bos_token is 1; true or false"),
