@@ -22,6 +22,7 @@ from webnn_vk.support.errors import OperationError, UnknownError
 from .chooser import Chooser
 from .decoder import Decoder
 from .errors import InvalidModelError
+from .fields import whole
 from .sampling import Sampling
 from .scheduler import Scheduler
 from .tokens import Tokenizer
@@ -117,7 +118,9 @@ class Engine:
         if unknown:
             raise TypeError(f"unknown option {unknown[0]!r}; {', '.join(values)}, seed are known")
         values |= {name: value for name, value in options.items() if value is not None}
-        return Sampling(**values), np.random.default_rng(seed)
+        return Sampling(**values), np.random.default_rng(
+            None if seed is None else whole("seed", seed)
+        )
 
     def cache(self) -> dict[str, MLTensor]:
         """New tensors for keys and values. OperationError, with the length of the context that the

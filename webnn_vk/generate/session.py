@@ -18,6 +18,7 @@ from webnn_vk.support.promise import MLPromise, settle_in_background
 
 from .chooser import UNDECIDED, Choice
 from .engine import Engine, Messages
+from .fields import whole
 from .sampling import Sampling
 from .scheduler import Run
 from .tokens import StopFilter, TextGrowth, Tokenizer
@@ -77,9 +78,8 @@ class Session:
         ``Model.generate``."""
         chosen, random = self._engine.sampling(sampling)
         given = self._checked(ids)
-        if max_new_tokens < 0:
-            raise ValueError(f"max_new_tokens is {max_new_tokens}; a number ≥ 0 is expected")
-        return self._generated(given, max_new_tokens, chosen, random)
+        count = whole("max_new_tokens", max_new_tokens)
+        return self._generated(given, count, chosen, random)
 
     def _generated(
         self, given: list[int], count: int, chosen: Sampling, random: np.random.Generator
