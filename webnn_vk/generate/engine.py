@@ -118,9 +118,9 @@ class Engine:
         if unknown:
             raise TypeError(f"unknown option {unknown[0]!r}; {', '.join(values)}, seed are known")
         values |= {name: value for name, value in options.items() if value is not None}
-        return Sampling(**values), np.random.default_rng(
-            None if seed is None else whole("seed", seed)
-        )
+        chosen, seed = Sampling(**values), None if seed is None else whole("seed", seed)
+        # NumPy ignores errors meanwhile, and after an interrupt would go on to ignore them.
+        return chosen, run_on_worker(np.random.default_rng, seed)
 
     def cache(self) -> dict[str, MLTensor]:
         """New tensors for keys and values. OperationError, with the length of the context that the
