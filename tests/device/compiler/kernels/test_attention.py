@@ -185,7 +185,8 @@ def test_subgroups_that_share_the_keys(case, data_type):
     if case == "eight queries":  # the other cases have the smaller tiles
         schedules = [s for s in schedules if s["TM"] == 8]
         assert schedules
-    for schedule in schedules:
+    # To save time some of them: grouped heads have all.
+    for schedule in schedules[1::2] if case == "odd" else schedules:
         assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
 
 
@@ -212,7 +213,7 @@ def test_parts_without_a_distribution():
     mask[0, :300] = mask[1] = mask[2, 300:] = -np.inf
     mask[3, 599] = np.nan
     node, arrays = node_of("attention", query, key, value, mask=mask)
-    for schedule in parted(node):
+    for schedule in parted(node)[::3]:
         (result,) = run(node, arrays, profile_for("discrete"), schedule)
         assert_allclose(result[[0, 2]], [[3] * 4, [1] * 4], rtol=1e-6)
         assert np.isnan(result[[1, 3]]).all()

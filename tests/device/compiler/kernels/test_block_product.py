@@ -75,14 +75,15 @@ def profiles() -> tuple[DeviceProfile, ...]:
     (4, 1, True), (4, 3, False), (4, 40, True), (8, 1, False), (8, 3, True), (8, 40, False),
 ])
 def test_every_schedule(bits: int, rows: int, offset: bool) -> None:
-    """With an offset, rows end within a block and are not whole vectors."""
+    """With an offset, rows end within a block and are not whole vectors. To save time, each case
+    has every other schedule, and with other rows the others."""
     require_vulkan()
     for profile in profiles():
         node, arrays = product((rows,), 70, 160 - 10 * offset, 32, bits, zero=8.0, offset=offset)
         schedules = schedules_of(node, profile)
         kernels = {schedule.kernel for schedule in schedules}
         assert kernels == {"matvec_blocks", "matmul", "matmul_tiled"}
-        for schedule in schedules:
+        for schedule in schedules[(bits == 4) ^ (rows == 3) :: 2]:
             assert_close(node, arrays, profile, 1e-5, schedule)
 
 
