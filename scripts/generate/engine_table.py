@@ -14,14 +14,17 @@ START, END = "<!-- table -->", "<!-- /table -->"
 
 def text() -> str:
     """The generated part of the page."""
-    from webnn_vk.onnx.runtime_limits import LIMITS
+    from webnn_vk.onnx.runtime_limits import DEVIATIONS, LIMITS
 
-    lines = ["| operators | data types | reason |", "| --- | --- | --- |"]
-    for limit in LIMITS:
-        listed = " ".join(f"`{name}`" for name in limit.operators)
-        lines.append(f"| {listed} | {', '.join(limit.types) or 'all'} | {limit.reason} |")
+    lines = []
+    for limits in (LIMITS, DEVIATIONS):
+        lines += ["| operators | data types | reason |", "| --- | --- | --- |"]
+        for limit in limits:
+            listed = " ".join(f"`{name}`" for name in limit.operators)
+            lines.append(f"| {listed} | {', '.join(limit.types) or 'all'} | {limit.reason} |")
+        lines.append("")
     lines += [
-        "", "These graphs of the conformance suite give other results when exported to ONNX "
+        "These graphs of the conformance suite give other results when exported to ONNX "
         "Runtime:", "",
         "| vector | why it differs |", "| --- | --- |",
     ]

@@ -104,7 +104,7 @@ DIFFERENCES = tuple(Difference(*row) for row in (
     ("upsampling", "ConvTranspose", "conv_transpose2d", "also `output_shape` and 1 to 3 "
      "dimensions"),
     ("corners", "Resize", "resample2d", "all coordinate transformations; WebNN has half_pixel. "
-     "Integers are interpolated in float32, as in ONNX Runtime"),
+     "Integers are interpolated in float32 and rounded to the nearest"),
 ))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto
 
 from webnn_vk.api.builder import MLGraphBuilder, MLOperand, experimental_of
 from webnn_vk.compiler.types.sizes import Size
@@ -23,7 +23,7 @@ from .reading import Model, domain_name, entries_of, live_nodes, port_type
 from .scope import Scope
 from .types import STORAGE_ONLY, carrier, to_carrier
 from .values import Maps, Missing, Tensor, TensorList, Text, Value
-from .weights import to_array
+from .weights import to_array, to_words
 
 #: Nodes and initializers that expanding functions and unrolling loops may add to the file's.
 MAX_NODES = 60_000
@@ -217,12 +217,9 @@ class Conversion:
         return self.tensor(arrays[id(proto)][1])
 
     def _text(self, proto: TensorProto) -> Text:
-        words = numpy_helper.to_array(proto)
-        codes = np.arange(words.size, dtype=np.int64).reshape(words.shape)
-        return Text(self.tensor(codes), tuple(
-            w.decode("utf-8", "replace") if isinstance(w, bytes) else str(w)
-            for w in words.reshape(-1)
-        ))
+        shape, words = to_words(proto)
+        codes = np.arange(len(words), dtype=np.int64).reshape(shape)
+        return Text(self.tensor(codes), words)
 
     def body(self, nodes: Iterable[NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
         """Convert the nodes that ``outputs`` depend on."""

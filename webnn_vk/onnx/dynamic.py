@@ -9,11 +9,11 @@ at, is left to the graphs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from webnn_vk.api.builder import ShapeBuilder, constant_of
 from webnn_vk.support.heap import trim_heap
@@ -21,7 +21,7 @@ from webnn_vk.support.heap import trim_heap
 from .convert import Conversion
 from .nodes import NodeCall
 from .reading import Model, live_nodes, tensors_of
-from .runtime_limits import LIMITS
+from .runtime_limits import DEVIATIONS, LIMITS
 from .values import Tensor, TensorList, Value
 
 #: Initializers up to this size are part of the model: shapes and the like are needed to load it.
@@ -37,6 +37,8 @@ _TYPES = {
 }
 #: ONNX Runtime compares the lower halves of some 64-bit integers: of these they suffice.
 _MAX_COMPARED = 1 << 31
+#: Points of a grid, in halves of the image, are beyond its padding from here on.
+_FAR = 16.0
 
 
 class _Unfit(Exception):
@@ -76,7 +78,10 @@ class Trial(Conversion):
         self._stored |= {n.output[0] for n in graph.node if n.op_type == "Constant" and n.output}
 
     def observe(self, node: NodeCall, inputs: Sequence[Value | None]) -> None:
-        reason = self._reason(node, inputs)
+        try:
+            reason = self._reason(node, inputs)
+        except (TypeError, ValueError):
+            reason = "attributes of other types"  # the operator's function says what is wrong
         if reason:
             self.unfit.append(f"{node.full_name} {node.title!r}: {reason}")
 
@@ -91,10 +96,13 @@ class Trial(Conversion):
         types = {x.type for x in tensors}
         if types - _TYPES:
             return f"computes with {', '.join(sorted(types - _TYPES))}"
-        for limit in LIMITS:
+        shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]
+        for limit in (*LIMITS, *DEVIATIONS):
             if node.operator in limit.operators and (
-                not limit.types or not types.isdisjoint(limit.types)
-            ) and not all(_is_small(x) for x in tensors):
+                not limit.types or (tensors and tensors[0].type in limit.types)
+            ) and (limit.when is None or limit.when(node.attributes, shapes)) and not all(
+                _is_small(x) for x in tensors
+            ):
                 return limit.reason
         integers = all(t not in ("float32", "float16") for t in types)
         if node.operator in ("Div", "Mod") and integers and not self._divides(node, inputs):
@@ -152,8 +160,12 @@ def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
     made = ModelProto(ir_version=model.proto.ir_version)
     made.opset_import.extend(model.proto.opset_import)
     made.functions.extend(model.proto.functions)
+    for function in made.functions:
+        near = [*_near(function.node)]
+        del function.node[:]
+        function.node.extend(near)
     made.graph.name = graph.name or "graph"
-    made.graph.node.extend(nodes)
+    made.graph.node.extend(_near(nodes))
     made.graph.input.extend(v for v in graph.input if v.name in model.inputs)
     made.graph.output.extend(graph.output)
     weights: dict[str, np.ndarray] = {}
@@ -172,6 +184,23 @@ def _written(model: Model) -> tuple[bytes, dict[str, np.ndarray]]:
         )
         named.external_data.add(key="location", value="external")
     return made.SerializeToString(), weights
+
+
+def _near(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes, with each point of a grid moved near the image. ONNX Runtime reads an image where
+    a point is farther away than its integers reach."""
+    for given in nodes:
+        node = given
+        if node.op_type == "GridSample" and len(node.input) == 2:
+            moved = [f"{node.output[0]} {part}" for part in ("near", "from", "to")]
+            for name, bound in zip(moved[1:], (-_FAR, _FAR), strict=True):
+                yield helper.make_node("Constant", [], [name], value_float=bound)
+            yield helper.make_node("Clip", [node.input[1], *moved[1:]], moved[:1])
+            node = helper.make_node(
+                node.op_type, [node.input[0], moved[0]], node.output, node.name, domain=node.domain
+            )
+            node.attribute.extend(given.attribute)
+        yield node
 
 
 def plain(model: Model) -> bool:

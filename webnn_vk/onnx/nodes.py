@@ -95,14 +95,14 @@ def sparse_array(sparse: Any, external: ExternalData) -> np.ndarray:
     size = math.prod(shape)
     if any(d <= 0 for d in shape) or size > _MAX_DENSE:
         raise InvalidModelError(f"sparse tensor of shape {list(shape)[:16]}: invalid or too large")
-    dense = np.zeros(size, values.dtype)
-    if indices.ndim == 2 and indices.shape[1] == len(shape):
-        indices = np.ravel_multi_index(tuple(indices.T), shape, mode="raise")
     try:
+        dense = np.zeros(size, values.dtype)
+        if indices.ndim == 2 and indices.shape[1] == len(shape):
+            indices = np.ravel_multi_index(tuple(indices.T), shape, mode="raise")
         dense[indices] = values
-    except (IndexError, ValueError) as error:
+        return dense.reshape(shape)
+    except (IndexError, TypeError, ValueError) as error:
         raise InvalidModelError(f"sparse tensor: {error}") from None
-    return dense.reshape(shape)
 
 
 #: How attributes are read, by type.

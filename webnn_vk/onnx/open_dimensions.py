@@ -29,7 +29,7 @@ def exported_bounds(model: ModelProto) -> dict[str, int]:
                     str(name): high for name, (_, high) in json.loads(entry.value).items()
                     if type(high) is int and 1 <= high <= MAX_DIMENSION and name.isidentifier()
                 }
-            except (ValueError, TypeError, AttributeError):  # another program's
+            except (ValueError, TypeError, AttributeError, RecursionError):  # another program's
                 return {}
     return {}
 

@@ -389,7 +389,8 @@ class Session:
             builder = SizedBuilder(self._context, examples)
             try:
                 made = self._build(arrays, names, builder)
-            except (UnsupportedModelError, OperationError) as error:
+            # TypeError: a dimension belongs to no input that the graph reads.
+            except (UnsupportedModelError, OperationError, TypeError) as error:
                 if examples:
                     self._unnamed = str(error)
                 continue

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from webnn_vk.support.errors import sanitize
-from webnn_vk.support.mmap_array import mapped_file
+from webnn_vk.support.mmap_array import mapped_real_file
 
 from .embedded import OWN_FILE
 from .errors import InvalidModelError, Unsupported
@@ -25,7 +25,8 @@ _PACKED = {
 
 
 class ExternalData:
-    """Files with weights beside a model: mapped into memory, never read outside ``folder``."""
+    """Files with weights beside a model: mapped into memory, never read outside ``folder``, but for
+    links to blobs in the Hugging Face Hub's cache."""
 
     def __init__(self, folder: Path | None, own: np.ndarray | None = None) -> None:
         self._folder = folder
@@ -34,7 +35,7 @@ class ExternalData:
     def view(self, tensor: TensorProto, length: int) -> np.ndarray:
         """``length`` read-only bytes of a tensor that is stored externally."""
         entries = {e.key: e.value for e in tensor.external_data}
-        what = f"tensor {sanitize(str(tensor.name))!r}"
+        what = _described(tensor)
         if not all(isinstance(text, str) for entry in entries.items() for text in entry):
             raise InvalidModelError(f"{what}: where its data lies is not valid UTF-8")
         data = self._open(entries.get("location", ""), what)
@@ -62,37 +63,44 @@ class ExternalData:
             )
         if not location or "\0" in location:
             raise InvalidModelError(f"{what}: the file of its data has no name")
-        folder = self._folder.resolve()
-        path = folder / location
         try:
-            inside = not os.path.isabs(location) and path.resolve(strict=True).is_relative_to(
-                folder
-            )
+            target = _found(self._folder.resolve(), location)
         except (OSError, RuntimeError, ValueError):
             raise InvalidModelError(f"{what}: no file {shown!r} beside the model") from None
-        if not inside or not path.is_file():
+        if target is None or not target.is_file():
             raise InvalidModelError(
                 f"{what}: {shown!r} is outside of the model's folder or no plain file; refused"
             )
         try:
-            self._files[location] = mapped_file(path)
+            self._files[location] = mapped_real_file(target)
         except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InvalidModelError(f"{what}: {shown!r} can't be read: {reason}") from None
         return self._files[location]
 
 
+def _found(folder: Path, location: str) -> Path | None:
+    """What a location in a folder leads to, without links: a path in the folder, or where that is
+    at or below ``DIR/snapshots/REVISION``, as the Hub's cache has it, one in ``DIR/blobs`` itself.
+    None for other places."""
+    if os.path.isabs(location):
+        return None
+    path = folder / location
+    target = path.resolve(strict=True)
+    if target.is_relative_to(folder):
+        return target
+    caches = (d.parent.parent for d in (folder, *folder.parents) if d.parent.name == "snapshots")
+    cache = next(caches, None)
+    linked = path.parent.resolve(strict=True).is_relative_to(folder)
+    return target if cache is not None and linked and target.parent == cache / "blobs" else None
+
+
 def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:
     """The tensor's elements, read-only. InvalidModelError when its bytes don't fit its shape,
     Unsupported for a data type without arrays."""
-    what = f"tensor {sanitize(str(tensor.name))!r}"
-    name = type_name(tensor.data_type)
-    shape = tuple(tensor.dims)
-    if any(d < 0 for d in shape) or len(shape) > 64:
-        raise InvalidModelError(f"{what}: shape {list(shape)[:16]} is invalid")
+    what, name = _described(tensor), type_name(tensor.data_type)
+    shape = _shape(tensor, what)
     size = math.prod(shape)
-    if tensor.HasField("segment"):
-        raise InvalidModelError(f"{what}: segments are no longer part of ONNX")
     if name == "string":
         raise Unsupported("strings are no WebNN data")
     packed = tensor.data_type in _PACKED
@@ -124,6 +132,31 @@ def to_array(tensor: TensorProto, external: ExternalData) -> np.ndarray:
     array = array.reshape(shape)
     array.setflags(write=False)
     return array
+
+
+def to_words(tensor: TensorProto) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The shape of a tensor of strings, and these. InvalidModelError if there are more or fewer."""
+    what = _described(tensor)
+    shape, words = _shape(tensor, what), tensor.string_data
+    if len(words) != math.prod(shape):
+        raise InvalidModelError(
+            f"{what}: {len(words)} strings, {list(shape)} needs {math.prod(shape)}"
+        )
+    return shape, tuple(word.decode("utf-8", "replace") for word in words)
+
+
+def _described(tensor: TensorProto) -> str:
+    return f"tensor {sanitize(str(tensor.name))!r}"
+
+
+def _shape(tensor: TensorProto, what: str) -> tuple[int, ...]:
+    shape = tuple(tensor.dims)
+    # Without its zeros too, NumPy has to be able to count a shape's elements.
+    if any(d < 0 for d in shape) or len(shape) > 64 or math.prod(d or 1 for d in shape) > 1 << 58:
+        raise InvalidModelError(f"{what}: shape {list(shape)[:16]} is invalid")
+    if tensor.HasField("segment"):
+        raise InvalidModelError(f"{what}: segments are no longer part of ONNX")
+    return shape
 
 
 def _from_fields(tensor: TensorProto, size: int, what: str) -> np.ndarray:

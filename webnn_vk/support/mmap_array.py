@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,6 +50,32 @@ def mapped_file(path: Path) -> np.ndarray:
     """A file's bytes, read-only, mapped into memory."""
     with path.open("rb") as file:
         return mapped(file)
+
+
+def mapped_real_file(path: Path) -> np.ndarray:
+    """``mapped_file`` for a path without links, as ``resolve`` returns it. OSError if a part of it
+    has become a link, and for what is no regular file: what is opened is checked."""
+    with open(_open_real(path), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        return mapped(file)
+
+
+def _open_real(path: Path) -> int:
+    # Not waiting: a file may have become a pipe.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if os.open not in os.supports_dir_fd:
+        return os.open(path, flags | getattr(os, "O_BINARY", 0))
+    folder = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+    at = os.open(path.anchor, folder)
+    try:
+        for name in path.parts[1:-1]:
+            inner = os.open(name, folder, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.open(path.name, flags, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def mapped(file: BinaryIO) -> np.ndarray:

@@ -74,8 +74,6 @@ def sampling(d: Draw) -> Node:
             "padding_mode": d.choice(["zeros", "border", "reflection"]),
             "align_corners": d.between(0, 1),
         }
-        if attributes["mode"] == "cubic" and attributes["padding_mode"] == "border":
-            attributes["padding_mode"] = "zeros"
         return node("GridSample", [d.floats([2, 2, *d.shape(2, 2)]), d.floats([2, 3, 4, 2])],
                     attributes, opset=20)
     corners = 3 * np.abs(d.floats([3, 4]))

@@ -12,8 +12,10 @@ from tests.support.contexts import open_context
 from tests.support.decoders import decoder
 from tests.support.discriminating import assert_allclose
 from tests.support.onnx_models import classifier, info, model
+from tests.support.onnx_nodes import Draws, Node, runtime
 from webnn_vk.onnx import Session, UnsupportedModelError
 from webnn_vk.onnx.dynamic import DynamicRun, Trial
+from webnn_vk.onnx.runtime_limits import DEVIATIONS
 from webnn_vk.support.errors import InvalidStateError
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -125,6 +127,171 @@ def test_arithmetic_of_shapes_is_no_reason(engine):
     results, session = run(proto, engine, *({"x": np.ones(n, np.float32)} for n in (4, 5, 9)))
     assert [y.shape for (y,) in results] == [(4,), (4,), (8,)]
     assert whole(session)
+
+
+normal, ML = Draws(4).normal, "ai.onnx.ml"
+ZEROS = np.zeros((2, 3), np.float32)
+HALVES = normal(8).astype(np.float16)
+IMAGE, LARGE = normal(1, 2, 8, 7), np.full((1, 2, 4, 4), 7, np.float32)
+LEAVES = {
+    "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
+    "nodes_values": [0.5, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
+}
+TARGETS = {"target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+           "target_weights": [0.0, 1.0], "n_targets": 1}
+CLASSES = {name.replace("target", "class"): TARGETS[name] for name in list(TARGETS)[:-1]}
+LINEAR = {"coefficients": [0.0] * 6, "intercepts": [0.0, 0.0]}
+
+
+def plain_node(operator, *inputs, opset=18, outputs=1, domain="", **attributes):
+    return Node(operator, inputs, attributes, outputs, domain, opset=opset)
+
+
+#: For each of DEVIATIONS nodes on which ONNX Runtime shows it.
+ELSEWHERE = [
+    [plain_node("MeanVarianceNormalization", LARGE, axes=[2, 3])],
+    [plain_node("LpNormalization", 1e-30 * normal(3, 4), p=2)],
+    [plain_node("LRN", np.array([1e5, 0, 0, 0, 1, 1], np.float32).reshape(1, 6, 1, 1), size=3,
+                alpha=1.0)],
+    [plain_node("BatchNormalization", (1000 * normal(2, 8, 6, 6)).astype(np.float16),
+                *[HALVES] * 3, HALVES**2, training_mode=1, outputs=3)],
+    [plain_node("BatchNormalization", LARGE, normal(2), normal(2), np.ones(2, np.float32),
+                np.zeros(2, np.float32), epsilon=0.0)],
+    [plain_node("Pow", np.array([3, 5]), np.array([39, 2])),
+     plain_node("Shrink", np.array([2**62 + 5, 3]), bias=1.0, lambd=0.5),
+     plain_node("ReduceL2", np.array([[-223048670382183822, 132570042406830370]])),
+     plain_node("ReduceLogSumExp", np.array([[2**62 - 1, 2**62 - 9]]))],
+    [plain_node("Resize", (60 * IMAGE).astype(np.int32), None,
+                np.array([1, 1, 1.5, 0.6], np.float32), mode="linear")],
+    [plain_node("Resize", IMAGE, np.array([0, 0, 0, 0.2, 1, 1, 1, 0.7], np.float32),
+                np.array([1, 1, 0.5, 1], np.float32), mode="linear",
+                coordinate_transformation_mode="tf_crop_and_resize")],
+    [plain_node("GridSample", IMAGE, np.full((1, 1, 1, 2), -1e7 / 3, np.float32), opset=20,
+                padding_mode="reflection")],
+    [plain_node(operator, IMAGE, opset=22, kernel_shape=[2, 2], dilations=[2, 2],
+                auto_pad="SAME_UPPER") for operator in ("AveragePool", "LpPool")]
+    + [plain_node("MaxPool", normal(1, 1, 2, 2), opset=22, kernel_shape=[2, 2], dilations=[3, 3],
+                  pads=[1, 1, 1, 1]),
+       plain_node("MaxPool", IMAGE, opset=22, kernel_shape=[2, 2], strides=[4, 4],
+                  auto_pad="SAME_UPPER")],
+    [plain_node("MaxUnpool", normal(1, 1, 2, 2), np.array([5, 7, 13, 15]).reshape(1, 1, 2, 2),
+                np.array([1, 1, 5, 5]), kernel_shape=[2, 2], strides=[2, 2])],
+    [plain_node("ConvTranspose", IMAGE, normal(2, 2, 2, 2), opset=22, strides=[4, 4], **padding)
+     for padding in ({"auto_pad": "SAME_LOWER"}, {"output_shape": [32, 28]})],
+    [plain_node("LinearRegressor", normal(2, 3), domain=ML, coefficients=[1.0, 2.0, 3.0],
+                post_transform="LOGISTIC"),
+     plain_node("TreeEnsembleRegressor", normal(4, 3), domain=ML, **LEAVES, **TARGETS,
+                post_transform="SOFTMAX")],
+    [plain_node("LinearClassifier", ZEROS, domain=ML, outputs=2, classlabels_ints=[0, 1], **LINEAR,
+                post_transform="SOFTMAX_ZERO"),
+     plain_node("TreeEnsembleClassifier", ZEROS, domain=ML, outputs=2, **LEAVES, **CLASSES,
+                classlabels_int64s=[0, 1, 2], post_transform="SOFTMAX_ZERO")],
+    [plain_node("TreeEnsembleRegressor", normal(4, 3), domain=ML, **LEAVES,
+                **TARGETS | {"n_targets": 2}, base_values=[0.25, 0.75])],
+]
+
+
+def of_open_dimensions(given, results):
+    """The node's model with open dimensions, the outputs' types said."""
+    proto = given.model()
+    if given.domain == ML:
+        proto.opset_import.append(helper.make_opsetid(ML, 1))
+    for dimension in proto.graph.input[0].type.tensor_type.shape.dim:
+        dimension.Clear()
+    for output, array in zip(proto.graph.output, results, strict=True):
+        output.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return proto
+
+
+@pytest.mark.parametrize(("limit", "given"), [
+    pytest.param(limit, given, id=f"{given.operator}{number}")
+    for limit, many in zip(DEVIATIONS, ELSEWHERE, strict=True) for number, given in enumerate(many)
+])
+def test_other_definitions_are_the_graphs(engine, limit, given):
+    """A model has the same results with open dimensions as with fixed ones; and the entry is
+    needed: ONNX Runtime has others, or, newer ones, an error."""
+    assert given.operator in limit.operators
+    fixed = given.model()
+    if given.domain == ML:
+        fixed.opset_import.append(helper.make_opsetid(ML, 1))
+    feeds = {"i0": given.inputs[0]}
+    expected = Session(fixed, engine).run(None, feeds)
+    proto = of_open_dimensions(given, expected)
+    (got,), session = run(proto, engine, feeds)
+    assert not whole(session)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    try:
+        others = runtime(proto).run(None, feeds)
+    except Exception as error:
+        assert "must be non-negative" in str(error)
+        return
+    assert not all(
+        np.array_equal(a, b) if a.dtype.kind in "iu" or a.shape != b.shape
+        else np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for a, b in zip(got, others, strict=True)
+    )
+
+
+def test_other_attributes_are_onnxruntime_s(engine):
+    """Of the same operators: what both compute alike stays one session. Axes are no integers that
+    are summed."""
+    for given in (
+        plain_node("Resize", IMAGE, None, np.array([1, 1, 1.5, 0.6], np.float32), mode="linear",
+                   coordinate_transformation_mode="align_corners"),
+        plain_node("BatchNormalization", IMAGE, *[normal(2) for _ in range(3)],
+                   np.ones(2, np.float32)),
+        plain_node("Pow", normal(3), np.array(2)),
+        plain_node("MaxPool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        plain_node("ConvTranspose", IMAGE, normal(2, 2, 3, 3), strides=[2, 2],
+                   auto_pad="SAME_UPPER"),
+        plain_node("ReduceSum", IMAGE, np.array([2, 3])),
+        plain_node("TreeEnsembleRegressor", normal(4, 3), domain=ML, **LEAVES, **TARGETS,
+                   base_values=[0.25]),
+    ):
+        proto = of_open_dimensions(given, given.inputs[:1])
+        (got,), session = run(proto, engine, {"i0": given.inputs[0]})
+        assert whole(session), given.operator
+        (expected,) = runtime(proto).run(None, {"i0": given.inputs[0]})
+        np.testing.assert_array_equal(got[0], expected)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_points_far_from_an_image(engine, mode, padding):
+    """ONNX Runtime's integers don't reach them, and its weights aren't exact. In a function too."""
+    across = np.array([-1.2, 0.3, 1.1, 40, -1e7, 3e9, -3e38, np.inf], np.float32)
+    grid = np.stack(np.meshgrid(across, across), -1)[None]
+    given = plain_node("GridSample", grid, opset=20, mode=mode, padding_mode=padding)
+    x = info("x", ["n", 2, "h", "w"])
+    sample = node("GridSample", ["x", "g"], ["y"], **given.attributes)
+    function = helper.make_function(
+        "own", "Sample", ["x", "g"], ["y"], [sample], [helper.make_opsetid("", 20)]
+    )
+    results = []
+    for nodes, shape, functions in (
+        ([sample], [1, 2, 8, 7], []), ([sample], None, []),
+        ([node("Sample", ["x", "g"], ["y"], domain="own")], None, [function]),
+    ):
+        proto = model(nodes, [info("x", shape) if shape else x], [info("y", None)], {"g": grid},
+                      opset=20, functions=functions)
+        proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+        if functions:
+            proto.opset_import.append(helper.make_opsetid("own", 1))
+        (got,), session = run(proto, engine, {"x": IMAGE})
+        assert whole(session) == (shape is None)
+        results.append(got[0])
+    for other in results[1:]:
+        assert_allclose(other, results[0], rtol=1e-4, atol=2e-5)
+
+
+def test_attributes_of_other_types_are_refused(engine):
+    proto = of_open_dimensions(ELSEWHERE[9][0], [IMAGE])
+    dilations = next(a for a in proto.graph.node[0].attribute if a.name == "dilations")
+    dilations.CopyFrom(helper.make_attribute("dilations", 1.5))
+    with pytest.raises(UnsupportedModelError, match="AveragePool"):
+        Session(proto, engine).run(None, {"i0": IMAGE})
 
 
 def test_branches_and_values_that_decide_are_the_graphs(engine):

@@ -248,3 +248,43 @@ def test_without_the_draft_nothing_changes(context):
 def test_wrong_dimensions_are_refused(named, wrong):
     with pytest.raises(ValueError, match="dimensions: "):
         Session(encoder(np.random.default_rng(1)), named, dimensions=wrong)
+
+
+def constants(**values):
+    return {name: np.array(value) for name, value in values.items()}
+
+
+#: Nodes from inputs x [n, m], z [n] and w [m] to y; none reads elements of x.
+BY_SHAPE = {
+    "mask": ([node("Shape", ["x"], ["s"]), node("ConstantOfShape", ["s"], ["o"]),
+              node("Trilu", ["o"], ["y"], upper=0)], "x", {}),
+    "positions": ([node("Shape", ["x"], ["s"], start=1), node("Squeeze", ["s"], ["k"]),
+                   node("Range", ["a", "k", "b"], ["y"])], "x", constants(a=0, b=1)),
+    "count": ([node("Size", ["x"], ["y"])], "x", {}),
+    "other input's size": ([node("Shape", ["x"], ["s"]), node("Expand", ["w", "s"], ["y"])],
+                           "xw", {}),
+    "a condition": ([node("Shape", ["x"], ["s"], start=1), node("Min", ["s", "a"], ["t"]),
+                     node("Slice", ["z", "b", "t"], ["y"])], "xz", constants(a=[4], b=[0])),
+    "an operator's condition": ([
+        node("Trilu", ["x"], ["t"]), node("Shape", ["t"], ["s"], end=1),
+        node("Cast", ["s"], ["f"], to=TensorProto.FLOAT), node("Add", ["z", "f"], ["y"])], "xz",
+        {}),
+    "a size that an input has": ([node("Shape", ["x"], ["s"], start=1),
+                                  node("Concat", ["s", "a"], ["t"], axis=0),
+                                  node("Reshape", ["w", "t"], ["y"])], "xw", constants(a=[1])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:build. no output depends on:RuntimeWarning")
+@pytest.mark.parametrize("name", BY_SHAPE)
+def test_dimensions_that_reach_the_outputs_by_shape_alone(named, name):
+    nodes, names, more = BY_SHAPE[name]
+    shapes = {"x": ["n", "m"], "z": ["n"], "w": ["m"]}
+    proto = model(nodes, [info(n, shapes[n]) for n in names], [info("y", None)], more, opset=17)
+    proto.graph.output[0].ClearField("type")
+    session = Session(proto, named)
+    for n, m in ((4, 8), (8, 4), (3, 3)):
+        feeds = {"x": np.ones((n, m), np.float32), "z": np.arange(n, dtype=np.float32),
+                 "w": np.arange(m, dtype=np.float32)}
+        feeds = {n: feeds[n] for n in names}
+        close(session.run(None, feeds), reference(proto, feeds))

@@ -17,16 +17,18 @@ def whole(*numbers):
 
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-def test_cubic_weights_at_borders(context, padding, aligned):
-    """Beyond the middle of the last pixel, and beyond its border. (ONNX Runtime moves both
-    coordinates where one is outside.)"""
+@pytest.mark.parametrize(("opset", "mode"), [(16, "bicubic"), (20, "cubic")])
+def test_cubic_weights_at_borders(context, padding, aligned, opset, mode):
+    """Beyond the middle of the last pixel, and beyond its border: each neighbour is padded by
+    itself, as in PyTorch. (ONNX's reference implementation moves the point to the border first.)"""
+    pytest.importorskip("onnxruntime")
     across = np.linspace(-1.6, 1.6, 23, dtype=np.float32)
     grid = np.stack(np.meshgrid(across, across), -1)[None]
     node = Node("GridSample", [normal(1, 2, 4, 5), grid], {
-        "mode": "cubic", "padding_mode": padding, "align_corners": aligned,
-    }, domain="", opset=20)
-    (expected,) = ReferenceEvaluator(node.model()).run(None, {"i0": node.inputs[0]})
-    assert_allclose(node.here(context)[0], expected, rtol=1e-4, atol=2e-5)
+        "mode": mode, "padding_mode": padding, "align_corners": aligned,
+    }, domain="", opset=opset)
+    (got,), (expected,) = node.results(context)
+    assert_allclose(got, expected, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -57,9 +59,57 @@ def test_sizes_by_scales_as_onnx_infers_shapes(cpu_context, way, nearest):
             node = Node("Resize", [normal(length), None, scales], attributes, domain="", opset=19)
             got, expected = node.results(cpu_context)
             assert len(got[0]) == wanted
-            if (way, nearest) != ("asymmetric", "round_prefer_ceil"):
-                # There ONNX Runtime has 3.5 for float32's 3.4999998.
-                np.testing.assert_array_equal(got[0], expected[0])
+            np.testing.assert_array_equal(got[0], expected[0])
+
+
+FRACTIONS = [
+    (mode, way, attributes)
+    for way in ("align_corners", "half_pixel_symmetric", "tf_half_pixel_for_nn")
+    for mode, attributes in (
+        ("nearest", {"nearest_mode": "ceil"}), ("linear", {}), ("linear", {"antialias": 1}),
+        ("cubic", {}), ("cubic", {"exclude_outside": 1}),
+    )
+] + [("linear", "tf_crop_and_resize", {}), ("nearest", "tf_crop_and_resize", {})]
+
+
+@pytest.mark.parametrize(("mode", "way", "attributes"), FRACTIONS)
+def test_lengths_that_are_rounded_down(context, mode, way, attributes):
+    """8 · 1.3 and 7 · 0.6 are no whole numbers. Axes whose scale is 1 stay as they are."""
+    pytest.importorskip("onnxruntime")
+    attributes = {"mode": mode, "coordinate_transformation_mode": way, **attributes}
+    region = np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7], np.float32) if "crop" in way else None
+    scales = np.array([1, 1, 1.3, 0.6], np.float32)
+    node = Node("Resize", [normal(1, 2, 8, 7), region, scales], attributes, domain="", opset=19)
+    (got,), (expected,) = node.results(context)
+    assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_corners_stay_where_the_aspect_ratio_does(context):
+    """The new length follows from the smaller of two scales."""
+    pytest.importorskip("onnxruntime")
+    node = Node("Resize", [normal(1, 2, 8, 7), None, None, whole(5, 11)], {
+        "mode": "linear", "coordinate_transformation_mode": "align_corners", "axes": [2, 3],
+        "keep_aspect_ratio_policy": "not_larger",
+    }, domain="", opset=19)
+    (got,), (expected,) = node.results(context)
+    np.testing.assert_array_equal(got[..., -1, -1], node.inputs[0][..., -1, -1])
+    assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("operator", "scales"), [
+    ("Resize", (0.6, 0.6)), ("Resize", (0.5, 1.5)), ("Resize", (2, 0.5)), ("Upsample", (1.5, 2)),
+])
+def test_nearest_before_there_was_a_nearest_mode(context, operator, scales):
+    """Down, but up where an axis gets shorter: ONNX's own case of opset 10 is the first."""
+    pytest.importorskip("onnxruntime")
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)
+    opset = 10 if operator == "Resize" else 9
+    node = Node(operator, [x, np.array([1, 1, *scales], np.float32)], {"mode": "nearest"},
+                domain="", opset=opset)
+    (got,), (expected,) = node.results(context)
+    np.testing.assert_array_equal(got, expected)
+    if scales == (0.6, 0.6):
+        assert got.tolist() == [[[[1, 3]]]]
 
 
 @pytest.mark.parametrize(("mode", "way"), [
@@ -76,6 +126,19 @@ def test_a_scale_that_keeps_the_length(context, mode, way):
     node = Node("Resize", [normal(1, 2, 4, 3), None, scales], attributes, domain="", opset=19)
     (got,), (expected,) = node.results(context)
     assert got.shape == (1, 2, 4, 6)
+    assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("attributes", "scales"), [
+    ({"mode": "nearest", "nearest_mode": "floor"}, (1.1, 1.1)), ({"mode": "linear"}, (1.1, 1.1)),
+    ({"mode": "cubic"}, (1.1, 1)), ({"mode": "linear", "antialias": 1}, (1.1, 2)),
+])
+def test_scales_that_keep_all_lengths_or_those_without_aliasing(context, attributes, scales):
+    """Nothing moves then, as in ONNX Runtime."""
+    pytest.importorskip("onnxruntime")
+    scales = np.array([1, 1, *scales], np.float32)
+    node = Node("Resize", [normal(1, 2, 8, 7), None, scales], attributes, domain="", opset=19)
+    (got,), (expected,) = node.results(context)
     assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -109,3 +172,14 @@ def test_nothing_is_left(cpu_context, pads, mode):
     node = Node("Pad", [normal(3, 2), whole(*pads)], {"mode": mode}, domain="")
     with pytest.raises(UnsupportedModelError, match=r"of \[3, 2\] elements .* would be left"):
         node.here(cpu_context)
+
+
+def test_regions_are_rounded_away_from_zero(context):
+    """-0.5 and -1.5, half of the regions' corners."""
+    pytest.importorskip("onnxruntime")
+    regions = np.array([[0, -3, -3, 3, 3], [0, -1, -1, 1, 1], [0, 1, 1, 5, 5]], np.float32)
+    node = Node("MaxRoiPool", [normal(1, 2, 6, 7), regions], {
+        "pooled_shape": [2, 3], "spatial_scale": 0.5,
+    }, domain="")
+    (got,), (expected,) = node.results(context)
+    np.testing.assert_array_equal(got, expected)

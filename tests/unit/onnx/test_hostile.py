@@ -108,6 +108,9 @@ HOSTILE: dict[str, Callable[[int], Case]] = {
     "Resize, linear": lambda h: resized(h, mode="linear"),
     "Resize, antialias": lambda h: resized(h, mode="cubic", antialias=1),
     "Resize, aspect": lambda h: resized(h, keep_aspect_ratio_policy="not_larger"),
+    "TfIdfVectorizer": lambda h: case(node(
+        "TfIdfVectorizer", ["x"], ["y"], max_gram_length=1, min_gram_length=1, max_skip_count=0,
+        mode="TF", ngram_counts=[0], ngram_indexes=[h], pool_int64s=[3]), types={"x": LONG}),
     "Loop": lambda h: case(node("Loop", ["n", "t", "x"], ["y"], body=body(True)), n=h, t=True),
     "Scan, axis": lambda h: case(
         node("Scan", ["x", "w"], ["y", "z"], body=body(False), num_scan_inputs=1,

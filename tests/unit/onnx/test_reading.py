@@ -10,6 +10,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from tests.support.counting import calls_of, peak_bytes_of
 from tests.support.onnx_models import classifier, info, model, take
 from webnn_vk.onnx import InvalidModelError, UnsupportedModelError
+from webnn_vk.onnx.open_dimensions import exported_bounds
 from webnn_vk.onnx.reading import read_model
 from webnn_vk.onnx.weights import ExternalData, to_array
 
@@ -108,6 +109,56 @@ def test_elements_in_fields_that_do_not_fit():
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**35], float_data=[1.0])
     with pytest.raises(InvalidModelError, match="1 elements"):
         to_array(tensor, ExternalData(None))
+
+
+FIELDS = {
+    "float_data": (TensorProto.FLOAT, 1.5), "double_data": (TensorProto.DOUBLE, 1.5),
+    "int32_data": (TensorProto.INT8, 3), "int64_data": (TensorProto.INT64, 3),
+    "uint64_data": (TensorProto.UINT64, 3), "string_data": (TensorProto.STRING, b"a"),
+    "raw_data": (TensorProto.INT8, b"a"),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(("dims", "count"), [
+    ([3], 0), ([3], 1), ([3], 2), ([3], 4), ([], 0), ([], 2), ([0], 1), ([2, 2], 3), ([-1], 1),
+    ([2**40, 2**40], 1), ([0, 2**62], 0), ([1] * 70, 1),
+])
+def test_too_few_and_too_many_elements(field, dims, count):
+    """As an initializer, and inside of a node and of a sparse tensor."""
+    kind, value = FIELDS[field]
+    tensor = TensorProto(name="w", data_type=kind, dims=dims)
+    if field == "raw_data":
+        tensor.raw_data = value * count
+    else:
+        getattr(tensor, field).extend([value] * count)
+    dense = model([node("Identity", ["w"], ["y"])], [], [info("y", None, kind)])
+    dense.graph.initializer.append(tensor)
+    sparse = model([node("Identity", ["w"], ["y"])], [], [info("y", None, kind)])
+    sparse.graph.sparse_initializer.add(values=tensor, dims=[9]).indices.CopyFrom(
+        numpy_helper.from_array(np.zeros(max(count, 1), np.int64)))
+    inside = model([node("Constant", [], ["y"], value=tensor)], [], [info("y", None, kind)])
+    # Text is refused inside of nodes and of sparse tensors.
+    for proto in (dense,) if field == "string_data" else (dense, sparse, inside):
+        with pytest.raises(InvalidModelError, match="tensor"):
+            take(proto)
+
+
+@pytest.mark.parametrize("indices", [[[0, 9]], [[-1, 0]], [[0.5, 0.5]], [[0]], [[2**62, 1]]])
+def test_sparse_tensors_whose_places_are_elsewhere(indices):
+    proto = model([node("Identity", ["w"], ["y"])], [], [info("y", [2, 2])])
+    made = proto.graph.sparse_initializer.add(dims=[2, 2])
+    made.values.CopyFrom(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    made.indices.CopyFrom(numpy_helper.from_array(np.array(indices)))
+    with pytest.raises(InvalidModelError, match="sparse tensor"):
+        take(proto)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"n": 3}', '{"n": [1, NaN]}', "9" * 5000, "[]"])
+def test_dimensions_that_another_program_noted(text):
+    proto = relu_model()
+    proto.metadata_props.add(key="webnn_vk.dimensions", value=text)
+    assert exported_bounds(proto) == {}
 
 
 @pytest.mark.parametrize("dims", [[2**40], [2**62, 4], [2**31 - 1, 2**31 - 1]])

@@ -2,6 +2,7 @@
 outside of the model's folder."""
 
 import os
+from pathlib import Path
 
 import hypothesis
 import hypothesis.strategies as st
@@ -144,6 +145,116 @@ def external_folder(folder):
     (folder / "model" / "x").mkdir(parents=True)
     (folder / "model" / "weights.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
     (folder / "secret.bin").write_bytes(b"secret!!" * 4)
+
+
+# -- links of the Hugging Face Hub's cache ---------------------------------------------------------
+BLOB = np.array([7, 8], np.float32)
+
+
+def cached(tmp_path, location, target, folder="snapshots/abc"):
+    """A model in the Hub's cache, its weights a link to ``target``."""
+    (tmp_path / "folder").mkdir()
+    path = external(tmp_path / "folder", location)
+    model = tmp_path / "cache" / folder / "model.onnx"
+    link = model.parent / location
+    link.parent.mkdir(parents=True)
+    path.rename(model)
+    (tmp_path / "cache" / "blobs" / "more").mkdir(parents=True)
+    cache = tmp_path / "cache"
+    for place in ("blobs/7f", "blobs/more/7f", "7f", model.parent.parent / "7f"):
+        (cache / place).write_bytes(BLOB.tobytes())
+    os.mkfifo(cache / "blobs" / "pipe")
+    link.symlink_to(str(target).replace("TMP", str(tmp_path)))
+    return model
+
+
+@pytest.mark.parametrize(("location", "target", "folder"), [
+    ("w.bin", "../../blobs/7f", "snapshots/abc"),
+    ("w.bin", "TMP/cache/blobs/7f", "snapshots/abc"),
+    ("onnx/w.bin", "../../../blobs/7f", "snapshots/abc"),
+    ("w.bin", "../../../../blobs/7f", "snapshots/abc/onnx/deep"),
+    ("w.bin", "../../snapshots/abc/../../blobs/7f", "snapshots/abc"),
+])
+def test_links_to_blobs_of_the_hub_s_cache_are_read(tmp_path, location, target, folder):
+    path = cached(tmp_path, location, target, folder)
+    assert weight_of(path).tolist() == [7, 8]
+    # Also where the cache is reached by a link, and by a link to a link.
+    (tmp_path / "home").symlink_to(tmp_path / "cache")
+    assert weight_of(tmp_path / "home" / folder / "model.onnx").tolist() == [7, 8]
+    link = path.parent / location
+    link.rename(link.with_name("first"))
+    link.symlink_to("first")
+    assert weight_of(path).tolist() == [7, 8]
+
+
+@pytest.mark.parametrize(("location", "target", "folder"), [
+    ("w.bin", "../../7f", "snapshots/abc"),
+    ("w.bin", "../../blobs/more/7f", "snapshots/abc"),
+    ("w.bin", "../../blobs/pipe", "snapshots/abc"),
+    ("w.bin", "../../blobs", "snapshots/abc"),
+    ("w.bin", "../7f", "snapshots/abc"),
+    ("w.bin", "/proc/self/mem", "snapshots/abc"),
+    ("w.bin", "../blobs/7f", "snapshots"),  # no revision
+    ("w.bin", "../../blobs/7f", "others/abc"),
+    ("w.bin", "../../../../blobs/7f", "snapshots/abc/snapshots/def"),  # of the outer cache
+])
+def test_links_elsewhere_are_refused(tmp_path, location, target, folder):
+    with pytest.raises(InvalidModelError, match="outside of the model's folder or no plain file"):
+        take(cached(tmp_path, location, target, folder))
+
+
+def test_a_blob_that_leads_elsewhere_is_refused(tmp_path):
+    """Links behind the first one, folders that are links, and paths that leave the folder."""
+    path = cached(tmp_path, "w.bin", "../../blobs/7f")
+    blob, secret = tmp_path / "cache" / "blobs" / "7f", tmp_path / "cache" / "7f"
+    blob.unlink()
+    blob.symlink_to(secret)
+    with pytest.raises(InvalidModelError, match="refused"):
+        take(path)
+    blob.unlink()
+    blob.parent.rename(tmp_path / "elsewhere")
+    (tmp_path / "cache" / "blobs").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "7f").write_bytes(BLOB.tobytes())
+    with pytest.raises(InvalidModelError, match="refused"):
+        take(path)
+
+
+@pytest.mark.parametrize("location", ["../../blobs/7f", "blobs/7f", "../w.bin"])
+def test_blobs_are_read_by_links_alone(tmp_path, location):
+    path = cached(tmp_path, "w.bin", "../../blobs/7f")
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = location
+    path.write_bytes(proto.SerializeToString())
+    (path.parent / "blobs").symlink_to("../../blobs")
+    (path.parent.parent / "w.bin").symlink_to("../blobs/7f")
+    with pytest.raises(InvalidModelError, match="refused"):
+        take(path)
+
+
+@pytest.mark.parametrize("part", ["file", "folder", "pipe"])
+@pytest.mark.timeout(20)
+def test_what_changes_while_a_file_is_opened(tmp_path, monkeypatch, part):
+    """A blob, or its folder, becomes a link once it was examined: what is opened counts."""
+    path = cached(tmp_path, "w.bin", "../../blobs/7f")
+    blobs, secret = tmp_path / "cache" / "blobs", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "7f").write_bytes(bytes(8))
+    examined = Path.is_file
+
+    def swap(self):
+        found = examined(self)
+        if self.name == "7f":
+            if part == "folder":
+                blobs.rename(tmp_path / "old")
+                blobs.symlink_to(secret)
+            else:
+                self.unlink()
+                os.mkfifo(self) if part == "pipe" else self.symlink_to(secret / "7f")
+        return found
+
+    monkeypatch.setattr(Path, "is_file", swap)
+    with pytest.raises(InvalidModelError, match=r"tensor 'w': 'w.bin' can't be read: \w+"):
+        weight_of(path)
 
 
 # -- weights in the file itself --------------------------------------------------------------------

@@ -60,11 +60,15 @@ class ShapedGraph:
         return next(_sizes(self.graph)).trace
 
     def check_names(self, what: str) -> None:
-        """TypeError if a dimension that the graph needs belongs to no input."""
+        """TypeError if a dimension that the graph, or a condition of it, needs belongs to no input.
+        """
         shapes = [value.shape for value in self.graph.inputs.values()]
         known = {str(size) for size in sizes_in(shapes)}
-        for size in _sizes(self.graph):
-            if missing := sorted(size.trace.expressions.names_in(size.terms) - known):
+        needed = [size.terms for size in _sizes(self.graph)]
+        if needed and self.trace.folds:
+            needed += self.trace.decided.terms()
+        for terms in needed:
+            if missing := sorted(self.trace.expressions.names_in(terms) - known):
                 raise TypeError(
                     f"{what}: no input that an output depends on has the dimension "
                     f"{sanitize(missing[0])!r} itself"

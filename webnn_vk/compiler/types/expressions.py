@@ -32,6 +32,10 @@ class Guards:
         self.intervals: dict[Terms, Interval] = {}
         self.truths: dict[tuple[str, Any, Any], bool] = {}
 
+    def terms(self) -> list[Any]:
+        """The expressions that were decided on."""
+        return [*self.intervals, *(side for _, a, b in self.truths for side in (a, b))]
+
     def hold(self, value: Values) -> bool:
         """Whether they hold where ``value`` gives the values of expressions."""
         return all(

@@ -12,6 +12,8 @@ from ..records import onnx_operator
 from ..values import Maps, Tensor
 
 ML = "ai.onnx.ml"
+#: Columns of features that a TfIdfVectorizer makes at most.
+_MAX_COLUMNS = 1 << 16
 
 
 @onnx_operator("ArrayFeatureExtractor", domain=ML)
@@ -78,6 +80,8 @@ def tf_idf_vectorizer(
         raise Unsupported("a pool of strings")
     rows = c.reshape(x, [1, x.size]) if x.rank == 1 else x.operand
     count, length = rows.shape
+    refuse_if(not all(0 <= i < _MAX_COLUMNS for i in ngram_indexes),
+              f"ngram_indexes has other columns than 0 … {_MAX_COLUMNS - 1}")
     columns: list[MLOperand | None] = [None] * (max(ngram_indexes) + 1)
     index = 0
     for size, start in enumerate(ngram_counts, 1):

@@ -20,6 +20,10 @@ from ..values import Tensor
 _RESAMPLED = ("float32", "float16", "int8", "uint8")
 #: Gathers that one axis becomes at most, on either side.
 _MAX_TAPS = 128
+#: How Resize rounded before it had a nearest_mode: down, but up where an axis gets shorter.
+_SIMPLE = ""
+#: Positions this close to the middle of two elements are in the middle, as in ONNX Runtime.
+_TIE = 1e-6
 
 
 @onnx_operator("Upsample", last=9, moved=("scales",), since=9)
@@ -27,7 +31,7 @@ _MAX_TAPS = 128
 def upsample(c: NodeContext, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> MLOperand:
     return resize(
         c, x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
+        nearest_mode=_SIMPLE,
     )
 
 
@@ -72,6 +76,9 @@ def resize(
         corners = roi.value("the region").reshape(2, -1).astype(float).tolist()
         regions = list(zip(*corners, strict=True))
     result = x.operand
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if not crops and all(n == old for n, old in zip(new, lengths, strict=True)):
+        return result  # with any scales, as in ONNX Runtime
     integer = not result.data_type.startswith("float") and mode != "nearest"
     if integer:
         result = c.b.cast(result, "float32")
@@ -83,6 +90,9 @@ def resize(
         if mode != "nearest":  # sums of weighted elements, which float16 would round, or overflow
             result = c.cast(result, "float32")
         for i, axis in enumerate(chosen):
+            # What these axes keep, whatever the transformation says, is ONNX Runtime's definition.
+            if not crops and (factors[i] == 1 or (antialias and new[i] == lengths[i])):
+                continue
             plan = AxisPlan(
                 lengths[i], new[i], factors[i], mode, coordinate_transformation_mode, nearest_mode,
                 bool(antialias), cubic_coeff_a, bool(exclude_outside), regions[i],
@@ -148,7 +158,7 @@ def _native(
         return c.b.resample2d(x, mode="linear", sizes=new, axes=pair)
     # Enlarged by a whole number, the nearest element is the same by all ways of rounding.
     whole = all(n % x.shape[a] == 0 for n, a in zip(new, pair, strict=True))
-    floor = transform == "asymmetric" and nearest == "floor"
+    floor = transform == "asymmetric" and nearest in ("floor", _SIMPLE)
     same = (plain and nearest == "round_prefer_floor") or (floor and whole)
     if mode == "nearest" and same and x.data_type in _RESAMPLED:
         return c.b.resample2d(x, mode="nearest-neighbor", sizes=new, axes=pair)
@@ -177,7 +187,6 @@ class AxisPlan:
         kind = np.float32 if self.mode == "nearest" else np.float64
         x = np.arange(self.new_size, dtype=kind)
         n, new, scale = self.size, self.new_size, kind(self.scale)
-        length = kind(np.float32(self.scale) * np.float32(n))  # not rounded down to a whole size
         match self.transform:
             case "half_pixel":
                 return (x + 0.5) / scale - 0.5
@@ -186,16 +195,18 @@ class AxisPlan:
             case "asymmetric":
                 return x / scale
             case "align_corners":
-                return x * (n - 1) / (length - 1) if length > 1 else np.zeros(new)
+                # The new length is rounded down: the last element is the image's corner.
+                return x * (n - 1) / (new - 1) if new > 1 else np.zeros(new)
             case "half_pixel_symmetric":
                 adjusted = new / (scale * n)
-                return n / 2 * (1 - adjusted) + (x + 0.5) / scale - 0.5
+                wide = n / 2 * (1 - adjusted) + (x + np.float64(0.5)) / np.float64(scale) - 0.5
+                return wide.astype(kind)
             case "tf_half_pixel_for_nn":
                 return (x + 0.5) / scale
             case "tf_crop_and_resize":
-                start, end = self.region
+                start, end = map(kind, self.region)
                 if new > 1:
-                    return start * (n - 1) + x * (end - start) * (n - 1) / (length - 1)
+                    return start * (n - 1) + x * (end - start) * (n - 1) / (new - 1)
                 return np.full(new, 0.5 * (start + end) * (n - 1))
         raise Unsupported(f"coordinate_transformation_mode {self.transform!r} is unknown")
 
@@ -229,11 +240,14 @@ class AxisPlan:
         return np.clip(taps, 0, self.size - 1).astype(np.int32), weights
 
     def _nearest(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        middle = np.floor(x) + 0.5
+        x = np.where(np.abs(x - middle) < _TIE, middle, x)
         rounded = {
             "round_prefer_floor": lambda: np.ceil(x - 0.5),
             "round_prefer_ceil": lambda: np.floor(x + 0.5),
             "floor": lambda: np.floor(x),
             "ceil": lambda: np.ceil(x),
+            _SIMPLE: lambda: np.ceil(x) if self.scale < 1 else np.floor(x),
         }
         refuse_if(self.nearest not in rounded, f"nearest_mode {self.nearest!r} is unknown")
         at = np.clip(rounded[self.nearest](), 0, self.size - 1).astype(np.int32)

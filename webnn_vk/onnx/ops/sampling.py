@@ -55,15 +55,14 @@ def _taps(
         at = c.b.clamp(at, min_value=0.0, max_value=last)
         return c.b.cast(at, "int32"), weight
 
-    if padding == "border":
-        nearest = c.b.clamp(x, min_value=0.0, max_value=last)
-        # Between the last pixel's middle and its border, cubic weights still count by distance.
-        x = c.b.where(_within(c, x, low, high), x, nearest) if mode == "cubic" else nearest
-    elif padding == "reflection":
+    if padding == "reflection":
         inside = _within(c, x, low, high)
         x = c.b.where(inside, x, _reflect(c, x, low, high))
+    elif padding == "border" and mode != "cubic":
+        x = c.b.clamp(x, min_value=0.0, max_value=last)
     else:
-        # Farther outside no tap is inside either, and weights may be infinite: 0 times ∞ is no 0.
+        # Each tap is padded by itself. Farther outside none is inside either, and weights may be
+        # infinite: 0 times ∞ is no 0.
         x = c.b.clamp(x, min_value=-3.0, max_value=size + 2.0)
     if mode == "nearest":
         return [tap(c.b.round_even(x), None)]
@@ -315,7 +314,9 @@ def max_roi_pool(
     index = c.b.cast(c.reshape(c.slice(rois, 1, 0, 1), [count]), "int32")
     images = c.b.gather(x, index)
     lowest = c.constant(np.finfo(images.data_type).min, images.data_type)
-    bounds = c.b.floor(c.b.add(c.b.mul(c.slice(rois, 1, 1, 4), spatial_scale), 0.5))
+    bounds = c.b.mul(c.slice(rois, 1, 1, 4), spatial_scale)
+    # Rounded, halves away from zero.
+    bounds = c.b.mul(c.b.sign(bounds), c.b.floor(c.b.add(c.b.abs(bounds), 0.5)))
     for axis in range(2):
         n, size = x.shape[2 + axis], pooled_shape[axis]
         start = c.slice(bounds, 1, 1 - axis, 1)
