@@ -150,6 +150,7 @@ test('a key is one page\'s', async () => {
 
 test('a page that leaves while its bridge starts leaves nothing', async () => {
   const held = path.join(folder, 'held');
+  const bridges = fs.mkdtempSync(path.join(folder, 'bridges-'));
   const made = {
     'before Python': `touch ${held}; read line`,
     // Reads what the bridge says first, the name of its folder, and says nothing more.
@@ -166,7 +167,7 @@ bridge.main()"`,
   };
   for (const [name, command] of Object.entries(made)) {
     fs.rmSync(held, { force: true });
-    const slow = await serve(folder, { python: interpreter('slow', command) });
+    const slow = await serve(folder, { env: { ...process.env, TMPDIR: bridges }, python: interpreter('slow', command) });
     const before = descriptors();
     const { leave } = await page('slow', slow);
     await eventually(() => fs.existsSync(held), 'the interpreter did not start');
@@ -176,6 +177,5 @@ bridge.main()"`,
     await eventually(() => descriptors() <= before, `${name}: descriptors are left`);
     slow.close();
   }
-  const left = () => fs.readdirSync(os.tmpdir()).filter((name) => name.startsWith('webnn-vk-'));
-  await eventually(() => left().length === 0, 'a folder is left');
+  await eventually(() => fs.readdirSync(bridges).length === 0, 'a folder is left');
 });
