@@ -183,10 +183,11 @@ def test_subgroups_that_share_the_keys(case, data_type):
     schedules = parted(node)
     assert {s["LZ"] for s in schedules} > {2}
     if case == "eight queries":  # the other cases have the smaller tiles
-        schedules = [s for s in schedules if s["TM"] == 8]
+        schedules = [s for s in schedules if s["TM"] == 8][-1:]
         assert schedules
-    # To save time some of them: grouped heads have all.
-    for schedule in schedules[1::2] if case == "odd" else schedules:
+    if case == "grouped heads":
+        schedules = [s for s in schedules if s["LZ"] > 4 or s["TM"] > 2]
+    for schedule in schedules[1::2] if data_type == "float16" else schedules:
         assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
 
 
