@@ -51,6 +51,13 @@ EXPECTED = np.exp(NUMBERS) / np.exp(NUMBERS).sum(1, keepdims=True) + 3 * NUMBERS
 DESCRIPTOR = {"data_type": "float32", "shape": [4, 4], "readable": True, "writable": True}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Each life ends with a collection, which looks at all that earlier tests have left alive."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, vulkan: None) -> Iterator[FaultyLibrary]:
     from webnn_vk.runtime.device_selection import find_devices
