@@ -129,15 +129,15 @@ def opened(model: Model, trial: Trial) -> DynamicRun | None:
     if trial.unfit:
         return None
     # A third of a second to load; whether it can be, graphs find out too.
-    from webnn_vk.runtime import onnx_engine
+    from webnn_vk.runtime import onnx_session
 
     try:
         data, weights = _written(model)
-        options = onnx_engine.plain_options()
+        options = onnx_session.plain_options()
         # It would keep one for each shape.
         options.enable_mem_pattern = False
         # It holds what it needs: what it has packed it lets go.
-        session, _ = onnx_engine.open_session(data, weights, options)
+        session, _ = onnx_session.open_session(data, weights, options)
     except MemoryError:
         raise
     except Exception:

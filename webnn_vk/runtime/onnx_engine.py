@@ -8,13 +8,11 @@ operators that a session refuses when it runs; NumPy computes the region in that
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,11 +23,10 @@ from webnn_vk.compiler.ir.onnx import OLDEST_OPSET, model_of, serialized
 from webnn_vk.compiler.ir.to_onnx import Fragment, write
 from webnn_vk.compiler.ops import ALL_OPERATORS
 from webnn_vk.compiler.program import Constants, CpuStep, CpuTensor, HostSegment, Program
-from webnn_vk.support import background, environment, forks
+from webnn_vk.support import background, forks
 from webnn_vk.support.errors import NotSupportedError, OperationError
-from webnn_vk.support.heap import trim_heap
-from webnn_vk.support.processor import cores
 
+from . import onnx_session
 from .engine import NUMPY, HostRun, Prepared, Refused, RefusedRun, WholeRun
 from .host import Arrays, Memory, run_steps
 from .regions import CpuRegion, cut
@@ -38,7 +35,6 @@ from .regions import CpuRegion, cut
 _EMBEDDED_BYTES = 1024
 #: Bytes that a region touches, up to which one thread is faster than several.
 _SMALL_BYTES = 1 << 17
-_LOG_FATAL = 4
 _NO_MEMORY = re.compile(
     r"[Ff]ailed to allocate|bad_alloc|bad allocation|[Oo]ut of memory|smaller than requested bytes"
 )
@@ -52,26 +48,6 @@ _NODE_FAILED = re.compile(
 #: Steps without a kernel in ONNX Runtime, by the properties that decide it; learnt once per
 #: process.
 _unsupported: dict[tuple[Any, ...], str] = {}
-# Whether this process, or one that it was forked from, has created a session.
-_used = False
-
-
-class _Packed:
-    """Marks that weights at an address were packed; every region that reads them holds it."""
-
-
-_packed: weakref.WeakValueDictionary[tuple[int, int], _Packed] = weakref.WeakValueDictionary()
-
-
-def _after_fork(clean: bool) -> None:
-    # At exit, ONNX Runtime would join threads that the child doesn't have.
-    if _used:
-        forks.leave_out_exit_handlers()
-
-
-forks.register(_after_fork)
-
-
 def prepare(
     program: Program, constants: Constants, refused: Refused, required: bool
 ) -> Prepared:
@@ -177,7 +153,8 @@ class _Segment:
                 made[_origins(missing)] = region
 
     def run(self, arrays: Arrays, memory: Memory) -> None:
-        """Take the steps. NumPy takes those of a region that its session refuses, from now on."""
+        """Compute the steps. If a session refuses its region, NumPy computes it, now and in later
+        runs."""
         refusals = []
         for run in self._runs:
             try:
@@ -334,47 +311,6 @@ def _drop(slots: Sequence[int], arrays: Arrays, memory: Memory) -> None:
         arrays.pop(slot, None)
 
 
-def open_session(
-    data: bytes, weights: Mapping[str, np.ndarray], options: Any, in_place: bool = False
-) -> tuple[Any, Any]:
-    """A session on a model's bytes and the ``weights`` that it names as external data, with
-    references to these. ``in_place``: it makes no packed copy of them, which would be faster.
-    Raises what ONNX Runtime does."""
-    import onnxruntime
-
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-    if values:
-        options.add_external_initializers(list(weights), values)
-    if in_place:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-        # Initializers are passed by name: no optimiser may have renamed them.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        for name, value in zip(weights, values, strict=True):
-            options.add_initializer(name, value)
-    global _used
-    forks.prepare_to_leave()
-    _used = True
-    # A fork during this would leave the child locks that stay locked.
-    with forks.undisturbed():
-        session = onnxruntime.InferenceSession(
-            data, options, providers=["CPUExecutionProvider"], enable_fallback=0
-        )
-    if in_place:
-        # Frees its temporary copies of the weights.
-        trim_heap()
-    return session, values
-
-
-def _pack_first(arrays: Iterable[np.ndarray]) -> tuple[bool, list[_Packed]]:
-    """Whether a region may pack these weights: not if other living regions read the bulk of them,
-    since graphs for several shapes of a model's inputs would each have a copy, and a new one when
-    the first is freed. Also returns the object that the region has to hold while it lives."""
-    keys = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays]
-    known = sum(key[1] for key in keys if key in _packed)
-    held = [_packed.setdefault(key, _Packed()) for key in keys]
-    return 2 * known <= sum(size for _, size in keys), held
-
-
 class _Region:
     """Steps that one session takes."""
 
@@ -390,8 +326,8 @@ class _Region:
         model = model_of(fragment, lambda name, array: name in large, OLDEST_OPSET)
         # The session reads the arrays' memory: they live as long as it does.
         self._arrays = large
-        packs, self._held = _pack_first(large.values())
-        self._session, self._weights = open_session(
+        packs, self._held = onnx_session.pack_first(large.values())
+        self._session, self._weights = onnx_session.open_session(
             serialized(model), large, _options(part), in_place=not packs
         )
         # Bindings that no run uses now: several threads may compute at once.
@@ -519,25 +455,10 @@ def _elements(tensor: _Bound, array: np.ndarray | None, memory: Memory) -> np.nd
 
 def _options(part: CpuRegion) -> Any:
     """As many threads as there are cores; one for little work."""
-    options = plain_options()
+    options = onnx_session.plain_options()
     small = _bytes(part) <= _SMALL_BYTES
-    options.intra_op_num_threads = 1 if small else threads()
+    options.intra_op_num_threads = 1 if small else onnx_session.threads()
     options.enable_cpu_mem_arena = not small
-    return options
-
-
-def plain_options() -> Any:
-    """All optimisations except quantised operators, whose 8-bit products saturate on processors
-    without VNNI; as many threads as there are cores."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = _LOG_FATAL
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    options.intra_op_num_threads = threads()
     return options
 
 
@@ -548,13 +469,3 @@ def _bytes(part: CpuRegion) -> int:
         for t in (*step.operands.values(), *step.results)
     }
     return sum(tensors.values())
-
-
-def threads() -> int:
-    """The number of processors that the process may use, or OMP_NUM_THREADS where that is less, as
-    Ray and Spark set it for their workers; 0 (ONNX Runtime's own choice) if it may use all."""
-    allowed = cores()
-    asked = environment.of_engines().get("OMP_NUM_THREADS", "").partition(",")[0]
-    if asked.isdecimal() and int(asked):
-        allowed = min(allowed, int(asked))
-    return 0 if allowed == (os.cpu_count() or 1) else allowed

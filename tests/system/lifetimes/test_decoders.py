@@ -30,7 +30,7 @@ import numpy as np
 import webnn_vk
 from tests.support.decoders import decoder
 from webnn_vk.onnx import Session
-from webnn_vk.runtime import onnx_engine
+from webnn_vk.runtime import onnx_session
 
 path, device, result, narrow = sys.argv[1:]
 context = webnn_vk.ml.create_context().result()
@@ -43,14 +43,14 @@ def peak():
 
 # Bytes that living sessions of ONNX Runtime have of their own: models, and weights that they pack.
 packed = weakref.WeakKeyDictionary()
-open_session = onnx_engine.open_session
+open_session = onnx_session.open_session
 
 def opened(data, weights, options, in_place=False):
     session, values = open_session(data, weights, options, in_place)
     packed[session] = len(data) + (0 if in_place else sum(a.nbytes for a in weights.values()))
     return session, values
 
-onnx_engine.open_session = opened
+onnx_session.open_session = opened
 
 def counted():
     return (host_memory.peak() - held, context._state.device.memory_in_use() - on_device,
