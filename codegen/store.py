@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import threading
 import warnings
@@ -281,12 +282,19 @@ def build_pack(
     template are missing, for `ShaderArchive.about`. Raises ShaderUnavailable without a compiler,
     GlslError for GLSL that does not compile.
     """
+    from .similarity import chained  # NumPy, which only a build needs
+
     ordered = sorted(set(specs), key=KernelSpec.key)
     store = ShaderStore(None, pack=None, compiler=compiler or "default")
     made = dict(zip(ordered, store.get(ordered), strict=True))
-    # Neighbours are compressed together. Modules with the same features and about as long are the
-    # most alike.
+    # Neighbours are compressed together. Each module is followed by the most similar one of its
+    # template; where several are, by one with the same features and about as long.
     ordered.sort(key=lambda spec: (spec.template, sorted(spec.features), len(made[spec])))
+    ordered = [
+        group[place]
+        for _, same in itertools.groupby(ordered, key=lambda spec: spec.template)
+        for group in (list(same),) for place in chained([made[spec] for spec in group])
+    ]
     places = list(map(address, ordered))
     modules = {place: made[spec] for place, spec in zip(places, ordered, strict=True)}
     names = {quick_name(spec): place for spec, place in zip(ordered, places, strict=True)}

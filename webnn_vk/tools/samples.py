@@ -45,9 +45,11 @@ _PLAIN_FEATURES = frozenset().union(*OPTIONAL) | SUBGROUP_SUMS | SHUFFLES
 FEATURES = _PLAIN_FEATURES | MATRIX_FEATURES
 
 _LEAST = NullDevice().profile
-#: A device on the processor, which reads texels.
+#: A device on the processor, which reads texels. No driver of such devices promises exact
+#: conversions of float16.
 SOFTWARE = _LEAST.replace(
-    device_type="cpu", features=_LEAST.features | _PLAIN_FEATURES | {"texel_buffers"},
+    device_type="cpu",
+    features=_LEAST.features | (_PLAIN_FEATURES - HALF_CONVERSIONS) | {"texel_buffers"},
     max_texel_buffer_elements=_LEAST.max_storage_buffer_range,
     max_storage_buffers_per_stage=32, max_storage_buffers_per_set=32,
     subgroup_size=8, min_subgroup_size=8, max_subgroup_size=8,
@@ -55,7 +57,7 @@ SOFTWARE = _LEAST.replace(
 #: A GPU that multiplies matrices.
 GPU = SOFTWARE.replace(
     device_type="discrete",
-    features=SOFTWARE.features | MATRIX_FEATURES,
+    features=SOFTWARE.features | HALF_CONVERSIONS | MATRIX_FEATURES,
     max_workgroup_size=(1024, 1024, 64), max_workgroup_invocations=1024, max_shared_memory=49152,
     subgroup_size=32, min_subgroup_size=32, max_subgroup_size=32,
     cooperative_matrices=tuple(

@@ -49,7 +49,7 @@ def known() -> frozenset[KernelSpec]:
 def test_size(pack, record_property):
     size = Path(pack.path).stat().st_size
     record_property(LINE, f"pack: {len(pack)} modules, {size / 1e6:.2f} MB")
-    assert len(pack) > 500 and size < 7_000_000
+    assert len(pack) > 500 and size < 6_000_000
 
 
 def test_it_has_kernels_for_native_and_for_emulated_types(known):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from webnn_vk.codegen.spirv import info
 from webnn_vk.compiler.ir import Node, Value
 from webnn_vk.compiler.kernels import Unsupported
 from webnn_vk.compiler.kernels.addressing import Mode
-from webnn_vk.compiler.kernels.expression import reciprocal
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS, reciprocal
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
@@ -73,15 +74,19 @@ def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
 
 def test_catalogue_is_small() -> None:
     features = stored_profile("nvidia_ampere").features
-    both = {*catalogue(frozenset(), "elementwise"), *catalogue(features, "elementwise")}
+    exact = features - HALF_CONVERSIONS
+    both = {*catalogue(frozenset(), "elementwise"), *catalogue(exact, "elementwise")}
     # The conversions of low-precision types, by the expressions that only they have.
     marks = (
         "w_to_bfloat16", "w_to_float8", "uintBitsToFloat", "w_half_to_float", "& 15u", ", 0, 4)",
     )
     low = {spec for spec in both if any(m in str(spec.option("statements")) for m in marks)}
     assert 0 < len(low) <= 21
-    # With float16 in two forms: conversions by instructions and by integer arithmetic.
-    assert len(both - low) < 525
+    assert len(both - low) < 460
+    # On devices with exact conversions kernels of float16 are the same beside these.
+    converting = {*catalogue(features, "elementwise")} - both
+    assert {replace(spec, features=spec.features - HALF_CONVERSIONS) for spec in converting} <= both
+    assert all("float16" in {b.data_type for b in spec.buffers} for spec in converting)
 
 
 def test_masked_features_are_not_used() -> None:
