@@ -100,11 +100,11 @@ class Chooser:
     _tensors: dict[MLGraph, dict[str, MLTensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # ONNX Runtime's largest number is never NaN.
+        # ONNX Runtime's ArgMax ignores NaN, so there the host looks for the largest logit.
         self._finds_nan = self.context.device_info.is_vulkan
 
     def takes(self, choice: Choice | None) -> bool:
-        """Whether the choice is left to the device; None: of the most probable token."""
+        """Whether the device makes the choice; None stands for the most probable token."""
         return self._finds_nan if choice is None else self.is_used and choice.is_exact
 
     def prepare(self, choices: Sequence[Choice | None]) -> Prepared:

@@ -40,7 +40,7 @@ class Model:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         # For calls without a session: its cache is reused. Empty while a call has it.
-        self._kept: deque[Session] = deque()
+        self._kept: deque[Session] = deque(maxlen=1)
 
     @classmethod
     def load(
@@ -204,7 +204,8 @@ class Model:
         try:
             yield session
         finally:
-            if self._kept:
+            # It lost its cache if there was no memory for a new one.
+            if self._kept or session._cache is None:
                 session.close()
             else:
                 self._kept.append(session)

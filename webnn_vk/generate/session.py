@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 
 def collected(pieces: Iterator[T]) -> list[T]:
-    """All of them, made by a worker for the main thread: Ctrl-C ends its wait at once, and the
-    worker's loop with the present one."""
+    """All pieces, as a list. For the main thread a worker collects them: after Ctrl-C it ends with
+    the piece that it is making."""
     def collect() -> list[T]:
         is_wanted = waiting()
         return list(takewhile(lambda _: is_wanted(), pieces))
@@ -213,8 +213,8 @@ class TextStream:
         self.at_end: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._is_closed = self._is_over = False
-        # Pieces, and the error at the end, that nobody has received yet: a caller may have been
-        # interrupted or cancelled.
+        # Pieces that were made for callers who were interrupted or cancelled before they received
+        # them, and the error that ended the text.
         self._ready: deque[str] = deque()
         self._error: BaseException | None = None
         self._pieces = self._texts(tokens, TextGrowth(tokenizer, prompt), StopFilter(stop))
@@ -293,8 +293,8 @@ class TextStream:
             self._check_end(StopAsyncIteration)
 
     def close(self) -> None:
-        """End the text here, if a piece is being computed after its present token. A second call
-        does nothing."""
+        """End the text. A piece that another thread is making ends with its present token. A second
+        call does nothing."""
         self._is_closed = True
         run_on_worker(self._close)
 

@@ -41,8 +41,9 @@ def package_errors(what: str) -> Iterator[None]:
 
 class Tokenizer:
     """The tokenizer of a model: one of the package ``tokenizers``, with the model's chat templates
-    by name and the tokens that templates name ("bos_token"). ``merge``: gets the tokens of a text,
-    and 1 for each that the tokenizer has put before or after it, and returns those of the model."""
+    by name and the tokens that templates name ("bos_token"). ``merge`` makes the model's
+    tokens of the package's; its second argument has a 1 for each token that was put before or after
+    the text."""
 
     def __init__(
         self, tokenizer: Any, templates: Mapping[str, str] | None = None,

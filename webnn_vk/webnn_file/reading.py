@@ -324,7 +324,7 @@ class _Building:
     def _arguments(
         self, statement: Statement, operator: Operator, lines: dict[str, int]
     ) -> dict[str, Any]:
-        """The arguments of the builder's method; ``lines`` gets those of the options."""
+        """The arguments of the builder's method. The line of each is entered in ``lines``."""
         given: dict[str, Any] = {}
         known = parameters(operator)
         for name, (line, value) in statement.options.items():

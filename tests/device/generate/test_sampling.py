@@ -235,6 +235,21 @@ def test_logits_that_are_no_numbers(damaged, context, options, device_chooses):
             assert list(session.tokens([1, 2], 6, seed=1, **options)) == alone
 
 
+def test_a_cache_for_which_no_memory_is_left(damaged, context, monkeypatch):
+    """The next text has a new one."""
+    model = Model.load(damaged, context)
+    alone = model.generate_tokens([1, 2], 6)
+
+    def full():
+        raise OperationError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model._engine, "cache", full)
+        with pytest.raises(OperationError, match="no memory"):
+            model.generate_tokens([1, 2, 9], 6)
+    assert model.generate_tokens([1, 2], 6) == alone
+
+
 def test_a_single_logit_that_is_no_number(context, tmp_path):
     """Every device finds it: ONNX Runtime's ArgMax ignores NaN."""
     weights = random_weights(CONFIGS["llama"], 3)

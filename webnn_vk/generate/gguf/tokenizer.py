@@ -186,9 +186,9 @@ def _sentence_piece(
 
 
 class PieceMerges:
-    """SentencePiece's merges of a text's characters: of all neighbours that together are a token,
-    those of the least cost become one, until there are none. Among equal costs, those with the
-    longer first part, as transformers has it. ``apart``: tokens that stay as they are.
+    """Merges the characters of a text as SentencePiece does. While two neighbours together are a
+    token, the pair whose token has the lowest cost is merged; of equal costs, the pair with the
+    longer first part, as in transformers. ``apart``: tokens that are never merged.
 
     As a list for the package ``tokenizers``, with all pairs of which each token can be made, these
     take memory that grows with the square of a token's length."""

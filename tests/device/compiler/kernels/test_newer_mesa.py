@@ -17,7 +17,8 @@ FILES = (
     "gpu/test_sharing.py gpu/test_export_fd.py gpu/test_semaphore.py gpu/test_sharing_memory.py",
     pytest.param("compiler/kernels/test_block_product.py", marks=pytest.mark.explore),  # 4 minutes
 )
-#: Its compiler takes half a minute for a product of halves by matrices: the others run here alone.
+#: Tests of products by matrices that run on this machine's lavapipe only, emulated, and with
+#: --explore: the newer one's compiler takes half a minute for each.
 LEFT_OUT = "not one_operand and not pointwise and not transposes1"
 
 
