@@ -311,14 +311,20 @@ def _winograd_tiled(g: Any, s: Schedule) -> list[Workload]:
 # -- the others -----------------------------------------------------------------------------------
 def _attention(p: Any, s: Schedule) -> list[Workload]:
     """Queries of a workgroup read each key and value once between them."""
-    lanes, high, tall, parts = s["LX"], s["LY"], s["TM"], dict(s.numbers).get("LZ", 1)
-    groups = p.batches * ceil_divide(p.rows, high * tall)
-    steps = ceil_divide(p.keys, 4 * lanes * parts)
+    numbers = dict(s.numbers)
+    lanes, high, tall, parts = s["LX"], s["LY"], s["TM"], numbers.get("LZ", 1)
+    groups = s.parts * p.batches * ceil_divide(p.rows, high * tall)
+    steps = ceil_divide(p.keys, 4 * lanes * parts * s.parts)
     each = 4 * steps * (p.depth + p.width)
-    return [Workload(
+    work = Workload(
         groups, lanes * high * parts, tall * each, each + tall * p.depth, tall * p.width / lanes,
-        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4) + 9,
-    )]
+        shared=tall * steps * 4, barriers=steps,
+        registers=tall * (4 * s["TE"] + 4) + max(9, 16 * numbers.get("AHEAD", 0)),
+    )
+    if s.parts == 1:
+        return [work]
+    sums = s.parts * p.batches * p.rows * (p.width + 4) / 64
+    return [work, Workload(ceil_divide(p.batches * p.rows * p.width, 256), 64, sums, sums, 4)]
 
 
 def _attention_tiled(p: Any, s: Schedule) -> list[Workload]:

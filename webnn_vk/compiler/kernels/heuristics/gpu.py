@@ -8,6 +8,7 @@ from typing import Any
 
 from webnn_vk.support.integers import ceil_divide
 
+from ...types.data_types import DATA_TYPES
 from ..schedule import Schedule
 from .device_classes import GpuClass
 from .rules import Constraint, Constraints, Rules, first_that, only
@@ -16,6 +17,8 @@ from .rules import Constraint, Constraints, Rules, first_that, only
 _FEW_ROWS = 8
 # Vectors of a row that an invocation keeps without being tuned for it.
 _FEW_KEPT = 4
+# Bytes that a core reads in the time of another dispatch: 5 µs, 64 bytes a clock (H200).
+_ONE_CORE_BYTES = 640_000
 
 
 class Gpu(Rules):
@@ -129,10 +132,20 @@ class Gpu(Rules):
         most = self._most_invocations
         if parted := [c for c in candidates if c.kernel == "attention_parted"]:
             yield only("few queries: subgroups share the keys", parted.__contains__)
-            yield Constraint(
-                "the fewest workgroups that have all queries, of the most subgroups",
-                lambda c: (-c["TM"], -c["LZ"] if c["LX"] * c["LZ"] <= most else 0),
-            )
+            yield Constraint("the fewest workgroups that have all queries", lambda c: -c["TM"])
+            # What a workgroup without others for its keys reads.
+            size = problem.keys * (problem.depth + problem.width)
+            size *= DATA_TYPES[problem.data_type].size
+            cores = self.device.product_tiles
+            split = problem.batches < 2 * cores and size > _ONE_CORE_BYTES
+            yield only("workgroups divide the keys where one core would read them for longer than "
+                       "another dispatch takes", lambda c: (c.parts > 1) == split)
+            if split:
+                yield first_that("four workgroups for each core", parted,
+                                 lambda c: problem.batches * c.parts >= 4 * cores)
+            else:
+                yield Constraint("of the most subgroups",
+                                 lambda c: -c["LZ"] if c["LX"] * c["LZ"] <= most else 0)
             return
         many_keys = [c for c in candidates if c.kernel == "attention"][-1]
         if problem.rows <= 2:
