@@ -203,6 +203,7 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
             for bits in (4, 8) for rows in (1, 4, 128)
         },
         "attention": lambda: attention(12, 128, 64),
+        "attention, few": lambda: attention(12, 16, 64),
         "attention, many": lambda: attention(96, 512, 128),
         "attention, a token": lambda: attention(32, 1, 128),
         "softmax": lambda: b.softmax(x(12, 128, 128), 2),

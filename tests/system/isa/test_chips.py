@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import re
 import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
@@ -19,6 +22,8 @@ from bench.models import mobilenet_v2
 from tests.support import chips, judges
 from tests.support.glsl import compiled
 from tests.support.gpu_shaders import needs_compiler
+from tests.support.kernels import compile_spec
+from tests.support.running import node_of, plan
 from tests.support.selection import chance
 from tests.support.summary import LINE
 from webnn_vk import onnx
@@ -91,6 +96,31 @@ def test_statistics_of_a_model(chip, driver, tmp_path, capsys):
         assert (kernel["cycles"] is None) == (chip == "m1")
     operators = [kernel["operators"] for kernel in found]
     assert operators[0][0].startswith("matmul") and operators[-1][0].startswith("softmax")
+
+
+@pytest.mark.parametrize(("data_type", "load"), [("float16", "b64"), ("float32", "b128")])
+def test_a_token_s_attention_has_32_loads_on_their_way(data_type, load):
+    """Of keys, and of values, before the first of them is used; nothing is spilled. For the driver
+    of NVIDIA's class, whose kernels have the most registers."""
+    needs("ampere")
+    profile = DeviceProfile.from_json(chip_profile("ampere"))
+    profile = profile.replace(driver_name="NVIDIA", multiprocessors=132)
+    node, _ = node_of(
+        "attention", np.zeros((8, 4, 64), data_type),
+        *[np.zeros((8, 4096, 64), data_type)] * 2, length=np.zeros(1, np.uint32),
+    )
+    steps = plan(node, profile)
+    assert [step.kernel for step in steps] == ["attention", "attention_join"]
+    modules = [
+        Module.of_spec(s.spec, compile_spec(s.spec), s.specialised, s.kernel) for s in steps
+    ]
+    parts, join = compile_for("ampere", modules)
+    assert CHIPS["ampere"].figures(parts.statistics)["spills"] == 0
+    assert CHIPS["ampere"].figures(join.statistics)["spills"] == 0
+    operations = re.findall(r"\b(ld\.global\S*|ffma|hfma2|f2f\S*)", parts.assembly)
+    in_a_row = [len([*group]) for name, group in itertools.groupby(operations)
+                if name.startswith("ld.global") and name.endswith(load)]
+    assert sorted(in_a_row)[-2:] == [32, 32]
 
 
 SHADER = """#version 450

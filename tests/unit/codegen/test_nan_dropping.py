@@ -30,6 +30,7 @@ _TOP = (
 #: Per file: calls whose operands don't look like integers -> why no NaN is lost there.
 EXPLAINED = {
     "attention.comp.j2": {
+        "min(piece * span, end)": _SIZES, "min(begin + span, end)": _SIZES,
         "min(m_tile + BM + ahead, keys)": _SIZES,
         "min(load_length(0u), P.keys)": _SIZES,
         "min(P.rows, keys)": _SIZES,

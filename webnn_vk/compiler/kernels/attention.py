@@ -3,6 +3,8 @@ matrix of scores is never stored.
 
 There are two ways: ``attention`` reads keys and values from memory for each query, and serves all;
 ``attention_tiled`` multiplies tiles in shared memory, for operands that are read in vectors of 4.
+Of few queries, subgroups or workgroups divide the keys (``attention`` too); ``attention_join`` adds
+up the sums of workgroups.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, padded
 
 from ..types.access import Access, collapse
 from ..types.data_types import DATA_TYPES
-from .dispatch import Dispatch, Unsupported, is_workgroup
-from .epilogue import build
+from ..types.sizes import preferring
+from .dispatch import Dispatch, Scratch, Unsupported, is_workgroup, workgroup
+from .epilogue import build, nothing
 from .family import Family
 from .heuristics import device_class
 from .loads import (
@@ -28,11 +31,11 @@ from .loads import (
     texel_bytes,
     with_subgroup_sums,
 )
-from .multi_binding import bound, dispatch
+from .multi_binding import Bound, bound, dispatch
 from .node import KernelNode
 from .product import BATCH_RANK
 from .rows import check_iterations
-from .schedule import Schedule
+from .schedule import SPLIT, Schedule
 
 #: Schedules of the template ``attention`` whose modules the shader archive has no room for.
 PARTED = "attention_parted"
@@ -43,8 +46,11 @@ _FLOATS = dict.fromkeys(("scale", "unseen", "softcap"), "float")
 _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 #: More of them for processors, which compute rows past the last at full length.
 _FEW_QUERIES = ((8, 1, 2), (8, 1, 1))
-#: Of few queries on GPUs: queries of a subgroup, and how many subgroups share the keys.
-_PART_LANES, _PART_QUERIES, _PARTS = 32, (1, 2, 4, 8), (2, 4, 8, 16)
+#: Of few queries on GPUs: queries of a subgroup, how many subgroups of a workgroup divide the keys,
+#: or else how many workgroups of one subgroup.
+_PART_LANES, _PART_QUERIES, _PARTS, _PIECES = 32, (1, 2, 4, 8), (2, 4, 8, 16), (4, 8, 16, 32, 64)
+#: Vectors of each of 4 keys that are loaded before they are used, where registers hold them.
+_AHEAD = 8, 4, 2
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of
 #: an invocation. With 8 queries or 4 vectors GFX1100 spills 38 to 119 registers.
 _SHARED_TILES = ((8, 8, 2, 16), (8, 8, 4, 16), (16, 8, 4, 16), (16, 16, 4, 16))
@@ -84,7 +90,7 @@ class AttentionFamily(Family):
     """See the module's docstring."""
 
     name = "attention"
-    templates = ("attention", "attention_tiled")
+    templates = ("attention", "attention_tiled", "attention_join")
     fuses = True
 
     def takes(self, node: KernelNode, operand: str) -> bool:
@@ -149,8 +155,8 @@ class AttentionFamily(Family):
         else:
             steps = (p.depth // 4 if p.vector else p.depth) + tile // 4
             steps += schedule["LX"] * schedule["TM"]
-        parts = dict(schedule.numbers).get("LZ", 1)
-        check_iterations(ceil_divide(p.keys, parts * tile) * steps, profile)
+        parts, pieces = dict(schedule.numbers).get("LZ", 1), schedule.parts
+        check_iterations(ceil_divide(p.keys, parts * pieces * tile) * steps, profile)
         present = [name for name in _OPTIONAL if name in node.operands]
         texels = texel_bytes(profile, schedule.load)
         operands = [
@@ -158,35 +164,47 @@ class AttentionFamily(Family):
               for name in ("query", "key", "value")),
             *(bound(name, node.operands[name], profile)
               for name in (*present, *(["length"] * p.bounded))),
-            bound("out", node.output, profile, "w"),
         ]
+        out = bound("out", node.output, profile, "w")
         out_vector = p.vector and DATA_TYPES[node.out_type].size <= 4
-        scalars = (*_SCALARS, *["out"] * (not out_vector))
         if p.vector:
-            operands = [o if o.buffer.name in scalars else o.in_vectors() for o in operands]
+            operands = [o if o.buffer.name in _SCALARS else o.in_vectors() for o in operands]
+        if out_vector:
+            out = out.in_vectors()
         options = {
             "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
             "choosing": "seen" in present,
         }
+        constants = dict(schedule.of_part.numbers)
         if not tiled:
             options |= {
                 "vector": p.vector, "bounded": p.bounded, "capped": p.capped, "parted": parts > 1,
+                "split": pieces > 1, "ahead": "AHEAD" in constants,
             }
         rows = schedule["LY"] * schedule["TM"]
-        constants = dict(schedule.numbers)
         if tiled:
             # Whether tiles reach past the last element.
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
+        elif "AHEAD" in constants:
+            constants["QUERY"] = p.depth // 4
+        params, epilogue = _params(node, p, present), build(node)
+        if pieces > 1:
+            sums = Scratch(scratch_bytes(p, pieces))
+            join = _join(node, p, pieces, sums, out, profile)
+            params["pieces"], epilogue = pieces, nothing("float32")
+            out = bound("part", sums, profile, "w", width=4)
         step = dispatch(
-            node, "attention_tiled" if tiled else "attention", operands, build(node),
-            p.batches * ceil_divide(p.rows, rows),
-            _params(node, p, present), constants, profile, options.items(), types=_FLOATS,
+            node, "attention_tiled" if tiled else "attention", [*operands, out], epilogue,
+            pieces * p.batches * ceil_divide(p.rows, rows),
+            params, constants, profile, options.items(), types=_FLOATS,
             variant=f"{'sv'[p.vector]}{'x' * (texels > 0)} {rows}x{tile}{' causal' * p.causal}"
             f"{' of a length' * p.bounded}{' capped' * p.capped}",
             flops=p.batches * p.rows * p.keys * (2 * p.depth + 2 * p.width + 5),
         )
         if tiled:
             return [step]
+        if pieces > 1:
+            return [with_subgroup_sums(step, 0, profile), join]
         return [with_subgroup_sums(step, schedule["LX"], profile, _EXCHANGES)]
 
 
@@ -194,6 +212,31 @@ def shared_bytes(lanes: int, rows: int, wide: int = 1) -> int:
     """Shared memory of a workgroup: the weights, with a vector more a row, or the sums of parts of
     ``wide`` vectors a lane, and the largest."""
     return rows * (max(lanes + 1, lanes * wide) * VECTOR_BYTES + lanes * 4)
+
+
+def scratch_bytes(p: AttentionProblem, pieces: int) -> int:
+    """Memory of the sums of ``pieces`` workgroups, which ``attention_join`` reads."""
+    return p.batches * p.rows * pieces * (ceil_divide(p.width, 4) + 1) * VECTOR_BYTES
+
+
+def _join(
+    node: KernelNode, p: AttentionProblem, pieces: int, sums: Scratch, out: Bound,
+    profile: DeviceProfile,
+) -> Dispatch:
+    """The dispatch that adds up what workgroups have stored for their pieces of the keys."""
+    columns, lanes = ceil_divide(p.width, 4), workgroup(profile, 64)
+    params = {
+        "rows": p.rows, "width": p.width, "batches": p.batches, "pieces": pieces,
+        **{name: value for name, value in _params(node, p, ()).items()
+           if name in ("out_base", "out_row", "out_batch", "batch_sizes")},
+    }
+    return dispatch(
+        node, "attention_join", [bound("part", sums, profile, width=4), out], build(node),
+        ceil_divide(p.batches * p.rows * columns, lanes), params,
+        {"LX": lanes, "AHEAD": min(pieces, _AHEAD[0])}, profile,
+        [("out_vector", out.buffer.width == 4)],
+        variant=f"{pieces} parts", flops=p.batches * p.rows * pieces * (2 * p.width + 5),
+    )
 
 
 def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> int:
@@ -205,26 +248,44 @@ def tiled_bytes(lanes: int, rows: int, wide: int, steps: int, values: int) -> in
 
 
 def _parted(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
-    """Schedules whose workgroups divide the keys among subgroups: few queries make few workgroups,
+    """Schedules in which subgroups or workgroups divide the keys: few queries make few workgroups,
     and each key waits for the one before."""
     if profile.device_type == "cpu":
         return []
-    schedules, lanes = [], _PART_LANES
+    lanes = _PART_LANES
     # Before the queries, whose number divides shapes that share a compilation otherwise.
-    counts = [parts for parts in _PARTS if 2 * lanes * parts < problem.keys]
+    counts = [(parts, 1) for parts in _PARTS if 2 * lanes * parts < problem.keys]
     if not counts or problem.rows > _PART_QUERIES[-1]:
         return []
-    wide, most = ceil_divide(problem.width, 4 * lanes), device_class(profile).shared_memory(profile)
-    for tall, parts in itertools.product(_PART_QUERIES, counts):
+    with preferring():  # pieces may be empty
+        counts += [(1, pieces) for pieces in _PIECES if 4 * lanes * (pieces - 1) < problem.keys]
+    schedules, wide = [], ceil_divide(problem.width, 4 * lanes)
+    most = device_class(profile).shared_memory(profile)
+    for tall, (parts, pieces) in itertools.product(_PART_QUERIES, counts):
+        queries = tall * problem.depth * 4 * problem.vector
         if (
             tall < 2 * problem.rows
             and tall * wide <= 16
             and is_workgroup(lanes, parts, profile) and parts <= profile.max_workgroup_size[2]
-            and shared_bytes(lanes, parts * tall, wide) <= most
+            and shared_bytes(lanes, parts * tall, wide) + queries <= most
+            and scratch_bytes(problem, pieces) <= profile.max_storage_buffer_range
         ):
             numbers = ("LX", lanes), ("LY", 1), ("LZ", parts), ("TM", tall), ("TE", wide)
-            schedules.append(Schedule(PARTED, numbers))
+            schedules.append(Schedule(PARTED, (
+                *numbers, *_ahead(problem, tall * (4 * wide + 4), profile),
+                *([(SPLIT, pieces)] if pieces > 1 else ()),
+            )))
     return schedules
+
+
+def _ahead(
+    problem: AttentionProblem, registers: int, profile: DeviceProfile
+) -> list[tuple[str, int]]:
+    """How many vectors of a key are loaded at once, if keys are read in vectors, beside values that
+    take these registers."""
+    room = (device_class(profile).max_registers - registers) // 16
+    fitting = (n for n in _AHEAD if problem.vector and n <= room and not problem.depth % (4 * n))
+    return [("AHEAD", n) for n in itertools.islice(fitting, 1)]
 
 
 def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:

@@ -197,6 +197,36 @@ def _matvec(p: Any, s: Schedule) -> list[Workload]:
                      shared=shared if rounds else 0, barriers=rounds, registers=tm + kept)]
 
 
+@dataclass(frozen=True)
+class MatrixTimes:
+    """What products by cooperative matrices take on a device, measured: microseconds.
+
+    steps: by rows and columns of a tile what 32 steps of the inner dimension take, and how many
+    workgroups of a core run side by side. launch, joining: of a dispatch, and of the one that adds
+    up parts, beside the rest. cached, stored: kilobytes that come from the cache, and that the sums
+    of parts take to memory and back, for each core.
+    """
+
+    steps: Mapping[tuple[int, int], tuple[float, int]]
+    launch: float
+    joining: float
+    cached: float
+    stored: float
+
+    def of(self, p: Any, s: Schedule, cores: int) -> float:
+        """Of a product: its steps wait for each other, or all tiles' operands for the cache."""
+        rows, columns = s["BM"], s["BN"]
+        each, beside = self.steps[rows, columns]
+        tiles = p.batches * s.tiles(p.m, p.n)
+        steps = ceil_divide(tiles * s.parts, cores * beside) * ceil_divide(p.k, 32 * s.parts) * each
+        operands = tiles * (rows + columns) * p.k * 2 / (1000 * self.cached * cores)
+        time = self.launch + max(steps, operands)
+        if s.parts > 1:
+            sums = 8 * s.parts * p.batches * p.m * p.n
+            time += self.joining + sums / (1000 * self.stored * cores)
+        return time
+
+
 # -- convolutions ---------------------------------------------------------------------------------
 def _taps(g: Any) -> int:
     return g.IC * g.KH * g.KW
@@ -311,14 +341,20 @@ def _winograd_tiled(g: Any, s: Schedule) -> list[Workload]:
 # -- the others -----------------------------------------------------------------------------------
 def _attention(p: Any, s: Schedule) -> list[Workload]:
     """Queries of a workgroup read each key and value once between them."""
-    lanes, high, tall, parts = s["LX"], s["LY"], s["TM"], dict(s.numbers).get("LZ", 1)
-    groups = p.batches * ceil_divide(p.rows, high * tall)
-    steps = ceil_divide(p.keys, 4 * lanes * parts)
+    numbers = dict(s.numbers)
+    lanes, high, tall, parts = s["LX"], s["LY"], s["TM"], numbers.get("LZ", 1)
+    groups = s.parts * p.batches * ceil_divide(p.rows, high * tall)
+    steps = ceil_divide(p.keys, 4 * lanes * parts * s.parts)
     each = 4 * steps * (p.depth + p.width)
-    return [Workload(
+    work = Workload(
         groups, lanes * high * parts, tall * each, each + tall * p.depth, tall * p.width / lanes,
-        shared=tall * steps * 4, barriers=steps, registers=tall * (4 * s["TE"] + 4) + 9,
-    )]
+        shared=tall * steps * 4, barriers=steps,
+        registers=tall * (4 * s["TE"] + 4) + max(9, 16 * numbers.get("AHEAD", 0)),
+    )
+    if s.parts == 1:
+        return [work]
+    sums = s.parts * p.batches * p.rows * (p.width + 4) / 64
+    return [work, Workload(ceil_divide(p.batches * p.rows * p.width, 256), 64, sums, sums, 4)]
 
 
 def _attention_tiled(p: Any, s: Schedule) -> list[Workload]:

@@ -27,8 +27,8 @@ _PARTS = (2, 4, 5, 8, 10, 16, 20, 32)
 #: A part of the inner dimension is a multiple of the first, so that vectors of 16 bytes stay whole,
 #: and not shorter than the second.
 _STEP, _SHORTEST = 8, 128
-#: Outputs of a product up to which it is cut: 64 tiles of 64 x 64.
-_MOST_OUTPUTS = 1 << 18
+#: Outputs of a product up to which it is cut: 512 tiles of 64 x 64.
+_MOST_OUTPUTS = 1 << 21
 
 
 def schedules(

@@ -162,47 +162,85 @@ def test_all_tiles_as_the_reference(case, data_type):
 PARTED = {
     "one query": ((2, 1, 24), (2, 300, 24), (2, 300, 36), {}),
     "odd": ((3, 5), (257, 5), (257, 7), {"mask": (257,), "seen": (3, 257), "unseen": -1.0}),
-    "grouped heads": ((2, 4, 16), (2, 1025, 16), (2, 1025, 160), {"causal": True}),
+    "odd pieces": ((2, 5), (500, 5), (500, 7), {}),
+    "grouped heads": ((2, 2, 16), (2, 1025, 16), (2, 1025, 160), {"causal": True}),
+    "vectors ahead": ((2, 32), (400, 32), (400, 32), {"mask": (2, 400)}),
     "eight queries": ((8, 8), (640, 8), (640, 8), {"mask": (8, 640)}),
 }
 
 
 def parted(node):
-    schedules = schedules_of(node, profile_for("discrete"))
-    return [s for s in schedules if s.kernel == "attention_parted"]
+    """Of schedules whose keys are divided, those that compute all queries at once, or 8: one of two
+    and one of more subgroups, one of several workgroups."""
+    schedules = [
+        s for s in schedules_of(node, profile_for("discrete")) if s.kernel == "attention_parted"
+    ]
+    tall = max(s["TM"] for s in schedules)
+    schedules = [s for s in schedules if s["TM"] == tall]
+    subgroups = [s for s in schedules if s.parts == 1]
+    workgroups = [s for s in schedules if s.parts > 1]
+    return [*{*subgroups[:1], *subgroups[-1:], *workgroups[-1:]}]
 
 
 @pytest.mark.parametrize(("case", "data_type"), [
-    *((case, "float32") for case in PARTED), ("odd", "float16"),
-    *(pytest.param(case, "float16", marks=pytest.mark.explore) for case in PARTED if case != "odd"),
+    *((case, "float32") for case in PARTED), ("odd", "float16"), ("vectors ahead", "float16"),
+    *(pytest.param(case, "float16", marks=pytest.mark.explore)
+      for case in PARTED if case not in ("odd", "vectors ahead")),
 ])
-def test_subgroups_that_share_the_keys(case, data_type):
+def test_subgroups_and_workgroups_that_divide_the_keys(case, data_type):
     require_vulkan()
     *shapes, more = PARTED[case]
     node, arrays = case_of(shapes, more, data_type)
     schedules = parted(node)
-    assert {s["LZ"] for s in schedules} > {2}
     if case == "eight queries":  # the other cases have the smaller tiles
-        schedules = [s for s in schedules if s["TM"] == 8][-1:]
-        assert schedules
-    if case == "grouped heads":
-        schedules = [s for s in schedules if s["LZ"] > 4 or s["TM"] > 2]
-    for schedule in schedules[1::2] if data_type == "float16" else schedules:
+        schedules = schedules[-1:]
+        assert schedules[0]["TM"] == 8
+    for schedule in schedules:
         assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
 
 
+def test_keys_are_divided_with_every_number_of_vectors_ahead():
+    profile = profile_for("discrete")
+    found = set()
+    for depth in (4, 8, 16, 32):
+        node, _ = case_of(((1, depth), (400, depth), (400, 4)), {}, "float32")
+        found |= {
+            (s.parts > 1, dict(s.numbers).get("AHEAD", 0))
+            for s in schedules_of(node, profile) if s.kernel == "attention_parted"
+        }
+    assert found == {(split, ahead) for split in (False, True) for ahead in (0, 2, 4)}
+
+
 @pytest.mark.parametrize("length", [1, 130, 256, 599])
-def test_subgroups_that_share_valid_keys(length):
-    """Most of them have none. NaN follow the last valid key."""
+def test_parts_of_valid_keys(length):
+    """Most parts have none. NaN follow the last valid key."""
     require_vulkan()
     rng = np.random.default_rng(length)
-    query, key, value = drawn(rng, 2, 3, 8), drawn(rng, 2, 600, 8), drawn(rng, 2, 600, 36)
+    query, key, value = drawn(rng, 2, 2, 8), drawn(rng, 2, 600, 8), drawn(rng, 2, 600, 36)
     key[:, length:] = value[:, length:] = np.nan
     node, arrays = node_of(
         "attention", query, key, value, length=np.array([length], np.uint32), scale=0.25
     )
     for schedule in parted(node):
         assert_close(node, arrays, profile_for("discrete"), 4e-6, schedule)
+
+
+def test_steps_behind_workgroups_that_divide_the_keys():
+    """The second dispatch applies what is fused."""
+    rng = np.random.default_rng(8)
+    feeds = {"q": drawn(rng, 2, 1, 64), "k": drawn(rng, 2, 1500, 64), "v": drawn(rng, 2, 1500, 64)}
+    with open_context(limits={"device_type": "discrete"}) as context:
+        b = MLGraphBuilder(context)
+        q, k, v = (
+            b.input(name, {"data_type": "float32", "shape": a.shape}) for name, a in feeds.items()
+        )
+        scores = b.matmul(q, b.transpose(k, permutation=[0, 2, 1]))
+        graph = b.build({"y": b.relu(b.matmul(b.softmax(scores, 2), v))}).result()
+        result = context.compute(graph, feeds)["y"]
+        assert [line.kernel for line in graph.report().lines] == ["attention", "attention_join"]
+    weights = np.exp(feeds["q"].astype(float) @ feeds["k"].transpose(0, 2, 1))
+    expected = weights / weights.sum(2, keepdims=True) @ feeds["v"]
+    assert_allclose(result, np.maximum(expected, 0), rtol=1e-5, atol=1e-6)
 
 
 def test_parts_without_a_distribution():
@@ -214,7 +252,7 @@ def test_parts_without_a_distribution():
     mask[0, :300] = mask[1] = mask[2, 300:] = -np.inf
     mask[3, 599] = np.nan
     node, arrays = node_of("attention", query, key, value, mask=mask)
-    for schedule in parted(node)[::3]:
+    for schedule in parted(node):
         (result,) = run(node, arrays, profile_for("discrete"), schedule)
         assert_allclose(result[[0, 2]], [[3] * 4, [1] * 4], rtol=1e-6)
         assert np.isnan(result[[1, 3]]).all()

@@ -29,8 +29,7 @@ def planned(profile, query, keys, width, data_type="float32", **more):
         "attention", array(query), array((*batch, keys, depth)), array((*batch, keys, width)),
         **more,
     )
-    (dispatch,) = plan(node, profile)
-    return dispatch
+    return plan(node, profile)[0]
 
 
 @pytest.mark.parametrize("profile", NAMES)
@@ -76,7 +75,7 @@ def test_choices():
     # The next token, and few of them: subgroups share the keys, as many as there are for.
     assert tile(GPU, 1, 12) == ("attention", 32, 1, 1)
     for rows, tall, keys, parts in (
-        (1, 1, 2048, 16), (4, 4, 2048, 8), (1, 1, 257, 4), (1, 1, 128, 1),
+        (1, 1, 1024, 8), (4, 4, 1200, 8), (1, 1, 257, 4), (1, 1, 128, 1),
     ):
         constants = planned(GPU, (12, rows, 64), keys, 64).constants
         assert (constants["LX"], constants["TM"], constants.get("LZ", 1)) == (32, tall, parts)
@@ -87,6 +86,44 @@ def test_choices():
     # More sums would not stay in registers.
     for rows, tall in ((1, 1), (2, 2), (512, 2)):
         assert tile(software, rows, 12, 256) == ("attention", 8, 1, tall)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if stored_profile(n).device_type != "cpu"])
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_workgroups_divide_many_keys(name, data_type):
+    """A second dispatch costs what it takes one core to read 640 kB of keys and values. Beyond
+    that, two workgroups for each core, if there are 128 keys for each."""
+    device = stored_profile(name).replace(multiprocessors=132)
+    size = np.dtype(data_type).itemsize
+    for heads, keys in itertools.product((1, 8, 64, 264), (512, 2048, 4096, 8192)):
+        node, _ = node_of(
+            "attention", np.zeros((heads, 4, 64), data_type),
+            *[np.zeros((heads, keys, 64), data_type)] * 2, length=np.zeros(1, np.uint32),
+        )
+        first, *join = plan(node, device)
+        pieces = first.params.get("pieces", 1)
+        assert [d.kernel for d in join] == ["attention_join"] * (pieces > 1)
+        assert (pieces > 1) == (heads < 264 and keys * 128 * size > 640_000)
+        if pieces > 1:
+            # With few registers, several workgroups read the keys, each for some queries.
+            assert first.groups[0] == heads * pieces * 4 // first.constants["TM"]
+            assert heads * pieces >= min(2 * 132, heads * min(64, keys // 128))
+            assert pieces == 4 or heads * pieces < 8 * 132
+            assert join[0].params["pieces"] == pieces
+        # Vectors that each lane has on their way, 4 times, where there are registers for them.
+        ahead = {"amd_navi31": 4, "nvidia_ampere": 4}.get(name)
+        assert first.constants.get("AHEAD") == ahead
+
+
+def test_bytes_on_their_way():
+    """16 kB of keys for each core of an H200, whose driver has registers for 8 vectors."""
+    device = GPU.replace(driver_name="NVIDIA", multiprocessors=132)
+    for heads, keys in ((8, 4000), (8, 32768), (32, 4096)):
+        node, _ = node_of(
+            "attention", np.zeros((heads, 4, 64), "f2"), *[np.zeros((heads, keys, 64), "f2")] * 2
+        )
+        first, _ = plan(node, device)
+        assert first.groups[0] * 32 * 4 * first.constants["AHEAD"] * 8 >= 132 * 14_000
 
 
 def test_processors_read_texels_and_exchange_by_subgroups():

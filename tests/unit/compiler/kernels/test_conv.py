@@ -264,7 +264,7 @@ def test_halves_are_products_of_columns_where_matrices_are_fast(name: str) -> No
     assert halves((4, *x[1:]), w, **strided) == columns
     assert halves(x, w, padding=[1] * 4) == ["copy", *columns]
     assert halves((8, 3, 224, 224), (64, 3, 7, 7), **strided) == columns
-    assert halves((4, 128, 28, 28), (3, 3, 128, 64), filter_layout="hwio") == columns
+    assert halves((8, 128, 56, 56), (3, 3, 128, 64), filter_layout="hwio") == columns
     # Few outputs of long columns: parts of them.
     long, filter_ = (1, 512, 7, 7), (512, 512, 3, 3)
     assert halves(long, filter_, padding=[1] * 4) == ["copy", *columns, "matmul_sum"]

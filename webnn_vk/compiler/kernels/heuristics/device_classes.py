@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
-from ..cost import CostParameters
+from ..cost import CostParameters, MatrixTimes
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class GpuClass(DeviceClass):
     many_rows: the least number of rows with which one invocation for each row fills the device.
     tiled_channels: the least output channels of a convolution that is computed in tiles.
     fast_matrices: cooperative matrices are known to be faster than other kernels; matrix_side: the
-    sizes of a product from which on they are used then.
+    sizes of a product from which on they are used then. matrix_times: what they take, if known.
     few_tiles: the most tiles with which the inner dimension of a product is cut into parts, and
     shortest_part: steps of it that are worth a part of their own (H200: 96 tiles of 32×32, not cut,
     take 18.6 µs for 768 steps and 53.1 for 3072; adding up four parts takes 6.4).
@@ -105,6 +105,7 @@ class GpuClass(DeviceClass):
     tiled_channels: int
     fast_matrices: bool = False
     matrix_side: int = 32
+    matrix_times: MatrixTimes | None = None
     few_tiles: int = 32
     shortest_part: int = 256
     deep_tiles: bool = False
@@ -242,6 +243,12 @@ def _vendor(
     )
 
 
+# Fitted to what an H200 took for 27 products of the tuner on 28 November 2026, and for 4096³ by the
+# largest tiles: 26 are within 20 %.
+_H200_MATRICES = MatrixTimes(
+    {(32, 32): (0.27, 7), (64, 64): (0.36, 4), (128, 128): (0.78, 1), (128, 256): (0.99, 1)},
+    launch=4, joining=3, cached=32.6, stored=22.7,
+)
 _VENDOR_CLASSES = [
     # 65536 registers for 12 warps of 32 invocations. NVIDIA's own driver doesn't say what spills.
     # There, on an H200, the fastest product takes 184 registers by the model.
@@ -250,7 +257,8 @@ _VENDOR_CLASSES = [
             name, registers, occupancy, "Cooperative matrices: llama.cpp on an RTX 3090 (its "
             "issue 12767), 3 times its kernels without them; on an H200 (27 November 2026) ours "
             "take 0.51 ms for a float16 product of 4096³, those without them 3.94.",
-            fast_matrices=True, slow_conversions=True, deep_tiles=True)
+            fast_matrices=True, matrix_times=_H200_MATRICES, slow_conversions=True,
+            deep_tiles=True)
         for name, registers, occupancy in (("nvidia", 192, (10, 192)), ("nvk", 128, (12, 168)))
     ),
     # Vega has 256 registers for 2 waves; RDNA has more, of either width.

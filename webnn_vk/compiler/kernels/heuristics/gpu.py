@@ -8,6 +8,7 @@ from typing import Any
 
 from webnn_vk.support.integers import ceil_divide
 
+from ...types.data_types import DATA_TYPES
 from ..schedule import Schedule
 from .device_classes import GpuClass
 from .rules import Constraint, Constraints, Rules, first_that, only
@@ -16,6 +17,8 @@ from .rules import Constraint, Constraints, Rules, first_that, only
 _FEW_ROWS = 8
 # Vectors of a row that an invocation keeps without being tuned for it.
 _FEW_KEPT = 4
+# Bytes that a core reads in the time of another dispatch: 5 µs, 64 bytes a clock (H200).
+_ONE_CORE_BYTES = 640_000
 
 
 class Gpu(Rules):
@@ -31,10 +34,13 @@ class Gpu(Rules):
             yield self._whole_registers()
             yield from self._in_flight(candidates, problem.by_vector)
             return
-        if self._matrices_pay(problem):
+        # Few rows wait for the weights, by matrices least.
+        few = 2 if self.device.matrix_times else None
+        if self._matrices_pay(problem, few) and any(c.by_matrices for c in candidates):
             yield only("matrices", lambda c: c.by_matrices)
-        else:
-            yield only("no matrices", lambda c: not c.by_matrices)
+            yield from self._matrices(candidates, problem)
+            return
+        yield only("no matrices", lambda c: not c.by_matrices)
         yield from self._tiles()
         yield self._parts(candidates, problem)
 
@@ -93,6 +99,17 @@ class Gpu(Rules):
         return only("no deep tiles on devices that aren't known to be faster with them",
                     lambda c: self.device.deep_tiles or not deep(c))
 
+    def _matrices(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
+        """Of tiles and parts of a product by cooperative matrices."""
+        times, cores = self.device.matrix_times, self.device.product_tiles
+        if times is None:
+            yield self._parts(candidates, problem)
+            return
+        yield Constraint(
+            "the tiles and parts that take least by measured times of their steps",
+            lambda c: times.of(problem, c, cores) if c.by_matrices else float("inf"),
+        )
+
     def _parts(self, candidates: Sequence[Schedule], problem: Any) -> Constraint:
         cut = [c for c in candidates if c.parts > 1]
         tiles = max((c.tiles(problem.m, problem.n) for c in cut), default=0)
@@ -104,11 +121,14 @@ class Gpu(Rules):
             lambda c: c.parts <= max(1, most),
         )
 
-    def _matrices_pay(self, problem: Any) -> bool:
-        """Whether a product fills the smallest tile by cooperative matrices, on devices where these
-        are faster."""
+    def _matrices_pay(self, problem: Any, rows: int | None = None) -> bool:
+        """Whether a product fills the smallest tile by cooperative matrices, or has this many
+        ``rows``, on devices where these are faster."""
         device = self.device
-        return device.fast_matrices and min(problem.m, problem.n, problem.k) >= device.matrix_side
+        return (
+            device.fast_matrices and problem.m >= (rows or device.matrix_side)
+            and min(problem.n, problem.k) >= device.matrix_side
+        )
 
     def recurrence(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
         yield only("few rows leave most of the device idle: a workgroup for each",
@@ -129,10 +149,20 @@ class Gpu(Rules):
         most = self._most_invocations
         if parted := [c for c in candidates if c.kernel == "attention_parted"]:
             yield only("few queries: subgroups share the keys", parted.__contains__)
-            yield Constraint(
-                "the fewest workgroups that have all queries, of the most subgroups",
-                lambda c: (-c["TM"], -c["LZ"] if c["LX"] * c["LZ"] <= most else 0),
-            )
+            yield Constraint("the fewest workgroups that have all queries", lambda c: -c["TM"])
+            # What a workgroup without others for its keys reads.
+            size = problem.keys * (problem.depth + problem.width)
+            size *= DATA_TYPES[problem.data_type].size
+            cores = self.device.product_tiles
+            split = problem.batches < 2 * cores and size > _ONE_CORE_BYTES
+            yield only("workgroups divide the keys where one core would read them for longer than "
+                       "another dispatch takes", lambda c: (c.parts > 1) == split)
+            if split:
+                yield first_that("four workgroups for each core", parted,
+                                 lambda c: problem.batches * c.parts >= 4 * cores)
+            else:
+                yield Constraint("of the most subgroups",
+                                 lambda c: -c["LZ"] if c["LX"] * c["LZ"] <= most else 0)
             return
         many_keys = [c for c in candidates if c.kernel == "attention"][-1]
         if problem.rows <= 2:
@@ -234,7 +264,7 @@ class Gpu(Rules):
             return
         if any(c.by_matrices for c in candidates) and self._columns_pay(problem):
             yield only("columns, by cooperative matrices", lambda c: c.by_matrices)
-            yield self._parts(candidates, problem.columns)
+            yield from self._matrices(candidates, problem.columns)
             return
         large = problem.OC >= self.device.tiled_channels
         tiled = {c for c in candidates if c.kernel == "conv_tiled" and problem.IC >= c["BK"]}
