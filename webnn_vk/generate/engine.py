@@ -29,6 +29,8 @@ from .tokens import Tokenizer
 
 #: Tokens of a run: the graphs that are made, when they are first needed.
 CHUNKS = (1, 16, 128)
+#: And of a run that is full on GPUs, which fewer rows leave idle.
+_FULL_CHUNK = 512
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -49,9 +51,10 @@ class Engine:
 
     def __post_init__(self) -> None:
         info = self.context.device_info
+        is_gpu = info.is_vulkan and info.type != "cpu"
+        self._full = _FULL_CHUNK if is_gpu else CHUNKS[-1]
         self.chooser = Chooser(
-            self.context, self.decoder.config.vocabulary, self.context_length,
-            is_used=info.is_vulkan and info.type != "cpu",
+            self.context, self.decoder.config.vocabulary, self.context_length, is_used=is_gpu
         )
         self.scheduler = Scheduler(self.context, self.graph, self.chooser)
 
@@ -73,26 +76,29 @@ class Engine:
                 if sequences > 1:
                     outputs, donated = self.decoder.batch_outputs(builder, sequences)
                 else:
-                    length = MLDynamicDimension("step", CHUNKS[-1] + 2, 4) if named else tokens
+                    length = MLDynamicDimension("step", self._full + 2, 4) if named else tokens
                     outputs, donated = self.decoder.outputs(builder, length, every)
                 self._graphs[key] = builder.build(outputs, donate=donated).result()
             return self._graphs[key]
 
     @property
     def is_exact(self) -> bool:
-        """Whether one graph takes any number of tokens, up to the largest of ``CHUNKS``: contexts
-        with "dynamic-shapes" have it (experimental)."""
+        """Whether one graph takes any number of tokens, up to a full chunk: contexts with
+        "dynamic-shapes" have it (experimental)."""
         return implements(self.context, "dynamic-shapes")
 
     def chunks(
         self, ids: Sequence[int], every: bool = False
     ) -> Iterator[tuple[Sequence[int], int]]:
         """Parts of the tokens, and the sizes of the runs that compute them, which may be larger."""
-        start = 0
+        start, is_exact = 0, self.is_exact and not every
+        # The logits of each of so many tokens would take too much memory.
+        full = CHUNKS[-1] if every else self._full
         while start < len(ids):
-            part = ids[start : start + CHUNKS[-1]]
-            size = next(c for c in CHUNKS if c >= len(part))
-            yield part, len(part) if self.is_exact and not every else size
+            left = len(ids) - start
+            part = ids[start : start + (full if is_exact or left >= full else CHUNKS[-1])]
+            size = next(c for c in (*CHUNKS, full) if c >= len(part))
+            yield part, len(part) if is_exact else size
             start += len(part)
 
     def prompt_ids(self, prompt: str | Messages) -> list[int]:

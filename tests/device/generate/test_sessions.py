@@ -11,6 +11,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.contexts import open_context
 from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import random_weights, write_folder
 from tests.support.text_models import CONFIG, text_folder
@@ -265,3 +266,24 @@ def test_a_model_without_a_tokenizer(context, tmp_path):
     with pytest.raises(InvalidModelError, match="no tokenizer"):
         model.generate("text")
     assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
+
+
+@pytest.mark.device
+@pytest.mark.full
+def test_long_prompts_on_gpus_are_computed_512_tokens_at_a_time(tmp_path):
+    """lavapipe, simulating a GPU. Where a graph takes any number of tokens, the rest of them."""
+    config = {**CONFIG, "max_position_embeddings": 700, "num_hidden_layers": 1}
+    folder = write_folder(tmp_path, config, random_weights(config, 3))
+    ids = np.random.default_rng(4).integers(0, 256, 650).tolist()
+    with open_context("cpu") as context:
+        expected = Model.load(folder, context).session().logits(ids)[-1]
+    for experimental, sizes in (((), [512, 128, 16]), (("dynamic-shapes",), [512, 138])):
+        with open_context(
+            limits={"device_type": "discrete"}, experimental=experimental
+        ) as context, Model.load(folder, context).session() as session:
+            parts = list(session._engine.chunks(ids))
+            assert [size for _, size in parts] == sizes
+            assert [token for part, _ in parts for token in part] == ids
+            assert [size for _, size in session._engine.chunks(ids, every=True)] == [128] * 5 + [16]
+            found = session._feed(ids, "logits")
+            assert_allclose(found.reshape(-1), expected, rtol=1e-3, atol=1e-4)
