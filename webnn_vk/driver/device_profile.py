@@ -158,8 +158,8 @@ class DeviceProfile:
     #: whether the driver compiles a pipeline again for some sizes of what it reads as texels (a
     #: peculiarity: `vulkan.quirks`), so that memory is allocated in other sizes
     compiles_by_size: bool = False
-    #: multiprocessors (AMD: compute units, Arm: shader cores) that run workgroups side by side; 0
-    #: where the driver doesn't say it
+    #: multiprocessors (AMD: compute units, Arm: shader cores) that run workgroups side by side, as
+    #: the driver or `core_counts` say it; 0: not known
     multiprocessors: int = 0
     #: PCI address, "0000:65:00.0"; "" where the driver doesn't say it
     pci: str = ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from webnn_vk.driver import loading
+from webnn_vk.driver.core_counts import known_cores
 from webnn_vk.driver.device_profile import CooperativeMatrix, DeviceProfile, features_of
 from webnn_vk.driver.errors import DriverError
 from webnn_vk.driver.vulkan import binding as vk
@@ -235,15 +236,16 @@ def _profile(owner: Instance, handle: Any, extensions: frozenset[str],
     driver_version = _driver_version(basic.vendorID, basic.driverVersion,
                                      vk.text(p12.driverInfo) if p12 else "")
     device_type = _DEVICE_TYPES.get(basic.deviceType, "other")
+    name = vk.text(basic.deviceName)
+    cores = max((getattr(count, member) for member, count in counts.items()), default=0)
     return DeviceProfile(
-        name=vk.text(basic.deviceName), vendor_id=basic.vendorID, device_id=basic.deviceID,
+        name=name, vendor_id=basic.vendorID, device_id=basic.deviceID,
         driver_name=driver_name, driver_version=driver_version,
         api_version=api, device_type=device_type,
         uuid=bytes(p11.deviceUUID).hex() if p11 else bytes(basic.pipelineCacheUUID).hex(),
         pci=f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction}"
         if has_pci and api >= (1, 1) else "",
-        multiprocessors=max((getattr(count, member) for member, count in counts.items()),
-                            default=0),
+        multiprocessors=cores or known_cores(basic.vendorID, basic.deviceID, name),
         features=frozenset(found) - unusable_features(driver_name, driver_version, found),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_texel_buffer_elements=limits.maxTexelBufferElements,
