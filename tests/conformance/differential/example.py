@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,13 +162,16 @@ class Count:
         for hit in example.types():
             self.hits[hit] = self.hits.get(hit, 0) + 1
 
-    def missing(self, operator: str) -> list[tuple[str, str]]:
-        """(operand or output, type) pairs that the record allows and no example used."""
+    def missing(
+        self, operator: str, chosen: Callable[[Iterable[str]], list[str]] = list
+    ) -> list[tuple[str, str]]:
+        """(operand or output, type) pairs that the record allows and no example used, of the types
+        that are ``chosen``."""
         record = ALL_OPERATORS[operator]
         return [
             (name, data_type)
             for name in record.limits
-            for data_type in record.limit(name).types
+            for data_type in chosen(record.limit(name).types)
             if (name, data_type) not in self.hits
         ]
 
