@@ -79,6 +79,14 @@ class Example:
             found.add((name, descriptor.data_type))
         return frozenset(found)
 
+    def is_one(self) -> bool:
+        """Whether all dimensions of its operands are 1, as in the first example of hypothesis."""
+        return all(
+            array.size == 1
+            for arrays in self.operands.values()
+            for array in (arrays if isinstance(arrays, list) else [arrays])
+        )
+
     def inferred(self) -> Any:
         """The record's inference: output descriptors and normalised arguments."""
         record = ALL_OPERATORS[self.operator]

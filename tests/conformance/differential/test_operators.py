@@ -70,12 +70,6 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
     assert not missing, f"not hit: {missing}"
 
 
-def largest(example):
-    """The largest dimension of its operands."""
-    operands = [x for a in example.operands.values() for x in (a if isinstance(a, list) else [a])]
-    return max(n for x in operands for n in (1, *x.shape))
-
-
 def compare(name, device, cpu_context, wanted, count, size=BATCH, chosen=list, ones=True):
     """At least ``wanted`` random examples of an operator, on the device compared with the CPU, in
     batches of ``size``. The first batch of hypothesis has dimensions of 1; it is left out if
@@ -91,7 +85,7 @@ def compare(name, device, cpu_context, wanted, count, size=BATCH, chosen=list, o
     )
     @given(batches(name, size, chosen=chosen))
     def check(batch):
-        if not ones and all(largest(example) == 1 for example in batch):
+        if not ones and all(example.is_one() for example in batch):
             return
         got = run(device, batch)
         expected = run(cpu_context, batch)
