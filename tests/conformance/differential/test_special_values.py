@@ -39,8 +39,8 @@ BEHIND = {
 #: For sums that overflow, only these show an infinity or a NaN.
 BEHIND_HUGE = ("nothing", "sum")
 #: Examples of a graph, each with special values of every kind, which share its pipelines. Of
-#: operators with many of these, only one.
-BATCH = 4
+#: operators with many of these, only two.
+BATCH = 6
 LARGE = {"attention", "block_matmul", "gru", "gru_cell", "lstm", "lstm_cell"}
 NAMES = sorted(name for name, record in ALL_OPERATORS.items() if takes_floats(record))
 
@@ -240,10 +240,10 @@ def _check(
 @pytest.mark.timeout(900)
 def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContext) -> None:
     count = 0
-    batch = 1 if name in LARGE else BATCH
+    batch = 2 if name in LARGE else BATCH
 
     @settings(
-        # The first one has dimensions of 1.
+        # The first one has dimensions of 1, and is left out.
         max_examples=max(2, settings.default.max_examples // 64), deadline=None, database=None,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck), print_blob=False,
     )
@@ -253,12 +253,14 @@ def test_as_promised(name: str, device: str, devices: Any, cpu_context: MLContex
     )
     def check(drawn: list[Example], seed: int) -> None:
         nonlocal count
+        if all(example.is_one() for example in drawn):
+            return
         count += 1
         for kind in KINDS:
             _check(devices[device], cpu_context, drawn, kind, seed)
 
     check()
-    assert count > 1
+    assert count
 
 
 def test_a_broken_promise_is_seen() -> None:
