@@ -54,7 +54,7 @@ def contexts():
     [
         # With all passes; "saved" checks the results of the graph before it is saved, too.
         ("cpu", "saved"),
-        pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.3)]),
+        pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.15)]),
         ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
         pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.05)),
     ],
