@@ -4,7 +4,7 @@ annotations. Relations between several shapes are in ``relations``, the numbers 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from webnn_vk.compiler.ops.arguments import (
 )
 from webnn_vk.compiler.ops.lowering import Elementwise
 from webnn_vk.compiler.ops.record import Like
-from webnn_vk.compiler.types.data_types import LOW_PRECISION
+from webnn_vk.compiler.types.data_types import LOW_PRECISION, bits_of
 
 # Sizes of dimensions by rank; a failure shrinks to the first one.
 _SIZES = (
@@ -190,14 +190,20 @@ def examples(
     return made
 
 
+def of_each_size(types: Iterable[str]) -> list[str]:
+    """The first one of each size."""
+    return list({bits_of(each): each for each in reversed(list(types))}.values())
+
+
 @st.composite
 def batches(
-    draw: Callable[[Any], Any], name: str, size: int, flavours: Sequence[str] = values.FLAVOURS
+    draw: Callable[[Any], Any], name: str, size: int, flavours: Sequence[str] = values.FLAVOURS,
+    chosen: Callable[[Iterable[str]], list[str]] = list,
 ) -> list[Example]:
-    """``size`` examples or more. Every batch has each data type of each operand and output, in
-    whatever combinations are drawn, and examples of which nothing is fixed."""
+    """``size`` examples or more. Every batch has each data type of each operand and output that is
+    ``chosen``, in whatever combinations are drawn, and examples of which nothing is fixed."""
     limits = ALL_OPERATORS[name].limits
-    types = {row: limit.types for row, limit in limits.items() if not isinstance(limit, Like)}
+    types = {row: chosen(x.types) for row, x in limits.items() if not isinstance(x, Like)}
     first = {row: draw(st.integers(0, len(all_) - 1)) for row, all_ in types.items()}
     made = [
         draw(examples(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,14 @@ class Example:
         for name, descriptor in zip(_output_names(self.operator), self.outputs(), strict=False):
             found.add((name, descriptor.data_type))
         return frozenset(found)
+
+    def is_one(self) -> bool:
+        """Whether all dimensions of its operands are 1, as in the first example of hypothesis."""
+        return all(
+            array.size == 1
+            for arrays in self.operands.values()
+            for array in (arrays if isinstance(arrays, list) else [arrays])
+        )
 
     def inferred(self) -> Any:
         """The record's inference: output descriptors and normalised arguments."""
@@ -162,13 +170,16 @@ class Count:
         for hit in example.types():
             self.hits[hit] = self.hits.get(hit, 0) + 1
 
-    def missing(self, operator: str) -> list[tuple[str, str]]:
-        """(operand or output, type) pairs that the record allows and no example used."""
+    def missing(
+        self, operator: str, chosen: Callable[[Iterable[str]], list[str]] = list
+    ) -> list[tuple[str, str]]:
+        """(operand or output, type) pairs that the record allows and no example used, of the types
+        that are ``chosen``."""
         record = ALL_OPERATORS[operator]
         return [
             (name, data_type)
             for name in record.limits
-            for data_type in record.limit(name).types
+            for data_type in chosen(record.limit(name).types)
             if (name, data_type) not in self.hits
         ]
 

@@ -26,7 +26,7 @@ _SETTINGS = dict(
     suppress_health_check=list(HealthCheck),
     print_blob=False,
 )
-EXAMPLES, LOTS = 75, 4
+EXAMPLES, LOTS = 50, 4
 #: How many graphs of each kind are computed in every way on each device, of how many examples: one
 #: takes seconds.
 SHARE = 1 / 50

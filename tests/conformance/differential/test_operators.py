@@ -1,9 +1,11 @@
 """Every operator on random operands, Vulkan against the NumPy reference.
 
-    pytest tests/conformance/differential              16 examples on each device
+    pytest tests/conformance/differential              16 examples on the unchanged device, one
+                                                       batch on the others
     pytest --explore tests/conformance/differential    200 on the unchanged device, 80 on the others
 
-Every data type of every operand and output is among them. Chains of several operators are in
+Every data type of every operand and output is in each batch; in small bindings, which only change
+addresses, one of each size in bytes. Chains of several operators are in
 ``test_chains``. Examples run side by side, several in a graph.
 A failure shows the example it shrank to.
 """
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.conformance.differential.bounds import mismatch
-from tests.conformance.differential.drafting import batches
+from tests.conformance.differential.drafting import batches, of_each_size
 from tests.conformance.differential.example import Count, run
 from tests.support.contexts import open_context
 from tests.support.summary import EXAMPLES
@@ -24,8 +26,6 @@ BATCH = 8
 #: Number of examples of each operator when exploring: on the unchanged device, with the native
 #: 8-bit, 16-bit and 64-bit types masked, and with bindings so small that most tensors need several.
 EXPLORED = {"native": 200, "masked": 80, "portions": 80}
-#: Otherwise, each batch of 8 with all data types of all operands.
-FEW = {"native": 16, "masked": 16, "portions": 16}
 #: Operators with so many pipelines that their compilation would take minutes.
 SHARES = {
     "attention": 0.2, "integer_matmul": 0.4, "quantized_matmul": 0.8, "block_matmul": 0.8,
@@ -56,27 +56,37 @@ def portions_context(vulkan):
 def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
     count = Count()
-    most = (EXPLORED if request.config.option.explore else FEW)[way]
-    wanted = int(most * SHARES.get(name, 1))
-    compare(name, device, cpu_context, wanted, count)
+    chosen = list
+    if request.config.option.explore:
+        wanted = int(EXPLORED[way] * SHARES.get(name, 1))
+        compare(name, device, cpu_context, wanted, count)
+    else:
+        chosen = of_each_size if way == "portions" else list
+        size, wanted = (BATCH, int(16 * SHARES.get(name, 1))) if way == "native" else (1, 1)
+        compare(name, device, cpu_context, wanted, count, size, chosen)
     record_property(EXAMPLES, [way, name, count.examples, count.types()])
     assert count.examples >= wanted
-    assert not count.missing(name), f"not hit: {count.missing(name)}"
+    missing = count.missing(name, chosen)
+    assert not missing, f"not hit: {missing}"
 
 
-def compare(name, device, cpu_context, wanted, count):
-    """At least ``wanted`` random examples of an operator, on the device compared with the CPU."""
+def compare(name, device, cpu_context, wanted, count, size=BATCH, chosen=list):
+    """At least ``wanted`` random examples of an operator, on the device compared with the CPU, in
+    batches of ``size``. Small batches are without the first one of hypothesis, whose dimensions are
+    all 1."""
 
     @settings(
-        max_examples=max(2, -(-wanted // BATCH)),  # the first one of hypothesis has dimensions of 1
+        max_examples=max(2, -(-wanted // size)),
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    @given(batches(name, BATCH))
+    @given(batches(name, size, chosen=chosen))
     def check(batch):
+        if size < BATCH and all(example.is_one() for example in batch):
+            return
         got = run(device, batch)
         expected = run(cpu_context, batch)
         for example, a, e in zip(batch, got, expected, strict=True):

@@ -10,7 +10,7 @@ from tests.conformance.differential.shaped import compare
 from tests.support.contexts import open_context
 
 #: Graphs in usual runs, by device; with --explore 2,000 on each. Each is run for four shapes.
-EXAMPLES = {"cpu": 25, "vulkan": 10}
+EXAMPLES = {"cpu": 25, "vulkan": 6}
 LONG = 2000
 
 pytestmark = pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning")

@@ -111,7 +111,7 @@ def test_random_examples_need_no_other_kernel(name, cpu_context, known):
     profiles.append(profiles[0].masked(TYPES))
 
     @settings(
-        max_examples=max(3, settings.default.max_examples // 60), deadline=None, database=None,
+        max_examples=max(2, settings.default.max_examples // 60), deadline=None, database=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck), print_blob=False,
     )

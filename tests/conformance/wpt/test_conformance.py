@@ -54,9 +54,9 @@ def contexts():
     [
         # With all passes; "saved" checks the results of the graph before it is saved, too.
         ("cpu", "saved"),
-        pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.3)]),
+        pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.15)]),
         ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
-        pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.1)),
+        pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.05)),
     ],
 )
 def test_vectors(contexts, device, variant, file):
@@ -91,7 +91,7 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
 @pytest.mark.full
 @needs_suite
 @pytest.mark.device
-@pytest.mark.sample(0.5)
+@pytest.mark.sample(0.25)
 @pytest.mark.parametrize("file", FILES)
 def test_vectors_through_kompute(through_kompute, file):
     tally = conformance.Tally()

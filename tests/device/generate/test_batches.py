@@ -75,12 +75,11 @@ def test_matrices_in_panels(context: MLContext, tmp_path, sequences):
     compare_rows(Model.load(tmp_path, context), given)
 
 
-@pytest.mark.parametrize("sequences", [2, 4])
-def test_activations_of_sequences_in_float16(context: MLContext, tmp_path, sequences):
+def test_activations_of_sequences_in_float16(context: MLContext, tmp_path):
     config = CONFIGS["qwen2"]
     write_folder(tmp_path, config, random_weights(config, 6))
-    rng = np.random.default_rng(sequences)
-    given = [rng.integers(0, config["vocab_size"], 5 + n).tolist() for n in range(sequences)]
+    rng = np.random.default_rng(4)
+    given = [rng.integers(0, config["vocab_size"], 5 + n).tolist() for n in range(4)]
     model = Model.load(tmp_path, context, dtype="int8", activations="float16")
     largest = max(np.abs(model.logits(ids)).max() for ids in given)
     compare_rows(model, given, rtol=0, atol=5e-3 * float(largest))
@@ -101,8 +100,8 @@ def test_sequences_in_threads_share_runs(model):
 
 @pytest.mark.full
 def test_sequences_join_and_leave_at_random(model):
-    """100 sequences, greedy and sampled; some are cancelled."""
-    count = 100
+    """50 sequences, greedy and sampled; some are cancelled."""
+    count = 50
     given = prompts(count, 9)
     chance = random.Random(3)
     plans = [

@@ -49,8 +49,10 @@ def assert_close(result, expected):
     assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", ["llama", "llama3", "qwen2", "qwen3", "gpt2"])
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize(("name", "dtype"), [
+    ("llama", "int4"), ("llama3", "int8"), ("qwen2", "int4"), ("qwen3", "int8"), ("gpt2", "int4"),
+    ("gpt2", "int8"),
+])
 def test_rounded_folders(context: MLContext, tmp_path, name, dtype):
     """With tied and untied tables, biases, and rows that are no whole blocks."""
     config, weights = CONFIGS[name], random_weights(CONFIGS[name], 1)

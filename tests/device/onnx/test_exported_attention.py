@@ -18,11 +18,12 @@ from webnn_vk.onnx import Session
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
 @pytest.mark.parametrize("mask", [(2, 1, 3, 5), (2, 8, 3, 5), (3, 5), (2, 1, 1, 5)])
 @pytest.mark.parametrize(("exporter", "heads"), [("TorchScript", 8), ("dynamo", 4)])
-def test_queries_that_see_nothing_give_zero(exporter, heads, mask, kind):
+def test_queries_that_see_nothing_give_zero(exporter, heads, mask):
     require_vulkan()
+    # Each mask in one type with one exporter, and in the other type with the other.
+    kind = (TensorProto.FLOAT, TensorProto.FLOAT16)[(mask[0] + mask[-2] + heads // 4) % 2]
     dtype, rng = helper.tensor_dtype_to_np_dtype(kind), np.random.default_rng(1)
     shapes = {"q": (2, 8, 3, 8), "k": (2, heads, 5, 8), "v": (2, heads, 5, 8)}
     feeds = {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases.conv import OPERATORS, random_case
-from tests.support.comparing import WAYS, assert_close, profile_for, random_array
+from tests.support.comparing import EACH_WAY, WAYS, assert_close, profile_for, random_array
 from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
@@ -23,12 +23,11 @@ FILTERS = ("hwio", "oihw", "ohwi", "ihwo")
 _ERROR = 5e-5
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@EACH_WAY
 @pytest.mark.parametrize("name", OPERATORS)
 def test_random(name: str, data_type: str, way: str) -> None:
     require_vulkan()
-    rng = np.random.default_rng([WAYS.index(way), FLOAT_TYPES.index(data_type), len(name)])
+    rng = np.random.default_rng([WAYS.index(way), len(name)])
     profile = profile_for(way)
     if way == "portions":
         profile = profile.replace(max_storage_buffer_range=8192)
@@ -40,28 +39,30 @@ def test_random(name: str, data_type: str, way: str) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_depthwise(stride: int, dilation: int, way: str) -> None:
-    """Rows that share taps in every way, with a channel multiplier."""
+    """Rows that share taps in every way, with a channel multiplier. To save time, each layout has
+    some of the taps on one device and the others on the other."""
     require_vulkan()
     rng = np.random.default_rng([stride, dilation])
-    for layout, shape in (("nchw", (2, 3, 13, 11)), ("nhwc", (2, 13, 11, 3))):
-        for taps in ((3, 3), (2, 5)):
-            node, arrays = node_of(
-                "conv2d", random_array(rng, "float32", shape),
-                random_array(rng, "float32", (6, 1, *taps)), groups=3, input_layout=layout,
-                strides=[stride, stride], dilations=[dilation, dilation], padding=[1, 2, 2, 0],
-            )
-            (dispatch,) = plan(node, profile_for(way))
-            assert dispatch.kernel == "conv_depthwise"
-            assert_close(node, arrays, profile_for(way), _ERROR)
+    taps = ((3, 3), (2, 5))[:: -1 if way == "discrete" else 1]
+    layouts = ("nchw", (2, 3, 13, 11)), ("nhwc", (2, 13, 11, 3))
+    for (layout, shape), size in zip(layouts, taps, strict=True):
+        node, arrays = node_of(
+            "conv2d", random_array(rng, "float32", shape),
+            random_array(rng, "float32", (6, 1, *size)), groups=3, input_layout=layout,
+            strides=[stride, stride], dilations=[dilation, dilation], padding=[1, 2, 2, 0],
+        )
+        (dispatch,) = plan(node, profile_for(way))
+        assert dispatch.kernel == "conv_depthwise"
+        assert_close(node, arrays, profile_for(way), _ERROR)
 
 
-@pytest.mark.parametrize("data_type", FLOAT_TYPES)
 @pytest.mark.parametrize("stride", [1, 2, 4])
 @pytest.mark.parametrize("left", [0, 1, 2, 5])
-def test_depthwise_rows_of_vectors(left: int, stride: int, data_type: str) -> None:
+def test_depthwise_rows_of_vectors(left: int, stride: int) -> None:
     require_vulkan()
     rng = np.random.default_rng([left, stride])
-    for taps, dilation in ((1, 1), (3, 1), (3, 2), (4, 3)):
+    for case, (taps, dilation) in enumerate(((1, 1), (3, 1), (3, 2), (4, 3))):
+        data_type = FLOAT_TYPES[(case + left + stride // 2) % 2]
         right = max(0, (taps - 1) * dilation - left)
         # Cropped to a multiple of 4 outputs.
         right += -((16 + left + right - (taps - 1) * dilation - 1) // stride + 1) % 4 * stride
@@ -106,8 +107,9 @@ def tilings() -> list[Schedule]:
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
 def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) -> None:
-    """Every tile size, with channels and pixels that fill tiles and that don't, loaded one by one
-    and in vectors, with every filter layout; including zeros and values beside the input."""
+    """Every tile size, with channels and pixels that fill tiles and, of one kind for each layout,
+    that don't, loaded one by one and in vectors, with every filter layout; including zeros and
+    values beside the input."""
     require_vulkan()
     profile = profile_for("discrete")
     monkeypatch.setattr(choose, "narrowed", lambda *_: [schedule])
@@ -117,10 +119,9 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
         (16, 64, 1, (9, 12)), (3, 5, 1, (7, 9)), (12, 20, 2, (8, 8)), (20, 131, 1, (5, 6)),
         (8, 4, 3, (4, 15)),
     )))
-    # The first case loads and stores vectors; for each of the others some, to save time.
+    # The first case loads and stores vectors; of the others one, to save time.
     turn = tilings().index(schedule) + (layout == "nhwc")
-    chosen = [cases[0], cases[1 + turn % 4], cases[1 + (turn + 1) % 4]]
-    for case, (inputs, outputs, groups, size) in chosen:
+    for case, (inputs, outputs, groups, size) in (cases[0], cases[1 + turn % 4]):
         data_type = FLOAT_TYPES[case % 2]
         shape = {"n": 2, "c": inputs * groups, "h": size[0], "w": size[1]}
         taps = {"o": outputs * groups, "i": inputs, "h": 3, "w": 1 + case % 3}
@@ -136,7 +137,7 @@ def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) ->
         assert dispatch.kernel == "conv_tiled"
         used.add(tuple(b.width for b in dispatch.spec.buffers))
         assert_close(node, arrays, profile, _ERROR)
-    assert len(used) > 1 and any(widths[1] == 4 for widths in used)
+    assert any(widths[1] == 4 for widths in used)
 
 
 def few_channels() -> list[Schedule]:

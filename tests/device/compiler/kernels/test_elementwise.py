@@ -30,7 +30,7 @@ ULP = {
 def test_kernels_compute_what_the_references_do(name: str, masked: bool) -> None:
     device = device_profile(masked)
 
-    @settings(max_examples=20)
+    @settings(max_examples=10)
     @given(nodes(name))
     def check(made: tuple[Node, dict[Value, np.ndarray]]) -> None:
         assert_as_reference(*made, device, ULP.get(name, 0))

@@ -45,11 +45,13 @@ def test_exact(
     kind: str, m: int, k: int, n: int, zeros: bool, batch: tuple[int, ...], vulkan: None
 ) -> None:
     """Rows that begin at a vector, a word, or anywhere; edges of tiles; several batches. By every
-    schedule if the device has the instruction, and by one without it."""
+    schedule (without zero points, by one) if the device has the instruction, and without it."""
     profile = profile_for("discrete")
     node, arrays, expected = case(m, k, n, kind, zeros, batch)
     tilings = schedules_of(node, profile)
     ways = [(profile, s) for s in tilings] if "integer_dot_product" in profile.features else []
+    if not zeros:
+        ways = ways[-1:]
     if kind == "uint8":
         ways.append((profile.masked(["integer_dot_product"]), tilings[0]))
     for way, schedule in ways:
@@ -57,13 +59,11 @@ def test_exact(
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize(("kind", "k", "limit"), [
-    ("int8", 96, 2048), ("uint8", 20, 1024), ("uint8", 133, 2048),
-])
+@pytest.mark.parametrize(("kind", "k", "limit"), [("int8", 96, 2048), ("uint8", 133, 2048)])
 def test_operands_larger_than_a_binding_are_bound_in_portions(
     kind: str, k: int, limit: int, vulkan: None
 ) -> None:
-    """Both matrices, and the result; rows that begin at a vector, a word, or anywhere."""
+    """Both matrices, and the result; rows that begin at a vector, or anywhere."""
     profile = profile_for("discrete").replace(max_storage_buffer_range=limit)
     node, arrays, expected = case(70, k, 63, kind, True)
     (step,) = plan(node, profile)

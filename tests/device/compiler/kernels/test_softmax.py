@@ -7,7 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.comparing import (
+    EACH_WAY,
+    WAYS,
+    assert_close,
+    profile_for,
+    random_array,
+    random_shape,
+)
 from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, run, schedules_of
@@ -19,8 +26,7 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 _LEAST = {"float32": 1e-30, "float16": 2.0**-24 / 1e-6}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@EACH_WAY
 def test_random(data_type: str, way: str) -> None:
     require_vulkan()
     rng = np.random.default_rng([WAYS.index(way), 1])
@@ -30,8 +36,7 @@ def test_random(data_type: str, way: str) -> None:
         assert_close(*node, profile_for(way), least=_LEAST[data_type])
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@EACH_WAY
 def test_rows_of_vectors(data_type: str, way: str) -> None:
     """Rows that are loaded four elements at once: kept in registers, or too long for that."""
     require_vulkan()

@@ -19,7 +19,7 @@ from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.lowering import View
 from webnn_vk.compiler.program import CopyStep, DeviceSegment, HostSegment, Program
 
-EXAMPLES = 150
+EXAMPLES = 75
 
 
 @pytest.fixture(scope="module")

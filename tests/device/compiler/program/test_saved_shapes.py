@@ -170,7 +170,7 @@ def test_conditions_of_an_importer_are_kept(context):
 def test_random_graphs(context):
     """Loaded graphs compute what the saved graphs computed."""
     compared, pick = 0, random.Random(7)
-    for seed in range(6):
+    for seed in range(3):
         graph = ShapedGraph(seed)
         dimensions = {name: MLDynamicDimension(name, size) for name, size in MAX.items()}
         shaped = graph.build(context, dimensions)
@@ -182,7 +182,7 @@ def test_random_graphs(context):
             given = graph.feeds(sizes, list(shaped.inputs))
             assert_equal(context.compute(loaded, given), context.compute(shaped, given), f"{seed}")
             compared += 1
-    assert compared == 12
+    assert compared == 6
 
 
 def damaged(text):
