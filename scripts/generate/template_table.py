@@ -19,6 +19,7 @@ from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.kernels.loads import SHUFFLES
 from webnn_vk.gpu import nanoseconds
 from webnn_vk.profiler import roofline
+from webnn_vk.tools import samples
 
 #: An option with more values than this is described by an example.
 MOST_VALUES = 12
@@ -47,12 +48,6 @@ def _by_strides(spec: KernelSpec) -> KernelSpec:
     return replace(spec, params=params, options=(*spec.options, ("by_strides", ("x0",))))
 
 
-def _parted(spec: KernelSpec) -> KernelSpec:
-    """The kernel whose subgroups share the keys, which the shader archive doesn't have."""
-    options = tuple((name, name == "parted" or value) for name, value in spec.options)
-    return replace(spec, options=options)
-
-
 def files() -> dict[Path, str]:
     plain = list(catalogue(frozenset()))
     # Weights in blocks need exact conversions.
@@ -68,6 +63,9 @@ def files() -> dict[Path, str]:
     sums = catalogue(frozenset({"subgroup_basic", "subgroup_arithmetic"}), "softmax")
     products += [spec for spec in sums if spec.template == "softmax_kept.comp.j2"]
     specs = [*plain, *products, nanoseconds.spec(), *roofline.specs()]
+    device = samples.GPU.masked(samples.FEATURES)
+    for node in samples.over_many_keys():
+        specs += kernels.all_modules(node, device)
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]
     computing = tuple(f.name for f in kernels.FAMILIES.values() if f.input_loads)
@@ -77,7 +75,6 @@ def files() -> dict[Path, str]:
         and ("x0", True) in spec.option("operands")
     )
     specs.append(_by_strides(strided))
-    specs += [_parted(spec) for spec in plain if spec.template == "attention.comp.j2"]
     return {TABLE: json.dumps(summarise(specs), indent=1) + "\n"}
 
 

@@ -219,6 +219,15 @@ def problems(family: str = "") -> Iterator[tuple[KernelNode, Sequence[DeviceProf
             yield node, _PACKING
 
 
+def over_many_keys() -> Iterator[KernelNode]:
+    """Attention of few queries, which divide many keys: the shader archive has no room for it."""
+    for n, mask, length in ((8, (2, 600), None), (8, None, (1,)), (7, None, None)):
+        shapes = (1, 2, n), (1, 600, n), (1, 600, n), mask, mask, length
+        yield from _typed(
+            ALL_OPERATORS["attention"], shapes, {"causal": bool(mask), "softcap": 50.0 * (n == 8)}
+        )
+
+
 def _moved(node: KernelNode) -> Iterator[KernelNode]:
     """The product of matrices one or both of which begin at another element of their tensors, where
     no vector begins, or only a shorter one."""
