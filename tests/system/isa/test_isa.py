@@ -194,7 +194,7 @@ def test_attention_multiplies_in_shared_memory(chip, radv):
     judgement = judge(chip, ["attention"])
     assert not judgement.failed and not judgement.spilling
     tiled = [k for k in judgement.kernels if k["name"].startswith("attention_tiled")]
-    assert len(tiled) == 4 and len(judgement.kernels) == 6
+    assert len(tiled) == 4 and len(judgement.kernels) == 8
     for kernel in tiled:
         loop = kernel["mix"]["loop"]
         # 4 × 4 scores of 16 elements, and the share of the sums that a tile of values has.
