@@ -116,6 +116,14 @@ def shortened(module: bytes, opcode: int, length: int) -> bytes:
     return words.tobytes()
 
 
+def repeated_as(module: bytes, opcode: int) -> bytes:
+    """The first addition is there once more before it, as another instruction."""
+    place, end = instruction(module, ADD)
+    words = words_of(module)
+    words[place:place] = array("I", [5 << 16 | opcode, *words[place + 1 : end]])
+    return words.tobytes()
+
+
 CAPABILITY, MEMORY_MODEL, ENTRY_POINT, TYPE_FLOAT, TYPE_POINTER, FUNCTION, FUNCTION_END = (
     17, 14, 15, 22, 32, 54, 56)
 LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
@@ -151,6 +159,8 @@ LABEL, ADD, LOAD, DECORATE, BRANCH = 248, 129, 61, 71, 249
     (lambda m: moved_to_the_front(m, ADD), "misplaced"),
     (lambda m: without(m, TYPE_FLOAT), "is used as a type, but is not one"),
     (lambda m: twice(m, TYPE_FLOAT), "an id is defined twice"),
+    *((lambda m, opcode=opcode: repeated_as(m, opcode), "an id is defined twice")
+      for opcode in (ADD, *range(164, 168))),  # and of logical values
     (lambda m: without(m, FUNCTION), "misplaced"),
     (lambda m: without(m, FUNCTION_END), "has no end|misplaced"),
     (lambda m: without(m, LABEL), "misplaced"),
