@@ -48,7 +48,8 @@ _TILES = ((8, 1, 8), (8, 1, 4), (16, 8, 4), (16, 4, 4), (16, 8, 2), (32, 1, 1))
 _FEW_QUERIES = ((8, 1, 2), (8, 1, 1))
 #: Of few queries on GPUs: queries of a subgroup, how many subgroups of a workgroup divide the keys,
 #: or else how many workgroups of one subgroup.
-_PART_LANES, _PART_QUERIES, _PARTS, _PIECES = 32, (1, 2, 4, 8), (2, 4, 8, 16), (4, 8, 16, 32, 64)
+_PART_LANES, _PART_QUERIES, _PARTS = 32, (1, 2, 4, 8), (2, 4, 8, 16)
+_PIECES = 4, 8, 16, 32, 64, 128, 256
 #: Vectors of each of 4 keys that are loaded before they are used, where registers hold them.
 _AHEAD = 8, 4, 2
 #: The same for tiles in shared memory, and elements of depth that a tile has; vectors of columns of

@@ -166,12 +166,14 @@ PARTED = {
     "grouped heads": ((2, 2, 16), (2, 1025, 16), (2, 1025, 160), {"causal": True}),
     "vectors ahead": ((2, 32), (400, 32), (400, 32), {"mask": (2, 400)}),
     "eight queries": ((8, 8), (640, 8), (640, 8), {"mask": (8, 640)}),
+    # 64 workgroups, the last with 6 keys; the sums of 8 are added up at a time.
+    "many keys": ((2, 1, 8), (2, 8070, 8), (2, 8070, 8), {}),
 }
 
 
 def parted(node):
     """Of schedules whose keys are divided, those that compute all queries at once, or 8: one of two
-    and one of more subgroups, one of several workgroups."""
+    subgroups, one of the most, and of many keys one of the most workgroups."""
     schedules = [
         s for s in schedules_of(node, profile_for("discrete")) if s.kernel == "attention_parted"
     ]
@@ -179,7 +181,9 @@ def parted(node):
     schedules = [s for s in schedules if s["TM"] == tall]
     subgroups = [s for s in schedules if s.parts == 1]
     workgroups = [s for s in schedules if s.parts > 1]
-    return [*{*subgroups[:1], *subgroups[-1:], *workgroups[-1:]}]
+    assert subgroups and subgroups[0]["LZ"] == 2
+    assert bool(workgroups) == (node.operands["key"].shape[-2] > 384)
+    return list(dict.fromkeys([subgroups[0], subgroups[-1], *workgroups[-1:]]))
 
 
 @pytest.mark.parametrize(("case", "data_type"), [
