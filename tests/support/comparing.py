@@ -18,8 +18,8 @@ from webnn_vk.driver.device_profile import DeviceProfile
 #: Changes of the plan or the shaders: the unchanged device, a device whose kernels share rows among
 #: many invocations, one without native types, one that binds tensors in small portions.
 WAYS = ("software", "discrete", "masked", "portions")
-#: One floating-point type for each: every pair would compile twice as many modules. (The other
-#: pairs are in conformance/differential/test_operators.py.)
+#: One floating-point type for each way: every pair would compile twice as many modules. The other
+#: pairs are in conformance/differential/test_operators.py.
 EACH_WAY = pytest.mark.parametrize(
     ("way", "data_type"),
     [("software", "float32"), ("discrete", "float16"), ("masked", "float16"),

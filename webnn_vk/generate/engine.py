@@ -92,7 +92,7 @@ class Engine:
     ) -> Iterator[tuple[Sequence[int], int]]:
         """Parts of the tokens, and the sizes of the runs that compute them, which may be larger."""
         start, is_exact = 0, self.is_exact and not every
-        # The logits of each of so many tokens would take too much memory.
+        # The logits of each of 512 tokens take 262 MB with a vocabulary of 128,000.
         full = CHUNKS[-1] if every else self._full
         while start < len(ids):
             left = len(ids) - start

@@ -220,7 +220,7 @@ def problems(family: str = "") -> Iterator[tuple[KernelNode, Sequence[DeviceProf
 
 
 def over_many_keys() -> Iterator[KernelNode]:
-    """Attention of few queries, which divide many keys: the shader archive has no room for it."""
+    """Attention of few queries over many keys, whose modules the shader archive has no room for."""
     for n, mask, length in ((8, (2, 600), None), (8, None, (1,)), (7, None, None)):
         shapes = (1, 2, n), (1, 600, n), (1, 600, n), mask, mask, length
         yield from _typed(

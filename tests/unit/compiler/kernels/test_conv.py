@@ -266,6 +266,8 @@ def test_halves_are_products_of_columns_where_matrices_are_fast(name: str) -> No
     assert halves((8, 3, 224, 224), (64, 3, 7, 7), **strided) == columns
     assert halves((8, 128, 56, 56), (3, 3, 128, 64), filter_layout="hwio") == columns
     # Few outputs of long columns: parts of them.
+    cut = halves((4, 128, 28, 28), (3, 3, 128, 64), filter_layout="hwio")
+    assert cut == [*columns, *["matmul_sum"] * (name != "amd_navi31")]
     long, filter_ = (1, 512, 7, 7), (512, 512, 3, 3)
     assert halves(long, filter_, padding=[1] * 4) == ["copy", *columns, "matmul_sum"]
     # A filter that is an input, if it lies in rows.
