@@ -47,6 +47,7 @@ EXPLAINED = {
         "min(load_length(0u), P.keys)": _SIZES,
         "min(P.rows, keys)": _SIZES,
         "min(m_tile + BM + ahead, keys)": _SIZES,
+        "min(m_tile + ahead, last)": _SIZES,
         "min(m_tile + y + i * LY + ahead, last)": _SIZES,
         "max(bits.x, bits.y)": _BITS,
         "max(bits.z, bits.w)": _BITS,
