@@ -125,9 +125,9 @@ def test_a_token_s_attention_has_32_loads_on_their_way(data_type, load):
     assert sorted(in_a_row)[-2:] == [32, 32]
 
 
-def test_a_prompt_s_attention_over_a_cache_fits_the_registers(chip, driver):
+def test_tiles_of_a_prompt_over_a_cache_fit_the_registers(chip, driver):
     """Of 512 tokens in a window of 4,000, with bounded scores: the variant with the most registers.
-    """
+    Mali has no tiles."""
     needs_compiler()
     profile = DeviceProfile.from_json(chip_profile(chip))
     modules = []
@@ -141,12 +141,10 @@ def test_a_prompt_s_attention_over_a_cache_fits_the_registers(chip, driver):
             "attention", query, key, key, seen=seen, length=length, causal=True, softcap=50.0
         )
         (step,) = plan(node, profile)
-        # No tile fits the registers of Mali's class.
-        tiled = not chip.startswith("mali")
-        assert step.kernel == ("attention_tiled" if tiled else "attention")
-        modules.append(Module.of_spec(
-            step.spec, compile_spec(step.spec), step.specialised, step.kernel
-        ))
+        if step.kernel == "attention_tiled":
+            spirv = compile_spec(step.spec)
+            modules.append(Module.of_spec(step.spec, spirv, step.specialised, step.kernel))
+    assert len(modules) == (0 if chip == "mali-g610" else 2)
     for result in compile_for(chip, modules, assembly=False):
         figures = CHIPS[chip].figures(result.statistics)
         assert not figures["spills"] and not figures["fills"]
