@@ -24,7 +24,7 @@ from ..types.data_types import FLOAT_TYPES
 from ..types.sizes import Size
 from .dispatch import Binding, Dispatch, Unsupported, declared
 from .epilogue import index_of
-from .expression import Chain, rounded, used_features
+from .expression import Chain, lowering, rounded, used_features
 from .loads import read_buffer, texel_bytes
 from .multi_binding import check_bindings, total_bytes
 from .node import KernelNode
@@ -56,12 +56,12 @@ def is_factor(node: KernelNode) -> bool:
     row, result = node.operands["input"], node.output
     if isinstance(row.size, Size):  # known only at dispatch
         return False
-    kinds, sides = [step.operator.name for step in node.epilogue], node.side_inputs
+    steps, sides = [lowering(step.operator) for step in node.epilogue], node.side_inputs
+    times = [step.multiplies for step in steps if not step.converts]
     return (
         row.is_dense and row.shape[-1] == row.size and result.is_dense
         and node.lowering.axes(row.shape, node.arguments) == (len(row.shape) - 1,)
-        and kinds in ([], ["mul"], ["cast"], ["mul", "cast"])
-        and len(sides) == kinds.count("mul")
+        and times in ([], [True]) and len(sides) == len(times)
         and all(
             access.is_dense and access.size == row.size and access.data_type in FLOAT_TYPES
             for access in sides
