@@ -13,7 +13,9 @@ from webnn_vk.support.dataclass import dataclass
 #: The line of a rendered text that the functions replace.
 MARK = "//<functions>"
 
-_FILES = ("float", "float_exp", "float_trig", "half", "integer", "low_precision", "int64")
+_FILES = (
+    "float", "float_exp", "float_trig", "float_half", "half", "integer", "low_precision", "int64",
+)
 _NAME = re.compile(r"\b[wW]_\w+")
 _DEFINITION = re.compile(r"(?:const )?\w+ ([wW]_\w+)")
 _COMMENT = re.compile(r"//.*")

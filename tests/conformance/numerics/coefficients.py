@@ -37,6 +37,29 @@ def fit(name, f, weight, degree, a, b, fixed=None):
     print("    " + ", ".join(f"{float(fixed[k]):.9g}" for k in range(degree + 1)))
 
 
+def fit_quotient(name, f, above, below, end):
+    """Prints the coefficients of f(x) / x = P(x^2) / Q(x^2), Q(0) = 1, up to x = end, with these
+    degrees, and the largest relative error."""
+    nodes = [mp.mpf(end) ** 2 * (1 - mp.cos(mp.pi * (2 * i + 1) / 240)) / 2 for i in range(120)]
+    divisor = [mp.mpf(1)] * len(nodes)
+    for _ in range(12):  # least squares of (P - f Q) / (f Q) with the last round's Q below
+        rows, rhs = [], []
+        for z, q in zip(nodes, divisor, strict=True):
+            y = f(mp.sqrt(z)) / mp.sqrt(z)
+            rows.append([z**k / (y * q) for k in range(above + 1)]
+                        + [-(z**k) / q for k in range(1, below + 1)])
+            rhs.append(1 / q)
+        c = mp.lu_solve(mp.matrix(rows), mp.matrix(rhs))
+        p, q = [*c[: above + 1]], [mp.mpf(1), *c[above + 1 :]]
+        divisor = [mp.polyval(q[::-1], z) for z in nodes]
+    grid = [mp.mpf(end) * i / 1000 for i in range(1, 1001)]
+    worst = max(abs(x * mp.polyval(p[::-1], x**2) / mp.polyval(q[::-1], x**2) / f(x) - 1)
+                for x in grid)
+    print(f"{name}: log2 of the largest relative error {float(mp.log(worst, 2)):.1f}")
+    for part in (p, q):
+        print("    " + ", ".join(f"{np.float32(float(v)):.9g}" for v in part))
+
+
 def guarded(f, limit):
     """f with its removable singularity at 0 replaced by the limit."""
     return lambda x: f(x) if abs(x) > mp.mpf(10) ** -12 else mp.mpf(limit)
@@ -50,6 +73,11 @@ def scaled_erfc(t):
     """e^(z^2) erfc(z) (1 + 2z) at t = (z - 4) / (z + 4)."""
     z = 4 * (1 + t) / (1 - t)
     return mp.exp(z**2) * mp.erfc(z) * (1 + 2 * z)
+
+
+def tail(a):
+    """log2 of the normal distribution at -a"""
+    return mp.log(mp.erfc(a / mp.sqrt(2)) / 2, 2)
 
 
 third = mp.mpf(1) / 3
@@ -72,8 +100,15 @@ FITS = [
     ("erfc", scaled_erfc, lambda t: mp.mpf(1), 10, -1, 0.4667),
     # tanh x = x + x^3 P(x^2)
     ("tanh", sq(lambda x: (mp.tanh(x) / x - 1) / x**2, -third), lambda z: z, 4, 0, 0.3907),
+    # Of the short forms for float16. The tail of the normal distribution at -a is 2^(a P(a) - 1);
+    # below 2^-14 float16 are denormal.
+    ("half gelu", guarded(lambda a: (tail(a) + 1) / a, -mp.sqrt(2 / mp.pi) / mp.log(2)),
+     lambda a: a * mp.log(2) * min(1, a * 2 ** (tail(a) + 14)), 8, 0, 5.75),
 ]
+QUOTIENTS = [("half tanh", mp.tanh, 3, 3, 4.51), ("half erf", mp.erf, 2, 4, 2.6)]
 
 if __name__ == "__main__":
     for row in FITS:
         fit(*row)
+    for row in QUOTIENTS:
+        fit_quotient(*row)

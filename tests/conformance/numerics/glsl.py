@@ -93,6 +93,20 @@ class Device:
         ulp = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
         return self.operand((exact + error * ulp).astype(np.float32))
 
+    def fma(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """a * b + c, in one rounding or in two."""
+        product = a.astype(np.float64) * b
+        if not self.contract:
+            product = self.round(product).astype(np.float64)
+        return self.add(product, c.astype(np.float64))
+
+    def exp2(self, x: np.ndarray) -> np.ndarray:
+        """2^x, up to 3 + 2 |x| ULP off."""
+        wide = self.random.uniform(-2, 2, x.shape) if self.division == "random" else self.division
+        exact = np.exp2(x.astype(np.float64))
+        ulp = np.spacing(exact.astype(np.float32)).astype(np.float64)
+        return self.operand((exact + wide * (1.5 + np.abs(x)) * ulp).astype(np.float32))
+
     def sqrt(self, x: np.ndarray) -> np.ndarray:
         """1 / inversesqrt(x), both with their errors."""
         return self.divide(np.float64(1), self.inverse_sqrt(x))
@@ -430,5 +444,7 @@ _BUILTIN: dict[str, Callable[..., Value]] = {
     "mix": lambda device, no, yes, condition: _merge(condition[1], yes, no),
     "sqrt": lambda device, x: ("float", device.sqrt(device.operand(x[1]))),
     "inversesqrt": lambda device, x: ("float", device.inverse_sqrt(device.operand(x[1]))),
+    "exp2": lambda device, x: ("float", device.exp2(device.operand(x[1]))),
+    "fma": lambda device, *x: ("float", device.fma(*(device.operand(v) for _, v in x))),
     "findMSB": _find_msb, "bitfieldExtract": _extract,
 }

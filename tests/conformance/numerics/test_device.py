@@ -31,6 +31,37 @@ def test_every_float16(evaluate: Evaluate, name: str) -> None:
     assert distance <= min(1, samples.BOUNDS.get(name, 1)), where
 
 
+@pytest.mark.parametrize("name", samples.NOT_NEAREST)
+def test_short_forms_of_every_float16(evaluate: Evaluate, name: str) -> None:
+    """For results that are float16: zeros have the signs that the forms for float32 give."""
+    x = samples.halves()
+    got = evaluate(f"w_half_{name}(x)", np.float16, x=x)
+    distance = samples.ulps(got, samples.reference(name, x))
+    assert distance.max() <= 1 and np.count_nonzero(distance) <= samples.MOST_NOT_NEAREST
+    long = evaluate(f"w_{name}(x)", np.float16, x=x)
+    np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(long)[got == 0])
+
+
+def test_products_with_a_short_sigmoid(evaluate: Evaluate) -> None:
+    """A sigmoid that isn't rounded by itself vanishes in the product with the largest float16, and
+    is 0 for that with an infinity."""
+    x = samples.halves()
+    got = evaluate("w_mul(x, w_half_sigmoid(x))", np.float16, x=x)
+    with np.errstate(invalid="ignore"):
+        exact = x.astype(np.float64) * samples.reference("sigmoid", x)
+    distance, where = samples.worst(got, exact, x)
+    assert distance <= 1, where
+
+
+def test_every_quotient_of_float16_is_the_nearest(evaluate: Evaluate) -> None:
+    a, b = samples.half_pairs()
+    got = evaluate("w_half_div(a, b)", np.float16, a=a, b=b)
+    exact = samples.reference("div", a, b)
+    distance, where = samples.worst(got, exact, a, b)
+    assert distance == 0, where
+    np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(exact)[got == 0])
+
+
 @pytest.mark.parametrize("name", samples.BINARY)
 def test_float32_pairs(evaluate: Evaluate, name: str) -> None:
     a, b = samples.float_pairs(20000)

@@ -57,6 +57,23 @@ def test_bound(library: Library, name: str, device: str) -> None:
 
 
 @ON_DEVICES
+@pytest.mark.parametrize("name", [*samples.NOT_NEAREST, "div"])
+def test_short_forms(library: Library, name: str, device: str) -> None:
+    """Results that become float16 are the nearest but for a few, which are the next; quotients all
+    are."""
+    library.device = Device(**DEVICES[device])
+    arguments = samples.half_pairs() if name == "div" else (samples.halves(),)
+    given = (("float", x.astype(np.float32)) for x in arguments)
+    with np.errstate(over="ignore"):
+        got = library.call(f"w_half_{name}", *given)[1].astype(np.float16)
+    distance = samples.ulps(got, samples.reference(name, *arguments))
+    most = 0 if name == "div" else samples.MOST_NOT_NEAREST
+    assert distance.max() <= 1 and np.count_nonzero(distance) <= most
+    if device == "ieee" and name != "div":
+        assert np.count_nonzero(distance) == samples.NOT_NEAREST[name]
+
+
+@ON_DEVICES
 def test_erf(library: Library, device: str) -> None:
     library.device = Device(**DEVICES[device])
     got = library.call("w_erf", ("float", floats()))[1]

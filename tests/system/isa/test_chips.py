@@ -19,7 +19,7 @@ import webnn_vk as webnn
 from bench.chips import MODELS, PACK, judged
 from bench.estimates import alternatives, compared
 from bench.models import mobilenet_v2
-from tests.support import chips, judges
+from tests.support import chips, half_instructions, judges
 from tests.support.glsl import compiled
 from tests.support.gpu_shaders import needs_compiler
 from tests.support.kernels import compile_spec
@@ -123,6 +123,18 @@ def test_a_token_s_attention_has_32_loads_on_their_way(data_type, load):
     in_a_row = [len([*group]) for name, group in itertools.groupby(operations)
                 if name.startswith("ld.global") and name.endswith(load)]
     assert sorted(in_a_row)[-2:] == [32, 32]
+
+
+@pytest.mark.parametrize("chosen", ["ampere", "dg2"])
+def test_halves_take_few_instructions(chosen):
+    """As on AMD's chips; Intel's driver doesn't promise how it rounds, so that conversions are
+    computed in integers there."""
+    needs(chosen)
+    counts = half_instructions.instructions(chosen)
+    half_instructions.assert_short_forms(counts)
+    if chosen != "dg2":
+        for name, count in counts["float16"].items():
+            assert count <= 1.15 * counts["float32"][name] + 48, name
 
 
 def test_tiles_of_a_prompt_over_a_cache_fit_the_registers(chip, driver):

@@ -15,16 +15,10 @@ import webnn_vk.codegen.isa
 from bench.isa import PACK, judge, report, title
 from bench.isa.catalogue import catalogue
 from bench.isa.graphs import GRAPHS
-from tests.support import summary
-from tests.support.kernels import compile_spec
+from tests.support import half_instructions, summary
 from tests.support.paths import ROOT
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of, plan
-from webnn_vk.codegen.inspect import module_of_spec
-from webnn_vk.codegen.isa import FAMILIES, NoDriver, chip_profile, compile_for, environment
-from webnn_vk.compiler.kernels import KernelNode
-from webnn_vk.compiler.types.data_types import MLOperandDescriptor
-from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.codegen.isa import FAMILIES, NoDriver, environment
 from webnn_vk.tools import ToolError
 
 #: Kernels of the models that spill, by `title`. The list may only shrink.
@@ -72,33 +66,14 @@ def test_the_listing_is_read(chip, radv, tmp_path):
     assert {len(row) for row in rows} == {len(report.TITLES)}
 
 
-ROWS, IMAGES = (8192, 1024), (8, 64, 56, 56)
-
-
 @pytest.mark.parametrize("chip", FAMILIES)
-def test_halves_are_converted_by_instructions(chip, radv):
+def test_halves_take_few_instructions(chip, radv):
     """A kernel on float16 has at most 1.15 times the instructions of that on float32, beside one
     to three for each element that it reads or writes."""
-    profile = DeviceProfile.from_json(chip_profile(chip))
-    instructions = {}
-    for operator, shape, arguments, options in (
-        ("relu", IMAGES, (), {}), ("gelu", IMAGES, (), {}), ("softmax", ROWS, (1,), {}),
-        ("layer_normalization", ROWS, (), {"axes": [1]}), ("reduce_sum", ROWS, (), {"axes": [1]}),
-        ("max_pool2d", IMAGES, (), {"window_dimensions": [3, 3]}),
-        ("resample2d", IMAGES, (), {"mode": "linear", "sizes": [112, 112]}),
-    ):
-        for data_type in ("float16", "float32"):
-            x = MLOperandDescriptor(data_type, shape)
-            node, _ = node_of(operator, x, *arguments, **options)
-            (dispatch,) = plan(KernelNode.of(node), profile)
-            module = module_of_spec(
-                dispatch.spec, compile_spec(dispatch.spec), dispatch.constants, operator
-            )
-            (result,) = compile_for(chip, [module], assembly=False)
-            instructions[operator, data_type] = result.statistics["Instructions"]
-    for (operator, data_type), count in instructions.items():
-        if data_type == "float16":
-            assert count <= 1.15 * instructions[operator, "float32"] + 48, operator
+    counts = half_instructions.instructions(chip)
+    for name, count in counts["float16"].items():
+        assert count <= 1.15 * counts["float32"][name] + 48, name
+    half_instructions.assert_short_forms(counts)
 
 
 @pytest.mark.parametrize("chip", FAMILIES)

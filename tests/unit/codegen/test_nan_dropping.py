@@ -72,6 +72,10 @@ EXPLAINED = {
     "lib/float.glsl.j2": {
         "max(floatBitsToUint(a) & ~W_SIGN, floatBitsToUint(b) & ~W_SIGN)": _BITS,
     },
+    "lib/float_half.glsl.j2": {
+        "max(ua, ub)": _BITS,
+        "min(floatBitsToUint(x) & ~W_SIGN, floatBitsToUint(limit))": _BITS,
+    },
     "lib/integer.glsl.j2": {
         "min(a, b)": "of integers", "max(a, b)": "of integers",
         "max(x, {{ t }}(0))": "of integers",

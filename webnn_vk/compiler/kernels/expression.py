@@ -6,6 +6,7 @@ records only; numbers are parameters, so that their values never change the SPIR
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,10 @@ def rounded(text: str, data_type: str) -> str:
     """GLSL for the value rounded to the data type, as if it had been stored and loaded again, so
     that a fused chain gives what its operators give one by one."""
     return _ROUNDED.get(data_type, "{}").format(text)
+
+
+# Of these there are short forms, exact enough for results that are rounded to float16 at once.
+_SHORT = re.compile(r"\bw_(div|reciprocal|sqrt|exp|sigmoid|tanh|erf|gelu)\(")
 
 
 def lowering(operator: Operator) -> Elementwise:
@@ -76,6 +81,8 @@ class Chain:
         if kind.variants is not None:
             types = {name: descriptor for name, (_, descriptor) in operands.items()}
             expression = kind.variants(types, output, arguments)
+        if output.data_type == "float16":
+            expression = _SHORT.sub(r"w_half_\1(", expression)
         texts = {name: text for name, (text, _) in operands.items()}
         like, descriptor = next(iter(operands.values()))
         for name in _fields(expression):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,26 @@ def test_masked_features_are_not_used() -> None:
     for spec in catalogue(frozenset(), "elementwise"):
         needed = {"Shader", "SampledBuffer"} if spec.texels else {"Shader"}
         assert info(compile_spec(spec)).capabilities == needed, spec.option("statements")
+
+
+def test_results_in_float16_are_computed_by_short_forms() -> None:
+    device = stored_profile("nvidia_ampere")
+    half, single, integer = (
+        MLOperandDescriptor(kind, (64,)) for kind in ("float16", "float32", "int32")
+    )
+
+    def statements(*made: Any) -> Any:
+        (dispatch,) = plan(node_of(*made)[0], device)
+        return dispatch.spec.option("statements")
+
+    assert statements("div", half, half) == (("float16", "w_half_div(x0, x1)"),)
+    assert statements("softsign", half) == (("float16", "w_half_div(x0, w_add(1.0, w_abs(x0)))"),)
+    assert statements("div", single, single) == (("float32", "w_div(x0, x1)"),)
+    assert statements("div", integer, integer) == (("int32", "w_div(x0, x1)"),)
+    # The result is an integer, for which the quotient of halves has to be exact.
+    zero = MLOperandDescriptor("int8", (64,))
+    ((kind, text),) = statements("quantize_linear", half, half, zero)
+    assert kind == "int8" and "w_div(x0, x1)" in text
 
 
 def test_division_by_reciprocals() -> None:
