@@ -1,8 +1,8 @@
 """Every operator on random operands, Vulkan against the NumPy reference.
 
-    pytest tests/conformance/differential              16 examples on the unchanged device, one
-                                                       batch on the others
-    pytest --explore tests/conformance/differential    200 on the unchanged device, 80 on the others
+    pytest tests/conformance/differential              one batch on each device
+    pytest --explore tests/conformance/differential    200 examples on the unchanged device, 80 on
+                                                       the others
 
 Every data type of every operand and output is in each batch; in small bindings, which only change
 addresses, one of each size in bytes. Chains of several operators are in
@@ -55,15 +55,13 @@ def portions_context(vulkan):
 @pytest.mark.timeout(1800)
 def test_as_the_reference(name, way, request, cpu_context, record_property):
     device = request.getfixturevalue("vulkan_context" if way == "native" else f"{way}_context")
-    count = Count()
-    chosen = list
+    count, share, chosen = Count(), SHARES.get(name, 1), list
     if request.config.option.explore:
-        wanted = int(EXPLORED[way] * SHARES.get(name, 1))
-        compare(name, device, cpu_context, wanted, count)
+        wanted, size = int(EXPLORED[way] * share), BATCH
     else:
+        wanted, size = 1, 1
         chosen = of_each_size if way == "portions" else list
-        size, wanted = (BATCH, int(16 * SHARES.get(name, 1))) if way == "native" else (1, 1)
-        compare(name, device, cpu_context, wanted, count, size, chosen)
+    compare(name, device, cpu_context, wanted, count, size, chosen)
     record_property(EXAMPLES, [way, name, count.examples, count.types()])
     assert count.examples >= wanted
     missing = count.missing(name, chosen)
@@ -72,11 +70,10 @@ def test_as_the_reference(name, way, request, cpu_context, record_property):
 
 def compare(name, device, cpu_context, wanted, count, size=BATCH, chosen=list):
     """At least ``wanted`` random examples of an operator, on the device compared with the CPU, in
-    batches of ``size``. Small batches are without the first one of hypothesis, whose dimensions are
-    all 1."""
+    batches of ``size``. The first one of hypothesis, whose dimensions are all 1, is left out."""
 
     @settings(
-        max_examples=max(2, -(-wanted // size)),
+        max_examples=1 + -(-wanted // size),
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
@@ -85,7 +82,7 @@ def compare(name, device, cpu_context, wanted, count, size=BATCH, chosen=list):
     )
     @given(batches(name, size, chosen=chosen))
     def check(batch):
-        if size < BATCH and all(example.is_one() for example in batch):
+        if all(example.is_one() for example in batch):
             return
         got = run(device, batch)
         expected = run(cpu_context, batch)

@@ -24,9 +24,8 @@ from tests.support.built_archive import built_archive
 from tests.support.paths import ROOT
 
 with open(ROOT / "pyproject.toml", "rb") as _file:
-    BUILD_REQUIREMENTS = [
-        Requirement(text) for text in tomllib.load(_file)["build-system"]["requires"]
-    ]
+    PROJECT = tomllib.load(_file)
+BUILD = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
 
 SOURCES = (
     "pyproject.toml",
@@ -186,14 +185,20 @@ def _top_level(name: str) -> set[Path]:
 
 
 @pytest.fixture(scope="session")
-def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which pip installs without a network: the wheel, and a wheel of each package
-    that it needs or is built with, packed from the running environment."""
+def needed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which pip installs without a network: a wheel of each package that the library
+    needs or is built with, packed from the running environment."""
     folder = tmp_path_factory.mktemp("wheelhouse")
-    shutil.copy(wheel, folder)
-    for name in sorted(_closure([*_wanted(requirements(wheel), ()), *BUILD_REQUIREMENTS])):
+    for name in sorted(_closure([*_wanted(PROJECT["project"]["dependencies"], ()), *BUILD])):
         pack_again(name, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(wheel: Path, needed: Path) -> Path:
+    """The same folder with the library's wheel."""
+    shutil.copy(wheel, needed)
+    return needed
 
 
 #: Files that an installation adds to a package's folder.

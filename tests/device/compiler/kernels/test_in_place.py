@@ -18,7 +18,7 @@ from webnn_vk import MLGraphBuilder
 
 #: Columns: rows of 256 bytes, which any device can bind, of 48, which some can, and of 20.
 WIDTHS = (64, 12, 5)
-EXAMPLES = 16
+EXAMPLES = 8
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def test_random_scatters_keep_every_bit(name: str, index_type: str, masked: bool
     def case(rng: np.random.Generator, name: str, i: int) -> tuple:
         return random_case(rng, name, ALL_TYPES[i % 8], index_type)
 
-    assert_every_bit_kept(case, name, len(name) + len(index_type), 24, masked)
+    assert_every_bit_kept(case, name, len(name) + len(index_type), 8, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
