@@ -71,16 +71,15 @@ def assert_right_text(model, config, weights):
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_matrices_in_panels(context: MLContext, tmp_path, name):
+def test_matrices_in_panels(vulkan_context: MLContext, tmp_path, name):
     """Software Vulkan reads float32 matrices whose outputs divide by 64 in panels, with biases and
     without; tables of embeddings that give the logits too. In graphs for many tokens and for one.
     """
     config, weights = WIDE[name], random_weights(WIDE[name], 11)
     write_folder(tmp_path, config, weights)
-    model = Model.load(tmp_path, context)
+    model = Model.load(tmp_path, vulkan_context)
     assert_right_text(model, config, weights)
-    info = context.device_info
-    if info.is_vulkan and info.type == "cpu":
+    if vulkan_context.device_info.type == "cpu":
         products = [line for line in model.report().lines if "mat" in line.kernel]
         assert len(products) == 4 * 4 + 1
         # "x": as texels, which not every such device has.

@@ -97,8 +97,9 @@ def test_with_and_without_copies(
     fewer = 0
 
     @settings(
-        max_examples=max(EXAMPLES, settings.default.max_examples), deadline=None, database=None,
-        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+        max_examples=max(EXAMPLES, settings.default.max_examples // 4), deadline=None,
+        database=None, phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
     )
     @given(st.data())
     def check(data: Any) -> None:
