@@ -121,7 +121,7 @@ def test_random_examples_need_no_other_kernel(name, cpu_context, known):
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck), print_blob=False,
     )
-    @given(st.lists(examples(name), min_size=4, max_size=4))
+    @given(st.lists(examples(name), min_size=6, max_size=6))
     def check(batch):
         if all(example.is_one() for example in batch):
             return  # the first one of hypothesis
