@@ -31,6 +31,7 @@ from webnn_vk.codegen import isa
 from webnn_vk.codegen.isa import Module, chip_profile, compile_for
 from webnn_vk.codegen.isa.chips import CHIPS, command, missing
 from webnn_vk.compiler.kernels.heuristics import device_class
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import cli
 
@@ -129,6 +130,32 @@ def test_a_token_s_attention_has_32_loads_on_their_way(data_type, load):
     in_a_row = [len([*group]) for name, group in itertools.groupby(operations)
                 if name.startswith("ld.global") and name.endswith(load)]
     assert sorted(in_a_row)[-2:] == [32, 32]
+
+
+def test_tiles_of_a_prompt_over_a_cache_fit_the_registers(chip, driver):
+    """Of 512 tokens in a window of 4,000, with bounded scores: the variant with the most registers.
+    Mali has no tiles."""
+    needs_compiler()
+    profile = DeviceProfile.from_json(chip_profile(chip))
+    modules = []
+    for data_type in ("float32", "float16"):
+        query, key = (
+            MLOperandDescriptor(data_type, (8, *shape)) for shape in ((4, 512, 64), (1, 4000, 64))
+        )
+        seen = MLOperandDescriptor("uint8", (512, 4000))
+        length = MLOperandDescriptor("uint32", (1,))
+        node, _ = node_of(
+            "attention", query, key, key, seen=seen, length=length, causal=True, softcap=50.0
+        )
+        (step,) = plan(node, profile)
+        if step.kernel == "attention_tiled":
+            spirv = compile_spec(step.spec)
+            modules.append(Module.of_spec(step.spec, spirv, step.specialised, step.kernel))
+    assert len(modules) == (0 if chip == "mali-g610" else 2)
+    for result in compile_for(chip, modules, assembly=False):
+        figures = CHIPS[chip].figures(result.statistics)
+        assert not figures["spills"] and not figures["fills"]
+        assert figures["occupancy"] >= device_class(profile).occupancy
 
 
 SHADER = """#version 450
