@@ -1,5 +1,5 @@
 """Differences between operators of ONNX and WebNN: for the table in docs/onnx.md and for
-tests/device/onnx/test_differences.py, which shows each of them."""
+tests/unit/onnx/test_differences.py, which shows each of them."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def run(
         commands += [DispatchCommand(pipeline, tuple(bindings), push, dispatch.groups)]
         commands += [BarrierCommand()]
     recording = device.record(commands)
-    assert device.wait(device.submit([recording]), timeout=60)
+    assert device.wait(device.submit([recording]), timeout=600)
     recording.free()
     for target, where in held.items():
         where.invalidate()

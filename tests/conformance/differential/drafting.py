@@ -198,10 +198,11 @@ def of_each_size(types: Iterable[str]) -> list[str]:
 @st.composite
 def batches(
     draw: Callable[[Any], Any], name: str, size: int, flavours: Sequence[str] = values.FLAVOURS,
-    chosen: Callable[[Iterable[str]], list[str]] = list,
+    chosen: Callable[[Iterable[str]], list[str]] = list, free: int = 2,
 ) -> list[Example]:
     """``size`` examples or more. Every batch has each data type of each operand and output that is
-    ``chosen``, in whatever combinations are drawn, and examples of which nothing is fixed."""
+    ``chosen``, in whatever combinations are drawn, and ``free`` examples or more of which nothing
+    is fixed."""
     limits = ALL_OPERATORS[name].limits
     types = {row: chosen(x.types) for row, x in limits.items() if not isinstance(x, Like)}
     first = {row: draw(st.integers(0, len(all_) - 1)) for row, all_ in types.items()}
@@ -212,5 +213,5 @@ def batches(
         ))
         for i in range(max(map(len, types.values())))
     ]
-    free = max(2, size - len(made))
-    return [*made, *(draw(examples(name, flavours)) for _ in range(free))]
+    rest = max(free, size - len(made))
+    return [*made, *(draw(examples(name, flavours)) for _ in range(rest))]

@@ -1,6 +1,6 @@
 """Random chains of element-wise operators over all eight data types, with several outputs: fused
 and unfused, with native and with emulated data types. They have to equal the reference, bit for bit
-where it is exact. 200 examples.
+where it is exact. 100 examples.
 
 Many more, and ONNX Runtime as well: ``python -m tests.conformance.differential.many``.
 """
@@ -25,7 +25,7 @@ from tests.support.selection import chance
 from webnn_vk import MLContext
 from webnn_vk.compiler.types.data_types import ALL_TYPES
 
-EXAMPLES = 200
+EXAMPLES = 100
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.conformance.differential.drafting import examples
 from tests.conformance.differential.example import run
 from webnn_vk.compiler.ops import OPERATORS
 
-EXAMPLES = 16
+EXAMPLES = 8
 
 
 def known(example, got, expected):

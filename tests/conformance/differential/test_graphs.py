@@ -26,7 +26,7 @@ _SETTINGS = dict(
     suppress_health_check=list(HealthCheck),
     print_blob=False,
 )
-EXAMPLES, LOTS = 50, 4
+EXAMPLES, LOTS = 20, 4
 #: How many graphs of each kind are computed in every way on each device, of how many examples: one
 #: takes seconds.
 SHARE = 1 / 50
@@ -46,7 +46,7 @@ def variants(vulkan):
 def test_with_and_without_optimisations(vulkan_context, cpu_context, variants):
     fused = folded = 0
 
-    @settings(max_examples=max(EXAMPLES, settings.default.max_examples), **_SETTINGS)
+    @settings(max_examples=max(EXAMPLES, settings.default.max_examples // 4), **_SETTINGS)
     @given(graphs())
     def check(graph):
         nonlocal fused, folded

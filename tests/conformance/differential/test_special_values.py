@@ -40,7 +40,7 @@ BEHIND = {
 BEHIND_HUGE = ("nothing", "sum")
 #: Examples of a graph, each with special values of every kind, which share its pipelines. Of
 #: operators with many of these, only two.
-BATCH = 6
+BATCH = 3
 LARGE = {"attention", "block_matmul", "gru", "gru_cell", "lstm", "lstm_cell"}
 NAMES = sorted(name for name, record in ALL_OPERATORS.items() if takes_floats(record))
 

@@ -120,8 +120,12 @@ def assert_alike(
         )
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("vulkan", marks=pytest.mark.explore)])
 @pytest.mark.parametrize("name", sorted(EMULATIONS))
-def test_operator_is_its_emulation(name, context):
+def test_operator_is_its_emulation(name, device, request):
+    """On the CPU: conformance/differential compares Vulkan's operators, and graphs of them, with
+    the CPU's."""
+    context = request.getfixturevalue(f"{device}_context")
     count, judged = Count(), Judged()
     flavour = values.SMALL if name in recurrent.RECURRENT else "ordinary"
 

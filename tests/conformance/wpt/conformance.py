@@ -1,7 +1,7 @@
 """Runs the conformance vectors on a device.
 
     python -m tests.conformance.wpt.conformance [--device vulkan|cpu] [--variant …]
-                                                [--file NAME] [--verbose]
+                                                [--file NAME …] [--verbose]
 
 Prints ``passed failed skipped cpu_steps``. Fails if a case fails, a step runs on the CPU of a
 Vulkan device, or a skip is not listed in ``skipped.json``. Variants: ``default``; ``unfolded``
@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="vulkan")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
-    parser.add_argument("--file", help="one file of the suite, without .json")
+    parser.add_argument("--file", nargs="+", help="some files of the suite, without .json")
     parser.add_argument("--verbose", action="store_true", help="print every failure in full")
     options = parser.parse_args(arguments)
     if not suite.PRESENT:
@@ -205,8 +205,9 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.simplefilter("ignore", RuntimeWarning)
         settings = settings_for(options.device, options.variant)
         with webnn_vk.ml.create_context(settings=settings).result() as context:
-            for file, case in cases(options.file):
-                run(context, tally, file, case, options.variant)
+            for name in options.file or [None]:
+                for file, case in cases(name):
+                    run(context, tally, file, case, options.variant)
     for failure in tally.failures:
         print(failure if options.verbose else failure[:200])
     print(tally)

@@ -56,7 +56,7 @@ def contexts():
         ("cpu", "saved"),
         pytest.param("vulkan", "saved", marks=[pytest.mark.full, pytest.mark.sample(0.15)]),
         ("vulkan", "inputs"), pytest.param("vulkan", "unfolded", marks=pytest.mark.explore),
-        pytest.param("vulkan", "tuned", marks=pytest.mark.sample(0.05)),
+        pytest.param("vulkan", "tuned", marks=pytest.mark.explore),
     ],
 )
 def test_vectors(contexts, device, variant, file):
@@ -122,13 +122,14 @@ def command(*arguments: str, **environment: str) -> tuple[int, str]:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_with_native_types_masked(tmp_path, vulkan):
+    """Modules of some vectors; the results are also compared in differential/test_operators.py."""
     status, text = command(
-        "--variant", "inputs",
+        "--variant", "inputs", "--file", *selection.chance("masked").sample(FILES, 16),
         WEBNN_VK_MASK="float16,int8,int16,int64", WEBNN_VK_DUMP_SPIRV=str(tmp_path),
     )
     assert status == 0, text[-4000:]
     modules = list(tmp_path.glob("*.spv"))
-    assert len(modules) > 100
+    assert len(modules) > 40
     forbidden = set().union(*CAPABILITIES.values())
     for module in modules:
         assert not info(module.read_bytes()).capabilities & forbidden, module.name

@@ -468,7 +468,7 @@ def _random_outputs(b, x, y, rng):
     return {f"out{n}": computed[i] for n, i in enumerate(chosen)}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_graphs_give_the_same_with_donations(context: MLContext, seed):
     arrays = np.random.default_rng(seed).normal(size=(2, 8, 8)).astype(np.float32)
     results = []

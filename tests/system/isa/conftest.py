@@ -6,7 +6,7 @@ from tests.support import judges
 from webnn_vk.codegen.isa import NoDriver, manifest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def radv():
     try:
         manifest()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import webnn_vk.codegen.isa
-from bench.isa import PACK, judge, report, title
+from bench.isa import PACK, Judgement, judge, report, title
 from bench.isa.catalogue import catalogue
 from bench.isa.graphs import GRAPHS
 from tests.support import half_instructions, summary
@@ -25,44 +27,64 @@ from webnn_vk.tools import ToolError
 SPILLING: dict[str, frozenset[str]] = {chip: frozenset() for chip in FAMILIES}
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("listings")
+
+
 # RDNA and GCN are also among the chips (test_chips.py).
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("chip", FAMILIES)
-@pytest.mark.parametrize("archive", [False, pytest.param(True, marks=pytest.mark.explore)])
-def test_all_kernels_compile_and_the_models_spill_nothing(chip, archive, radv, record_property):
-    parts = [*GRAPHS, *[PACK] * archive]
-    judgement = judge(chip, parts, listings=False, timeout=800)
+@pytest.fixture(scope="module", params=FAMILIES)
+def judgement(request, radv, folder) -> Judgement:
+    """The models' kernels, compiled once for each chip, with their listings."""
+    return judge(request.param, [*GRAPHS], isa=folder / request.param, timeout=800)
+
+
+def of(judgement: Judgement, *parts: str) -> list[dict[str, Any]]:
+    return [kernel for kernel in judgement.kernels if kernel["part"] in parts]
+
+
+def assert_all_compile(judgement: Judgement, parts: set[str], record_property) -> None:
     for line in judgement.lines():
         record_property(summary.LINE, line)
-    assert chip in judgement.device and "Null hardware" in judgement.device
+    assert judgement.chip in judgement.device and "Null hardware" in judgement.device
     assert not judgement.failed
     compiled = [kernel["part"] for kernel in judgement.kernels if kernel["statistics"]["VGPRs"]]
     assert {part: compiled.count(part) for part in judgement.asked} == judgement.asked
-    assert set(judgement.asked) == {*parts} and all(judgement.asked.values())
+    assert set(judgement.asked) == parts and all(judgement.asked.values())
+
+
+@pytest.mark.timeout(900)
+def test_all_kernels_of_the_models_compile_and_spill_nothing(judgement, record_property):
+    assert_all_compile(judgement, {*GRAPHS}, record_property)
+    assert {title(k) for k in judgement.spilling} == SPILLING[judgement.chip]
+
+
+@pytest.mark.explore
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chip", FAMILIES)
+def test_the_archive_compiles(chip, radv, record_property):
+    judgement = judge(chip, [PACK], listings=False, timeout=800)
+    assert_all_compile(judgement, {PACK}, record_property)
     # The stored profile has the chips' data types, so the archive fits them; this driver has no
     # cooperative matrices. Lanes exchange what they load only on processors.
-    if archive:
-        features = stored_profile("amd_navi31").masked(["cooperative_matrix"]).features
-        fitting = [spec for spec in catalogue(features) if ("shuffle", True) not in spec.options]
-        assert judgement.modules[PACK] == len(fitting)
-    spilling = {title(k) for k in judgement.spilling if k["part"] != PACK}
-    assert spilling == SPILLING[chip]
+    features = stored_profile("amd_navi31").masked(["cooperative_matrix"]).features
+    fitting = [spec for spec in catalogue(features) if ("shuffle", True) not in spec.options]
+    assert judgement.modules[PACK] == len(fitting)
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_the_listing_is_read(chip, radv, tmp_path):
-    judgement = judge(chip, ["mobilenet_v2"], isa=tmp_path)
-    assert len(list(tmp_path.glob("mobilenet_v2-*.s"))) == len(judgement.kernels)
-    for kernel in judgement.kernels:
+def test_the_listing_is_read(judgement, folder):
+    kernels = of(judgement, "mobilenet_v2")
+    assert len([*(folder / judgement.chip).glob("mobilenet_v2-*.s")]) == len(kernels)
+    for kernel in kernels:
         # The driver counts its own instructions: none was missed or invented.
         assert kernel["mix"]["instructions"] == kernel["statistics"]["Instructions"]
-    depthwise = next(k for k in judgement.kernels if "KH=3 KW=3 SH=1" in k["name"])
+    depthwise = next(k for k in kernels if "KH=3 KW=3 SH=1" in k["name"])
     # 4 rows of 4 pixels with 9 taps.
     assert depthwise["mix"]["multiply_adds"] == 144
-    tiled = next(k for k in judgement.kernels if k["name"].startswith("matmul_tiled"))
+    tiled = next(k for k in kernels if k["name"].startswith("matmul_tiled"))
     assert tiled["mix"]["lds"] and tiled["statistics"]["LDS size"]
     rows = report.rows(judgement)
-    assert len(rows) == judgement.asked["mobilenet_v2"]
+    assert len(rows) == sum(judgement.asked.values())
     assert {len(row) for row in rows} == {len(report.TITLES)}
 
 
@@ -76,16 +98,14 @@ def test_halves_take_few_instructions(chip, radv):
     half_instructions.assert_short_forms(counts)
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_products_mostly_multiply(chip, radv):
+def test_products_mostly_multiply(judgement):
     """Products of 1024³: in the loop that runs once per tile, at least 85 % of the issued
     instructions are multiply-adds, all loads and stores move 16 bytes a lane, and the next tile is
     loaded before this one is multiplied."""
-    judgement = judge(chip, ["products_f32", "products_f16"])
-    assert not judgement.failed and not judgement.spilling
-    names = [kernel["name"] for kernel in judgement.kernels]
+    kernels = of(judgement, "products_f32", "products_f16")
+    names = [kernel["name"] for kernel in kernels]
     assert len(names) == 8 and all(name.startswith("matmul_tiled") for name in names)
-    for kernel in judgement.kernels:
+    for kernel in kernels:
         loop = kernel["mix"]["loop"]
         assert loop["multiply_adds"] == 8 * 8 * 8
         assert loop["before_loads"] <= 8 * 8
@@ -94,14 +114,12 @@ def test_products_mostly_multiply(chip, radv):
         assert loop["fma_share"] >= 0.85
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_convolutions_mostly_multiply(chip, radv):
+def test_convolutions_mostly_multiply(judgement):
     """As for products: in the loop that runs once per tile, the next tile is loaded before this one
     is multiplied. With channels last, all loads and stores move 16 bytes a lane."""
-    judgement = judge(chip, ["convolutions"])
-    assert not judgement.failed and not judgement.spilling
-    assert all(k["name"].startswith("conv_tiled") for k in judgement.kernels)
-    loops = {k["use"].split("[")[1].rstrip("])"): k["mix"]["loop"] for k in judgement.kernels}
+    kernels = of(judgement, "convolutions")
+    assert all(k["name"].startswith("conv_tiled") for k in kernels)
+    loops = {k["use"].split("[")[1].rstrip("])"): k["mix"]["loop"] for k in kernels}
     assert loops.keys() == {"nchw_64", "nchw_256", "nhwc_64", "nhwc_256"}
     for name, loop in loops.items():
         assert loop["multiply_adds"] == 256 and set(loop["lds"]) == {"16"}
@@ -110,14 +128,12 @@ def test_convolutions_mostly_multiply(chip, radv):
         assert loop["fma_share"] >= 0.75
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_winograd_mostly_multiplies(chip, radv):
+def test_winograd_mostly_multiplies(judgement):
     """The products between Winograd's transforms, in the loop that runs once per tile: all loads
     and stores move 16 bytes a lane, and the next tile is loaded before this one is multiplied. The
     transforms load each number once."""
-    judgement = judge(chip, ["winograd"])
-    assert not judgement.failed and not judgement.spilling
-    products = [k for k in judgement.kernels if k["name"].startswith("matmul_tiled")]
+    kernels = of(judgement, "winograd")
+    products = [k for k in kernels if k["name"].startswith("matmul_tiled")]
     assert len(products) == 4
     for kernel in products:
         loop = kernel["mix"]["loop"]
@@ -126,7 +142,7 @@ def test_winograd_mostly_multiplies(chip, radv):
         assert loop["before_loads"] <= 8 * 8
         assert set(loop["lds"]) == set(loop["loads"]) == {"16"}
         assert loop["fma_share"] >= (0.9 if large else 0.84)
-    transforms = [k for k in judgement.kernels if k not in products]
+    transforms = [k for k in kernels if k not in products]
     assert len(transforms) == 5 and {k["name"].split(" ")[0] for k in transforms} == {
         "winograd_input", "winograd_tiled_output"
     }
@@ -134,13 +150,11 @@ def test_winograd_mostly_multiplies(chip, radv):
         assert sum(kernel["mix"]["loads"].values()) == 36 and not kernel["mix"]["loop"]
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_stems_mostly_multiply(chip, radv):
+def test_stems_mostly_multiply(judgement):
     """A convolution of three channels, as at the beginning of a model: no element of the filter
     takes a vector register or a vector load."""
-    judgement = judge(chip, ["resnet50"])
-    assert not judgement.failed and not judgement.spilling
-    (stem,) = (k for k in judgement.kernels if k["name"].startswith("conv_wide"))
+    kernels = of(judgement, "resnet50")
+    (stem,) = (k for k in kernels if k["name"].startswith("conv_wide"))
     loop = stem["mix"]["loop"]
     # 3 channels of 2 pixels for 16 outputs.
     assert loop["multiply_adds"] == 3 * 2 * 16 and loop["loads"] == {"4": 3 * 2}
@@ -148,11 +162,10 @@ def test_stems_mostly_multiply(chip, radv):
     assert not loop["lds"] and loop["fma_share"] >= 0.65
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_small_products_mostly_multiply(chip, radv):
+def test_small_products_mostly_multiply(judgement):
     """Tiles of 4 × 4 sums per invocation, as in the models' products."""
-    judgement = judge(chip, ["mobilenet_v2", "minilm_8x64"])
-    tiled = [k for k in judgement.kernels if "matmul_tiled" in k["name"] and "TM=4" in k["name"]]
+    kernels = of(judgement, "mobilenet_v2", "minilm_8x64")
+    tiled = [k for k in kernels if "matmul_tiled" in k["name"] and "TM=4" in k["name"]]
     assert len(tiled) >= 6
     for kernel in tiled:
         loop = kernel["mix"]["loop"]
@@ -162,14 +175,12 @@ def test_small_products_mostly_multiply(chip, radv):
         assert loop["fma_share"] >= (0.75 if by_elements else 0.8)
 
 
-@pytest.mark.parametrize("chip", FAMILIES)
-def test_attention_multiplies_in_shared_memory(chip, radv):
+def test_attention_multiplies_in_shared_memory(judgement):
     """With many queries: tiles are moved by 16 bytes a lane, except the largest scores, without
     spills."""
-    judgement = judge(chip, ["attention"])
-    assert not judgement.failed and not judgement.spilling
-    tiled = [k for k in judgement.kernels if k["name"].startswith("attention_tiled")]
-    assert len(tiled) == 4 and len(judgement.kernels) == 8
+    kernels = of(judgement, "attention")
+    tiled = [k for k in kernels if k["name"].startswith("attention_tiled")]
+    assert len(tiled) == 4 and len(kernels) == 8
     for kernel in tiled:
         loop = kernel["mix"]["loop"]
         # 4 × 4 scores of 16 elements, and the share of the sums that a tile of values has.

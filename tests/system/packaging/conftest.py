@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import re
@@ -24,9 +25,8 @@ from tests.support.built_archive import built_archive
 from tests.support.paths import ROOT
 
 with open(ROOT / "pyproject.toml", "rb") as _file:
-    BUILD_REQUIREMENTS = [
-        Requirement(text) for text in tomllib.load(_file)["build-system"]["requires"]
-    ]
+    PROJECT = tomllib.load(_file)
+BUILD = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
 
 SOURCES = (
     "pyproject.toml",
@@ -104,30 +104,43 @@ def wheel_files(wheel: Path) -> list[str]:
         return archive.namelist()
 
 
-@pytest.fixture
-def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
+def _environment(
+    home: Path, wheel: Path, *extras: str, packages: tuple[str, ...] = (), install: bool = True
+) -> Path:
     """Makes a new environment with the wheel and its declared dependencies; returns its Python.
 
     The declared dependencies (and extras) are linked from the running environment and nothing else
     is: no network is needed, and a dependency that is used but not declared is missing.
     """
+    quiet([sys.executable, "-m", "venv", "--without-pip", home])
+    python = home / "bin" / "python"
+    if install:
+        install_into(python, wheel)
+    (site,) = (home / "lib").glob("python*/site-packages")
+    wanted = _wanted(requirements(wheel), extras)
+    for name in sorted(_closure([*wanted, *map(Requirement, packages)])):
+        for part in _top_level(name):
+            target = site / part.name
+            if not target.exists():
+                os.symlink(part, target)
+    return python
 
-    def make(*extras: str, packages: tuple[str, ...] = (), install: bool = True) -> Path:
-        home = tmp_path / "environment"
-        quiet([sys.executable, "-m", "venv", "--without-pip", home])
-        python = home / "bin" / "python"
-        if install:
-            install_into(python, wheel)
-        (site,) = (home / "lib").glob("python*/site-packages")
-        wanted = _wanted(requirements(wheel), extras)
-        for name in sorted(_closure([*wanted, *map(Requirement, packages)])):
-            for part in _top_level(name):
-                target = site / part.name
-                if not target.exists():
-                    os.symlink(part, target)
-        return python
 
-    return make
+@pytest.fixture
+def environment(wheel: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Makes the test's own environment (`_environment`)."""
+    return functools.partial(_environment, tmp_path / "environment", wheel)
+
+
+@pytest.fixture(scope="session")
+def shared(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes an environment, once for the same packages, for tests that change nothing in it."""
+    @functools.cache
+    def made(*extras: str, packages: tuple[str, ...] = ()) -> Path:
+        folder = tmp_path_factory.mktemp("shared") / "environment"
+        return _environment(folder, wheel, *extras, packages=packages)
+
+    return made
 
 
 def install_into(python: Path, *arguments: str | Path) -> None:
@@ -186,14 +199,20 @@ def _top_level(name: str) -> set[Path]:
 
 
 @pytest.fixture(scope="session")
-def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which pip installs without a network: the wheel, and a wheel of each package
-    that it needs or is built with, packed from the running environment."""
+def needed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which pip installs without a network: a wheel of each package that the library
+    needs or is built with, packed from the running environment."""
     folder = tmp_path_factory.mktemp("wheelhouse")
-    shutil.copy(wheel, folder)
-    for name in sorted(_closure([*_wanted(requirements(wheel), ()), *BUILD_REQUIREMENTS])):
+    for name in sorted(_closure([*_wanted(PROJECT["project"]["dependencies"], ()), *BUILD])):
         pack_again(name, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(wheel: Path, needed: Path) -> Path:
+    """The same folder with the library's wheel."""
+    shutil.copy(wheel, needed)
+    return needed
 
 
 #: Files that an installation adds to a package's folder.

@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_every_operator_reads_back(name, folder):
-    @settings(max_examples=max(20, settings.default.max_examples // 10))
+    @settings(max_examples=max(8, settings.default.max_examples // 10))
     @given(examples(name))
     def check(example):
         graph = example.graph()

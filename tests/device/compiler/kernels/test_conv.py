@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases.conv import OPERATORS, random_case
-from tests.support.comparing import EACH_WAY, WAYS, assert_close, profile_for, random_array
+from tests.support.comparing import GPU_WAYS, assert_close, profile_for, random_array
 from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
@@ -23,16 +23,15 @@ FILTERS = ("hwio", "oihw", "ohwi", "ihwo")
 _ERROR = 5e-5
 
 
-@EACH_WAY
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_random(name: str, data_type: str, way: str) -> None:
+def test_random(name: str, data_type: str) -> None:
     require_vulkan()
-    rng = np.random.default_rng([WAYS.index(way), len(name)])
-    profile = profile_for(way)
-    if way == "portions":
-        profile = profile.replace(max_storage_buffer_range=8192)
-    for _ in range(8):
-        assert_close(*random_case(rng, name, data_type), profile, _ERROR)
+    rng = np.random.default_rng([FLOAT_TYPES.index(data_type), len(name)])
+    for _ in range(5):
+        node, arrays = random_case(rng, name, data_type)
+        for way in GPU_WAYS:
+            assert_close(node, arrays, profile_for(way, 8192), _ERROR)
 
 
 @pytest.mark.parametrize("way", ["software", "discrete"])
@@ -104,25 +103,24 @@ def tilings() -> list[Schedule]:
     return [schedule for schedule in candidates if schedule.kernel == "conv_tiled"]
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
-def test_tiles_in_shared_memory(schedule: Schedule, layout: str, monkeypatch) -> None:
-    """Every tile size, with channels and pixels that fill tiles and, of one kind for each layout,
-    that don't, loaded one by one and in vectors, with every filter layout; including zeros and
-    values beside the input."""
+def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
+    """Every tile size, with channels and pixels that fill tiles, and that don't in the other
+    layout, loaded one by one and in vectors, with every filter layout; including zeros and values
+    beside the input."""
     require_vulkan()
     profile = profile_for("discrete")
     monkeypatch.setattr(choose, "narrowed", lambda *_: [schedule])
-    rng = np.random.default_rng(len(layout) + schedule["TM"])
+    rng = np.random.default_rng(schedule["TM"])
     used = set()
     cases = list(enumerate((
         (16, 64, 1, (9, 12)), (3, 5, 1, (7, 9)), (12, 20, 2, (8, 8)), (20, 131, 1, (5, 6)),
         (8, 4, 3, (4, 15)),
     )))
     # The first case loads and stores vectors; of the others one, to save time.
-    turn = tilings().index(schedule) + (layout == "nhwc")
+    turn = tilings().index(schedule)
     for case, (inputs, outputs, groups, size) in (cases[0], cases[1 + turn % 4]):
-        data_type = FLOAT_TYPES[case % 2]
+        data_type, layout = FLOAT_TYPES[case % 2], ("nchw", "nhwc")[(turn + (case > 0)) % 2]
         shape = {"n": 2, "c": inputs * groups, "h": size[0], "w": size[1]}
         taps = {"o": outputs * groups, "i": inputs, "h": 3, "w": 1 + case % 3}
         order = FILTERS[case % len(FILTERS)]

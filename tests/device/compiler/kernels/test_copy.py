@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.cases.copy import OPERATORS, any_case
-from tests.support.moving import assert_every_bit_kept, assert_moved_in_parts
+from tests.support.moving import assert_moved_in_parts
 from tests.support.running import assert_same_bits, device_profile, node_of, plan, random_bits, run
-
-
-@pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
-@pytest.mark.parametrize("name", OPERATORS)
-def test_random_moves_keep_every_bit(name: str, masked: bool) -> None:
-    assert_every_bit_kept(any_case, name, sum(map(ord, name)), 40, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -59,7 +59,7 @@ def test_fused_chains_equal_their_operators(producer: str, masked: bool) -> None
     profile = device_profile(masked)
 
     # Every chain is a separate module to compile.
-    @settings(max_examples=12)
+    @settings(max_examples=5)
     @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
     def check(seed: int, steps: int) -> None:
         chain = Chain(seed)

@@ -5,21 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.cases.gather import OPERATORS, any_case, random_case, random_indices
-from tests.support.moving import assert_every_bit_kept, assert_moved_in_parts
+from tests.support.cases.gather import OPERATORS, any_case, random_indices
+from tests.support.moving import assert_moved_in_parts
 from tests.support.running import assert_same_bits, device_profile, node_of, plan, random_bits, run
 from webnn_vk.compiler.ops.gather import INDEX_TYPES
-from webnn_vk.compiler.types.data_types import ALL_TYPES
-
-
-@pytest.mark.parametrize("masked", (False, True), ids=("native", "emulated"))
-@pytest.mark.parametrize("index_type", INDEX_TYPES)
-@pytest.mark.parametrize("name", OPERATORS)
-def test_random_gathers_keep_every_bit(name: str, index_type: str, masked: bool) -> None:
-    def case(rng: np.random.Generator, name: str, i: int) -> tuple:
-        return random_case(rng, name, ALL_TYPES[i % 8], index_type)
-
-    assert_every_bit_kept(case, name, len(name) + len(index_type), 24, masked)
 
 
 @pytest.mark.parametrize("name", OPERATORS)

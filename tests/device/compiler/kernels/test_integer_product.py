@@ -59,13 +59,10 @@ def test_exact(
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize(("kind", "k", "limit"), [("int8", 96, 2048), ("uint8", 133, 2048)])
-def test_operands_larger_than_a_binding_are_bound_in_portions(
-    kind: str, k: int, limit: int, vulkan: None
-) -> None:
-    """Both matrices, and the result; rows that begin at a vector, or anywhere."""
-    profile = profile_for("discrete").replace(max_storage_buffer_range=limit)
-    node, arrays, expected = case(70, k, 63, kind, True)
+def test_operands_larger_than_a_binding_are_bound_in_portions(vulkan: None) -> None:
+    """Both matrices, and the result; rows that begin anywhere."""
+    profile = profile_for("discrete").replace(max_storage_buffer_range=2048)
+    node, arrays, expected = case(70, 133, 63, "uint8", True)
     (step,) = plan(node, profile)
     portions = {buffer.name: buffer.portions for buffer in step.spec.buffers}
     assert all(portions[name] > 1 for name in ("a", "b", "out")) and portions["sums"] == 1

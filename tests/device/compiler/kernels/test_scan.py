@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.comparing import WAYS, assert_close, profile_for, random_array, random_shape
+from tests.support.comparing import GPU_WAYS, assert_close, profile_for, random_array, random_shape
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, plan, run
 from webnn_vk.compiler.ops.reduction import ARITHMETIC_TYPES
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data_type", ARITHMETIC_TYPES)
-def test_random(data_type: str, way: str) -> None:
+def test_random(data_type: str) -> None:
     require_vulkan()
-    rng = np.random.default_rng([WAYS.index(way), 1])
-    for shape in [random_shape(rng, 1) for _ in range(5)] + [(2, 300), (3, 70, 5), (1, 555)]:
+    rng = np.random.default_rng(1)
+    for shape in [random_shape(rng, 1) for _ in range(2)] + [(2, 300), (3, 70, 5), (1, 555)]:
         options = {"exclusive": bool(rng.integers(2)), "reversed": bool(rng.integers(2))}
         x = random_array(rng, data_type, shape)
-        node = node_of("cumulative_sum", x, int(rng.integers(len(shape))), **options)
-        assert_close(*node, profile_for(way), 1e-5)
+        node, arrays = node_of("cumulative_sum", x, int(rng.integers(len(shape))), **options)
+        for way in GPU_WAYS:
+            assert_close(node, arrays, profile_for(way), 1e-5)
 
 
 @pytest.mark.parametrize("reversed", [False, True])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.comparing import (
     EACH_WAY,
+    GPU_WAYS,
     WAYS,
     assert_close,
     profile_for,
@@ -26,14 +27,15 @@ from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 _LEAST = {"float32": 1e-30, "float16": 2.0**-24 / 1e-6}
 
 
-@EACH_WAY
-def test_random(data_type: str, way: str) -> None:
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+def test_random(data_type: str) -> None:
     require_vulkan()
-    rng = np.random.default_rng([WAYS.index(way), 1])
-    for shape in [random_shape(rng, 1) for _ in range(5)] + [(2, 300), (3, 70, 5), (1, 1000, 1)]:
+    rng = np.random.default_rng(FLOAT_TYPES.index(data_type))
+    for shape in [random_shape(rng, 1) for _ in range(3)] + [(2, 300), (3, 70, 5), (1, 1000, 1)]:
         x = random_array(rng, data_type, shape, 20)
-        node = node_of("softmax", x, int(rng.integers(len(shape))))
-        assert_close(*node, profile_for(way), least=_LEAST[data_type])
+        node, arrays = node_of("softmax", x, int(rng.integers(len(shape))))
+        for way in GPU_WAYS:
+            assert_close(node, arrays, profile_for(way), least=_LEAST[data_type])
 
 
 @EACH_WAY

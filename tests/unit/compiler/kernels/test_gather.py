@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support.cases.gather import OPERATORS, any_case
-from tests.support.moving import assert_plans_in_catalogue
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -32,7 +30,3 @@ def test_a_table_over_the_binding_limit_is_read_in_slices() -> None:
     assert ends[-1] == table.size // 4
     for dispatch in dispatches:
         assert dispatch.bindings[0].size <= profile.max_storage_buffer_range
-
-
-def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    assert_plans_in_catalogue(any_case, OPERATORS, 30)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.isa.catalogue import catalogue
-from tests.support.cases.pool import POOLS, random_case
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.kernels import Unsupported
-from webnn_vk.compiler.ops import OPERATORS
 
 
 def test_pooling_everything_is_a_reduction() -> None:
@@ -33,15 +30,3 @@ def test_windows_of_millions_of_taps_are_left_to_the_cpu() -> None:
         else:
             with pytest.raises(Unsupported, match="2049 × 2049 taps"):
                 plan(node, gpu)
-
-
-@pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe", "adreno_minimum"])
-def test_plans_are_in_the_catalogue(profile: str) -> None:
-    device = stored_profile(profile)
-    known = set(catalogue(device.features, "pool", "reduce"))
-    rng = np.random.default_rng(5)
-    for name in POOLS:
-        for data_type in OPERATORS[name].limit("input").types:
-            for _ in range(5):
-                node, _ = random_case(rng, name, data_type)
-                assert all(dispatch.spec in known for dispatch in plan(node, device))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support.cases.scatter import OPERATORS, any_case
-from tests.support.moving import assert_plans_in_catalogue
 from tests.support.profiles import stored_profile
 from tests.support.running import node_of, plan
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
@@ -22,7 +20,3 @@ def test_words_of_the_places_fit_a_binding() -> None:
         for binding in dispatch.bindings:
             size = binding.size or getattr(binding.value, "size", 0)
             assert size <= profile.max_storage_buffer_range
-
-
-def test_every_planned_kernel_is_in_the_catalogue() -> None:
-    assert_plans_in_catalogue(any_case, OPERATORS, 30)

@@ -128,7 +128,10 @@ PROFILES = [stored_profile(name) for name in ("llvmpipe", "amd_navi31", "adreno_
 
 @pytest.mark.parametrize("name", sorted(NUMERIC))
 def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:
-    @settings(suppress_health_check=list(HealthCheck), database=None, print_blob=False)
+    @settings(
+        max_examples=max(20, settings.default.max_examples // 4), database=None, print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(odd_uses(name))
     def check(example: Example) -> None:
         found = accepted(cpu_context, example)

@@ -47,7 +47,7 @@ def test_random_graphs(random_graph):
 
 @pytest.mark.parametrize("name", sorted(ALL_OPERATORS))
 def test_every_operator(name):
-    @settings(max_examples=20)
+    @settings(max_examples=8)
     @given(examples(name))
     def check(example):
         graph = example.graph()

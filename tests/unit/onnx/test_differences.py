@@ -37,22 +37,22 @@ def equal(got, expected):
 
 
 @pytest.mark.parametrize("node", numbered(IMPORTS))
-def test_imported(context, node):
-    got, expected = node.results(context)
+def test_imported(cpu_context, node):
+    got, expected = node.results(cpu_context)
     assert len(got) == len(expected) == node.outputs
     for ours, theirs in zip(got, expected, strict=True):
         equal(ours, theirs)
 
 
 @pytest.mark.parametrize("call", numbered(EXPORTS))
-def test_exported(context, call):
-    builder = MLGraphBuilder(context)
+def test_exported(cpu_context, call):
+    builder = MLGraphBuilder(cpu_context)
     x = builder.input("x", {"data_type": call.input.dtype.name, "shape": call.input.shape})
     made = call.build(builder, x)
     made = list(made) if isinstance(made, (list, tuple)) else [made]
     outputs = {f"y{i}": y for i, y in enumerate(made)}
     theirs = runtime(export(outputs)).run(list(outputs), {"x": call.input})
-    ours = context.compute(builder.build(outputs).result(), {"x": call.input})
+    ours = cpu_context.compute(builder.build(outputs).result(), {"x": call.input})
     for name, expected in zip(outputs, theirs, strict=True):
         equal(ours[name], expected)
 

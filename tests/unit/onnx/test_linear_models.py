@@ -36,11 +36,11 @@ def proto_of(operator, inputs, outputs, attributes, version):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def same(context, operator, inputs, attributes, outputs=("y",), version=3):
+def same(cpu_context, operator, inputs, attributes, outputs=("y",), version=3):
     proto = proto_of(operator, inputs, outputs, attributes, version)
     feeds = {f"x{i}": x for i, x in enumerate(inputs)}
     expected = ort.InferenceSession(proto.SerializeToString()).run(None, feeds)
-    got = Session(proto, context).run(None, feeds)
+    got = Session(proto, cpu_context).run(None, feeds)
     for ours, theirs in zip(got, expected, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -48,21 +48,21 @@ def same(context, operator, inputs, attributes, outputs=("y",), version=3):
 
 
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
-def test_rows_of_zeros_are_normalised_to_zeros(context, norm):
+def test_rows_of_zeros_are_normalised_to_zeros(cpu_context, norm):
     """And a row whose largest element is 0 stays as it is."""
     rows = np.array([[0, 0, 0], [1, -5, 2], [-1, -2, 0]], np.float32)
-    (got,) = same(context, "Normalizer", [rows], {"norm": norm})
+    (got,) = same(cpu_context, "Normalizer", [rows], {"norm": norm})
     assert not got[0].any()
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize(("classes", "scores"), [(3, 3), (2, 2), (2, 1)])
-def test_linear_classifier(context, classes, scores, transform):
+def test_linear_classifier(cpu_context, classes, scores, transform):
     attributes = {
         "coefficients": floats(scores, FEATURES), "intercepts": [0.1] * scores,
         "classlabels_ints": [5, 3, 9][:classes], "post_transform": transform,
     }
-    label, _ = same(context, "LinearClassifier", [X], attributes, ("label", "y"))
+    label, _ = same(cpu_context, "LinearClassifier", [X], attributes, ("label", "y"))
     assert len(np.unique(label)) > 1
 
 
@@ -81,8 +81,8 @@ def test_linear_classifier(context, classes, scores, transform):
         "support_vectors": floats(6, FEATURES), "kernel_params": [0.7, 0.4, 3.0],
     }),
 ])
-def test_regression(context, operator, attributes):
-    same(context, operator, [X], attributes)
+def test_regression(cpu_context, operator, attributes):
+    same(cpu_context, operator, [X], attributes)
 
 
 @pytest.mark.parametrize(("operator", "inputs", "attributes"), [

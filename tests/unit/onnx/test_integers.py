@@ -68,31 +68,31 @@ def rows_of(operator, kind):
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("operator", REDUCTIONS)
-def test_reductions(context, operator, kind):
+def test_reductions(cpu_context, operator, kind):
     rows = rows_of(operator, kind)
     node = Node(operator, [np.array(rows, kind), np.array([1])], {"keepdims": 0}, domain="",
                 opset=18)
     with localcontext() as decimal:
         decimal.prec = 60
         expected = [REDUCTIONS[operator](row) for row in rows]
-    (got,) = node.here(context)
+    (got,) = node.here(cpu_context)
     assert got.dtype == kind
     assert got.tolist() == expected
 
 
 @pytest.mark.parametrize("operator", REDUCTIONS)
-def test_as_the_runtime(context, operator):
+def test_as_the_runtime(cpu_context, operator):
     """For int32, ONNX Runtime's double holds everything, in operators that it computes itself."""
     draws = np.random.default_rng(0).integers(-(2**31), 2**31, (200, 3)).astype(np.int32)
     if operator != "ReduceMean":
         draws = np.abs(draws // 4)
     node = Node(operator, [draws, np.array([1])], {"keepdims": 0}, domain="", opset=18)
-    got, expected = node.results(context)
+    got, expected = node.results(cpu_context)
     np.testing.assert_array_equal(got[0], expected[0])
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_each_by_itself(context, kind):
+def test_each_by_itself(cpu_context, kind):
     """Without an axis elements are reduced alone."""
     numbers = np.array([1, 2, 3, 21, 2**24 + 1, 2**30 + 1], kind)
     for operator, expected in {
@@ -101,18 +101,18 @@ def test_each_by_itself(context, kind):
     }.items():
         node = Node(operator, [numbers, np.array([], np.int64)], {"noop_with_empty_axes": 1},
                     domain="", opset=18)
-        (got,) = node.here(context)
+        (got,) = node.here(cpu_context)
         np.testing.assert_array_equal(got, expected, operator)
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_float_exponents(context, kind):
+def test_float_exponents(cpu_context, kind):
     """3¹⁹ has 31 bits."""
     most = 19 if kind == "int32" else 39
     bases = np.array([3, -3, 7, -1, -1, 0, 2, 10, 5, 1, -1], kind)
     exponents = np.array([most, most, 11, 65, 1000001, 0, 30, 9, 13, -2, -3], np.float32)
     node = Node("Pow", [bases, exponents], domain="", opset=15)
-    got, runtimes = node.results(context)
+    got, runtimes = node.results(cpu_context)
     expected = [int(Decimal(int(b)) ** int(e)) if b else 1
                 for b, e in zip(bases, exponents, strict=True)]
     assert got[0].tolist() == expected
@@ -122,7 +122,7 @@ def test_float_exponents(context, kind):
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("bias", "bound"), [(0.0, 0.5), (1.5, 2.5), (3.0, 3.0), (-2.25, 0.0)])
-def test_shrink(context, kind, bias, bound):
+def test_shrink(cpu_context, kind, bias, bound):
     limits = np.iinfo(kind)
     numbers = [limits.max // 2 + i for i in range(4)] + list(range(8)) + [2**24 + 1, limits.max - 5]
     if limits.min:
@@ -133,20 +133,20 @@ def test_shrink(context, kind, bias, bound):
         return int(n - steps) if n > bound else int(n + steps) if n < -bound else 0
 
     node = Node("Shrink", [np.array(numbers, kind)], {"bias": bias, "lambd": bound}, domain="")
-    assert node.here(context)[0].tolist() == [shrunk(n) for n in numbers]
+    assert node.here(cpu_context)[0].tolist() == [shrunk(n) for n in numbers]
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_nearest_elements(context, kind):
+def test_nearest_elements(cpu_context, kind):
     numbers = (np.iinfo(kind).max - np.arange(12, dtype=kind)).reshape(1, 1, 3, 4)
     scales = np.array([1, 1, 2, 2], np.float32)
     node = Node("Resize", [numbers, None, scales], {"mode": "nearest"}, domain="")
     np.testing.assert_array_equal(
-        node.here(context)[0], numbers.repeat(2, axis=2).repeat(2, axis=3)
+        node.here(cpu_context)[0], numbers.repeat(2, axis=2).repeat(2, axis=3)
     )
 
 
-def test_ranges(context):
+def test_ranges(cpu_context):
     """ONNX Runtime's Range is not folded."""
     start = np.array([2**60], np.int64)
     node = Node("Add", [start, np.array([0])], domain="")
@@ -158,7 +158,7 @@ def test_ranges(context):
         graph.graph.initializer.append(helper.make_tensor(name, 7, [], [number]))
     graph.graph.output.append(ValueInfoProto(name="range"))
     graph.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    made = Session(graph, context).run(["range"], {"i0": start})[0]
+    made = Session(graph, cpu_context).run(["range"], {"i0": start})[0]
     assert made.tolist() == [2**60, 2**60 + 1, 2**60 + 2]
 
 
@@ -185,7 +185,7 @@ def convolved(x, w, padding):
 
 @pytest.mark.parametrize("zero", [0, 128])
 @pytest.mark.parametrize(("channels", "size"), [(16, 3), (28, 3), (64, 3), (300, 1)])
-def test_convolutions(context, channels, size, zero):
+def test_convolutions(cpu_context, channels, size, zero):
     """Convolutions for Winograd have no fractions."""
     x, w = drawn(1, channels, 20, 20), drawn(32, channels, size, size)
     node = Node(
@@ -193,11 +193,11 @@ def test_convolutions(context, channels, size, zero):
         {"pads": [size // 2] * 4}, domain="",
     )
     expected = convolved(x.astype(int) - 3, w.astype(int) - zero, size // 2)
-    np.testing.assert_array_equal(node.here(context)[0], expected)
+    np.testing.assert_array_equal(node.here(cpu_context)[0], expected)
 
 
 @pytest.mark.parametrize("channels", [16, 300])
-def test_quantised_convolutions(context, channels):
+def test_quantised_convolutions(cpu_context, channels):
     x, w = drawn(1, channels, 12, 12), drawn(16, channels, 3, 3, kind="int8")
     bias = np.arange(16, dtype=np.int32) * 2**20 + 1
     scales = [np.array(v, np.float32) for v in (0.125, 2.0**-16, 1.0)]
@@ -208,14 +208,14 @@ def test_quantised_convolutions(context, channels):
     )
     total = convolved(x.astype(int) - 128, w, 1) + bias.reshape(1, -1, 1, 1)
     expected = np.clip(np.rint(total.astype(np.float32) * 2.0**-19) + 9, 0, 255)
-    got, theirs = node.results(context)
+    got, theirs = node.results(cpu_context)
     np.testing.assert_array_equal(got[0], expected)
     np.testing.assert_array_equal(got[0], theirs[0])
 
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("depth", [258, 259, 3000])
-def test_matrices(context, depth, known):
+def test_matrices(cpu_context, depth, known):
     """All bytes at their maximum, and random ones."""
     for a, b in ((np.full((2, depth), 255, np.uint8), np.full((depth, 3), 255, np.uint8)),
                  (drawn(2, depth), drawn(depth, 3))):
@@ -223,12 +223,12 @@ def test_matrices(context, depth, known):
         inputs = [info("a", a.shape, 2)] + [info("b", b.shape, 2)] * (not known)
         feeds = {"a": a} | ({} if known else {"b": b})
         graph = model(made, inputs, [info("y", (2, 3), 6)], {"b": b} if known else {})
-        (got,) = Session(graph, context).run(None, feeds)
+        (got,) = Session(graph, cpu_context).run(None, feeds)
         np.testing.assert_array_equal(got, a.astype(np.int64) @ b)
         np.testing.assert_array_equal(got, runtime(graph).run(None, feeds)[0])
 
 
-def test_quantised_matrices(context):
+def test_quantised_matrices(cpu_context):
     """Sums above 2²⁴ that intermediate rounding would move to another step."""
     a, b = drawn(64, 3000), drawn(3000, 8)
     zero = np.array(128, np.uint8)
@@ -236,14 +236,14 @@ def test_quantised_matrices(context):
     node = Node("QLinearMatMul", [a, steps[0], zero, b, steps[1], zero, steps[2], zero], domain="")
     total = (a.astype(np.int64) - 128) @ (b.astype(np.int64) - 128)
     expected = np.clip(np.rint(total * 2.0**-13) + 128, 0, 255)
-    got, theirs = node.results(context)
+    got, theirs = node.results(cpu_context)
     np.testing.assert_array_equal(got[0], expected)
     np.testing.assert_array_equal(got[0], theirs[0])
     gemm = Node(
         "QGemm", [a, steps[0], zero, b, steps[1], zero, np.full(8, 2**28 + 1, np.int32)], {},
     )
     exact = (total + 2**28 + 1).astype(np.float32) * np.float32(2.0**-13)
-    np.testing.assert_array_equal(gemm.here(context)[0], exact)
+    np.testing.assert_array_equal(gemm.here(cpu_context)[0], exact)
 
 
 def test_parts_of_a_sum():

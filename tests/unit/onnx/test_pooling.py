@@ -22,10 +22,11 @@ def pooling(operator: str, shape: tuple[int, ...], outputs: int = 1, **attribute
     return model([node], [info("x", shape)], [ValueInfoProto(name=n) for n in names], opset=22)
 
 
-def agree(proto: Any, shape: tuple[int, ...], context: Any) -> None:
+def agree(proto: Any, shape: tuple[int, ...], cpu_context: Any) -> None:
     feeds = {"x": np.random.default_rng(len(proto.SerializeToString())).normal(
         size=shape).astype(np.float32)}
-    results, expected = Session(proto, context).run(None, feeds), runtime(proto).run(None, feeds)
+    results = Session(proto, cpu_context).run(None, feeds)
+    expected = runtime(proto).run(None, feeds)
     for result, other in zip(results, expected, strict=True):
         assert (result.shape, result.dtype) == (other.shape, other.dtype)
         assert_allclose(result, other, rtol=1e-5, atol=1e-5)
@@ -47,12 +48,12 @@ MIXED = [
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("attributes", MIXED, ids=str)
 @pytest.mark.parametrize("ceil_mode", [0, 1])
-def test_sizes_that_round_up_in_some_dimensions(context, operator, attributes, ceil_mode):
+def test_sizes_that_round_up_in_some_dimensions(cpu_context, operator, attributes, ceil_mode):
     for shape in [(2, 3, 8, 9), (2, 3, 9, 8), (1, 2, 6, 6), (1, 2, 5, 8), (1, 2, 8, 5)]:
         for included in [0, 1] if operator == "AveragePool" else [None]:
             more = {} if included is None else {"count_include_pad": included}
             given = {"kernel_shape": [3, 3], "ceil_mode": ceil_mode} | attributes | more
-            agree(pooling(operator, shape, **given), shape, context)
+            agree(pooling(operator, shape, **given), shape, cpu_context)
 
 
 @st.composite
@@ -114,7 +115,7 @@ def test_a_window_larger_than_the_input_when_sizes_round_up(cpu_context):
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_regions_without_an_area_give_zeros(context: Any, mode: str) -> None:
+def test_regions_without_an_area_give_zeros(cpu_context: Any, mode: str) -> None:
     """Padding boxes of detectors: with as many samples as pixels they have none."""
     node = helper.make_node(
         "RoiAlign", ["x", "regions", "images"], ["y"], mode=mode, output_height=3, output_width=2,
@@ -125,13 +126,13 @@ def test_regions_without_an_area_give_zeros(context: Any, mode: str) -> None:
     proto = model([node], [info("x", (1, 2, 9, 8))], [ValueInfoProto(name="y")],
                   {"regions": regions, "images": np.zeros(5, np.int64)}, opset=16)
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, 9, 8)).astype(np.float32)}
-    (result,) = Session(proto, context).run(None, feeds)
+    (result,) = Session(proto, cpu_context).run(None, feeds)
     (expected,) = runtime(proto).run(None, feeds)
     assert result.shape == expected.shape == (5, 2, 3, 2)
     assert not result[:4].any() and not expected[:4].any() and result[4].all()
 
 
-def test_regions_without_an_area_in_float16(context: Any) -> None:
+def test_regions_without_an_area_in_float16(cpu_context: Any) -> None:
     node = helper.make_node("RoiAlign", ["x", "regions", "images"], ["y"])
     for regions in ([[3, 3, 3, 3], [1, 1, 5, 5]], [[3, 3, 3, 3]]):
         proto = model(
@@ -139,6 +140,6 @@ def test_regions_without_an_area_in_float16(context: Any) -> None:
             {"regions": np.array(regions, np.float16), "images": np.zeros(len(regions), np.int64)},
             opset=16,
         )
-        (result,) = Session(proto, context).run(None, {"x": np.ones((1, 2, 9, 8), np.float16)})
+        (result,) = Session(proto, cpu_context).run(None, {"x": np.ones((1, 2, 9, 8), np.float16)})
         assert result.dtype == np.float16
         assert result[:, 0, 0, 0].tolist() == [0, 1][: len(regions)]
