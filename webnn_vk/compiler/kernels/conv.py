@@ -231,6 +231,8 @@ def _launch_tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceP
         "out": whole and DATA_TYPES[g.data_types[1]].size <= 4
         and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
     }
+    # The bias, beside it.
+    vectors["c"] = vectors["out"] and g.channels_last
     return _Launch(
         g.G * schedule.tiles(rows, columns),
         {
@@ -392,7 +394,8 @@ class Conv(Family):
             dispatch(
                 node, schedule.kernel,
                 [b.in_vectors() if b.buffer.name in launch.wide else b for b in bounds],
-                fused.build(node), launch.groups, params,
+                fused.by_vectors(fused.build(node), launch.options.get("out_vector", False)),
+                launch.groups, params,
                 dict(schedule.numbers) | launch.constants, profile,
                 (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
                 types={"zero_point": "float"}, texels=schedule.load == "texel",

@@ -45,7 +45,7 @@ CONSTANTS = (
     Constant("BK", default=32),
     *(Constant(name, default=16) for name in ("FM", "FN", "FK")),
     *(Constant(name, default=2) for name in ("WM", "WN")),
-    Constant("BUFFERS", default=2),
+    Constant("BUFFERS", default=2), Constant("ADDENDS", default=4),
 )
 
 
@@ -178,7 +178,7 @@ def spec(
             Buffer(name, "uint32", "r", 4) if vector else Buffer(name, data_type)
             for name, vector in (("a", a_vector), ("b", b_vector))
         ),
-        *([Buffer("c", c_type)] if c_type else []),
+        *([Buffer("c", c_type, width=4 if out_vector else 1)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     )
     options = {
@@ -186,6 +186,7 @@ def spec(
         "a_vector": a_vector, "b_vector": b_vector, "out_vector": out_vector,
         "addend": c_type is not None,
     }
+    extra = fused.by_vectors(extra, out_vector)
     made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
     return with_features(made, data_type, features)
 

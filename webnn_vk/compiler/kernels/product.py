@@ -55,6 +55,14 @@ class Product:
     quantized: str = ""
     zero_point: float = 0.0
 
+    def addend_loads(self, start: int) -> int:
+        """The loads of c, whose first element is ``start``, for 4 columns that begin at a multiple
+        of 4: 4, 1 that they share, or 0: a vector (``ADDENDS`` of the templates)."""
+        row, column = self.c_strides
+        if column == 1 and not (row % 4 or start % 4):
+            return 0
+        return 4 if column else 1
+
     @property
     def batches(self) -> int:
         return math.prod(self.batch)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer
+from webnn_vk.codegen.spec import Buffer, Constant
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
@@ -82,20 +82,23 @@ def summed(
     numbers = (p.n, p.ldo, out_base, *p.out_batch)
     vector = DATA_TYPES[out_type].size <= 4 and not any(n % 4 for n in numbers)
     outputs, width = p.batches * p.m * p.n, 4 if vector else 1
+    extra = fused.by_vectors(extra, vector)
     buffers = (
-        Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
+        Buffer("partial", "float32", "r", width),
+        *([Buffer("c", c_type, width=width)] if c_type else []),
         Buffer("out", out_type, "w", width),
     )
     params = {**parameters(p, bases), "parts": count}
     return Dispatch(
         extra.spec(
             KERNEL, buffers, declared(params, TYPES), profile.features,
+            constants=(Constant("ADDENDS", default=4),),
             options=(("addend", c_type is not None), ("vector", vector)),
         ),
         (*bindings, *extra.bindings),
         grid(ceil_divide(outputs // width, lanes), profile),
         params | extra.values,
-        {"LX": lanes},
+        {"LX": lanes, "ADDENDS": p.addend_loads(bases[2])},
         KERNEL,
         f"{count} parts",
         count * outputs + extra.flops,
