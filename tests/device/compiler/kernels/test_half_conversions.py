@@ -1,7 +1,4 @@
-"""float16 conversions by the device's own instructions, for devices that promise exact ones.
-
-lavapipe does not promise to keep denormal numbers, but it does: its modules lack that mode here.
-"""
+"""float16 conversions by the device's own instructions, for devices that promise exact ones."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import pytest
 from tests.support import kernels
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, plan, run
+from tests.support.running import device_profile, node_of, plan, promise_exact_conversions, run
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler.kernels import KernelNode
 from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS, rounded
@@ -20,15 +17,8 @@ from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 @pytest.fixture
 def promised(monkeypatch):
-    """Compiles modules meanwhile for a device that makes the promise."""
     require_vulkan()
-    if "denorm_preserve_f16" in device_profile().features:
-        return  # GPUs may flush denormals where modules don't ask for them
-    add = kernels.add_float_controls
-    monkeypatch.setattr(
-        kernels, "add_float_controls",
-        lambda module, features: add(module, features - {"denorm_preserve_f16"}),
-    )
+    promise_exact_conversions(monkeypatch)
 
 
 def all_halves():
