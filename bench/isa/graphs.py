@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 
 import webnn_vk
+from webnn_vk.api.builder import apply_operator
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import Program, Target, compile_program
 from webnn_vk.driver.device_profile import DeviceProfile
@@ -103,6 +104,41 @@ def _attention(context: Any) -> Any:
     return builder.build(outputs)
 
 
+def _token(context: Any) -> Any:
+    """Products of a token by a Llama's layer, with floats and with blocks of 4 bits: of a row that
+    is normalised first, with and without halves that are combined; and one of many elements."""
+    builder = webnn_vk.MLGraphBuilder(context)
+    call: Callable[..., Any] = apply_operator
+    width, inner, outputs = 2048, 8192, {}
+    for kind in ("float32", "float16", "int4"):
+        data_type = kind if kind != "int4" else "float32"
+
+        def product(
+            x: Any, name: str, columns: int, kind: str = kind, data_type: str = data_type
+        ) -> Any:
+            rows = x.shape[1]
+            if kind != "int4":
+                shape = {"data_type": data_type, "shape": [columns, rows]}
+                return builder.gemm(x, builder.input(f"{kind}_{name}", shape), b_transpose=True)
+            words, scale = (
+                builder.input(f"{kind}_{name}_{part}", {"data_type": t, "shape": [columns, n]})
+                for part, t, n in (("b", "uint32", rows // 8), ("scale", "float32", rows // 32))
+            )
+            return call(builder, "block_matmul", x, words, scale, bits=4, zero_point=8.0)
+
+        def normal(x: Any, name: str, kind: str = kind, data_type: str = data_type) -> Any:
+            y = call(builder, "rms_normalization", x, [1], epsilon=1e-5)
+            shape = {"data_type": data_type, "shape": [width]}
+            return builder.mul(y, builder.input(f"{kind}_{name}", shape))
+
+        x = builder.input(f"{kind}_x", {"data_type": data_type, "shape": [1, width]})
+        outputs[f"{kind}_qkv"] = product(normal(x, "norm"), "qkv", 3072)
+        gate, up = builder.split(product(normal(x, "norm2"), "gate_up", 2 * inner), 2, axis=1)
+        y = builder.mul(call(builder, "swish", gate), up)
+        outputs[f"{kind}_y"] = builder.add(x, product(y, "down", width))
+    return builder.build(outputs)
+
+
 #: Name → a function that calls `MLGraphBuilder.build` on a context.
 GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "minilm_1x32": _minilm(1, 32),
@@ -116,6 +152,7 @@ GRAPHS: Mapping[str, Callable[[Any], Any]] = {
     "convolutions": _convolutions(2),
     "winograd": _convolutions(1),
     "attention": _attention,
+    "token": _token,
 }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from tests.device.generate.test_blocks import KINDS, rounded
+from tests.support.contexts import open_context
 from tests.support.gguf_files import WIDE, Kind, write_gguf
-from tests.support.profiles import stored_profile
+from tests.support.profiles import H200, stored_profile
 from tests.support.reference_decoder import CONFIGS, logits, random_weights, write_folder
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.builder import graph_of
@@ -96,6 +99,36 @@ def test_matrix_units_compute_prompts(vulkan_context: MLContext, tmp_path):
                 assert kernels == [*[kernel] * (4 * layers), "matvec_blocks"]
     assert counts["float16", 1] == counts["float32", 1] + layers
     assert counts["float16", 128] == counts["float32", 128]
+
+
+def test_kernels_of_a_token(vulkan_context: MLContext, tmp_path):
+    """On a GPU products normalise their row, and combine gate and up: eight kernels a layer."""
+    config = {
+        **WIDE, "hidden_size": 512, "intermediate_size": 1024, "head_dim": 64,
+        "num_attention_heads": 8,
+    }
+    layers = config["num_hidden_layers"]
+    expected = {
+        "rms_normalization + mul + {}": 1, "mul + mul + add": 1, "scatter_nd": 2, "attention": 1,
+        "{} + add": 2, "rms_normalization + mul + {} + swish + mul": 1,
+    }
+    write_folder(tmp_path, config, random_weights(config, 1))
+    # Weights in the form that a GPU reads.
+    with open_context(limits={"device_type": "discrete"}) as context:
+        for dtype, product in (
+            ("float32", "gemm"), ("float16", "gemm"), ("int4", "block_matmul"),
+        ):
+            model = Model.load(tmp_path, context, dtype=dtype)
+            outputs, _ = model._engine.decoder.outputs(MLGraphBuilder(context), 1)
+            graph = graph_of(outputs)
+            for name in (H200, "amd_navi31", "intel_dg2", "qualcomm_adreno750"):
+                steps = compile_program(graph, Target(stored_profile(name)))[0].report.steps
+                titles = [" + ".join(s.operators) for s in steps]
+                end = titles[::-1].index(f"{product} + add")  # what computes the logits
+                counts = Counter(titles[:-end])
+                found = {title: counts[title.format(product)] for title in expected}
+                assert found == {title: layers * n for title, n in expected.items()}, counts
+                assert not {"swish + mul", "rms_normalization + mul"} & counts.keys()
 
 
 def test_wrong_types(cpu_context: MLContext, tmp_path):

@@ -25,9 +25,11 @@ class Made:
         self.arrays: dict[Value, np.ndarray] = {}
         self.output = build(self)
 
-    def operand(self, *shape: int) -> Value:
-        value = Value(MLOperandDescriptor(self.data_type, shape), name=f"i{len(self.arrays)}")
-        self.arrays[value] = self.rng.uniform(-1, 1, shape).astype(self.data_type)
+    def operand(self, *shape: int, data_type: str = "") -> Value:
+        kind = data_type or self.data_type
+        value = Value(MLOperandDescriptor(kind, shape), name=f"i{len(self.arrays)}")
+        low, high = (0, 2**32) if kind == "uint32" else (-1, 1)
+        self.arrays[value] = self.rng.uniform(low, high, shape).astype(kind)
         return value
 
 
@@ -111,16 +113,16 @@ def _upward(g: Made) -> Value:
     return g.emit.layer_normalization(x, axes=[1])
 
 
-def _cases(*builds: Callable[[Made], Value]) -> dict[str, Callable[[str], Made]]:
+def cases(*builds: Callable[[Made], Value]) -> dict[str, Callable[[str], Made]]:
     return {
         build.__name__[1:]: lambda data_type, build=build: Made(data_type, build)
         for build in builds
     }
 
 
-CASES = _cases(
+CASES = cases(
     _mask, _columns, _residual, _odd_norm, _instances, _distance, _leading, _logarithms, _position,
     _pixels, _all_pixels,
 )
 #: The operand's computation, in another layout.
-FAR = _cases(_halves, _turned, _upward)
+FAR = cases(_halves, _turned, _upward)

@@ -34,7 +34,7 @@ def remove_dead(graph: KernelGraph) -> KernelGraph:
     return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=kept)
 
 
-def _origin(node: KernelNode | Node) -> Mapping[Value, Access]:
+def origins(node: KernelNode | Node) -> Mapping[Value, Access]:
     """For each value that a movement or view fills, row by row: the access it is filled from."""
     if isinstance(node, KernelNode):
         if not isinstance(node.lowering, Move):
@@ -47,18 +47,18 @@ def _origin(node: KernelNode | Node) -> Mapping[Value, Access]:
 
 # -- readers --------------------------------------------------------------------------------------
 def _into_readers(graph: KernelGraph, limit: float, merges: bool) -> KernelGraph:
-    origins: dict[Value, Access] = {}
+    found: dict[Value, Access] = {}
     nodes: list[KernelNode | Node] = []
     for node in graph.nodes:
         unfused = isinstance(node, KernelNode) and not graph.unfused.isdisjoint(node.sources)
         if isinstance(node, KernelNode) and not unfused:
-            node = _sides_through(_read_through(node, origins), origins, limit, merges)
+            node = _sides_through(_read_through(node, found), found, limit, merges)
             if node.prologue is not None:
-                before = _read_through(node.prologue, origins)
-                before = _sides_through(before, origins, limit, merges)
+                before = _read_through(node.prologue, found)
+                before = _sides_through(before, found, limit, merges)
                 node = replace(node, prologue=before)
         if not unfused:
-            origins |= {v: _behind_views(a, origins) for v, a in _origin(node).items()}
+            found |= {v: _behind_views(a, found) for v, a in origins(node).items()}
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
 

@@ -48,7 +48,8 @@ _ROW_STEP = 128
 @dataclass(frozen=True)
 class BlockSums:
     """out[m, n] = Σ a[m, k] · w[n, k]: see `ops/block_product.py`. ``stored``: elements of a row of
-    weights; ``data_type``: of a; ``scale_type``: of scales and offsets."""
+    weights; ``data_type``: of a; ``scale_type``: of scales and offsets; ``normalized`` and
+    ``gated`` as in `Product`."""
 
     m: int
     n: int
@@ -60,6 +61,8 @@ class BlockSums:
     offset: bool
     data_type: str
     scale_type: str
+    normalized: bool = False
+    gated: bool = False
 
     @property
     def batches(self) -> int:
@@ -100,8 +103,15 @@ class BlockProductFamily(Family):
         return BlockSums(
             a.size // k, n, k, stored, stored // scale.shape[1], bits,
             node.arguments["zero_point"], node.operand("offset") is not None, a.data_type,
-            scale.data_type,
+            scale.data_type, node.prologue is not None, node.gated,
         )
+
+    def extends(self, node: KernelNode, profile: DeviceProfile) -> bool:
+        p = self.problem(node)
+        plain = p.m == 1 and not p.k % 4 and p.k == p.stored
+        bound = (node.operands[name].value for name in ("b", "scale", *["offset"] * p.offset))
+        fits = max(map(byte_length, bound)) <= profile.max_storage_buffer_range
+        return plain and fits and bool(self.candidates(p, profile))
 
     def candidates(self, problem: BlockSums, profile: DeviceProfile) -> Sequence[Schedule]:
         p = problem
@@ -118,6 +128,11 @@ class BlockProductFamily(Family):
             )
             if is_workgroup(x, y, profile)
         ] if not p.block % p.chunk else []
+        if p.normalized or p.gated:
+            return [
+                c for c in vectors_of
+                if c.load == "storage" and c["TR"] == 1 and not (p.gated and c["TM"] % 2)
+            ]
         direct = [
             Schedule("matmul", (("LX", 8), ("LY", y), ("TM", tm), ("TN", tn)), load)
             for load in loads for y, tm, tn in ((1, 4, 4), (1, 4, 8), (1, 8, 8), (8, 4, 4))

@@ -137,8 +137,12 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         values |= numbers
         loads.append((name, index))
     start = chain.start("v", result.data_type) if node.epilogue else "v"
+    first = [(start, result)]
+    if node.gated:
+        half = replace(result, shape=node.epilogue[0].output.shape)
+        first = [(start, half), (chain.start("second", result.data_type), half)]
     came_out = chain.follow(
-        [(start, result)], node.epilogue, lambda access: (f"v_{names[access]}", access),
+        first, node.epilogue, lambda access: (f"v_{names[access]}", access),
         one_order=True,
     )
     stores: list[tuple[str, str]] = []
@@ -162,6 +166,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
             ("epilogue_loads", tuple(loads)),
             ("epilogue_type", result.data_type),
             *((("epilogue_stores", tuple(stores)),) if stores else ()),
+            *((("gated", True),) if node.gated else ()),
             *((("int64", True),) if int64 else ()),
         ),
         int64,

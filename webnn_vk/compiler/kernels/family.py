@@ -52,6 +52,11 @@ class Family:
         ``epilogue.build`` can, from any strides forwards."""
         return self.fuses and not any(s < 0 for s in access.strides)
 
+    def extends(self, node: KernelNode, profile: DeviceProfile) -> bool:
+        """Whether kernels of a product of one row can compute a node whose prologue normalises the
+        operand ``a``, or that is ``gated``."""
+        return False
+
     def stores(self, node: KernelNode) -> bool:
         """Whether the kernels can write the outputs through their accesses, as ``takes``."""
         return all(is_whole(output) for output in node.outputs)

@@ -19,6 +19,7 @@ from ..types.sizes import preferring
 from .family import family_of
 from .heuristics import device_class
 from .node import KernelGraph, KernelNode, Step, reads, writes
+from .prologue import is_factor
 
 # Longer chains make the driver's compile longer and win little.
 MAX_STEPS = 16
@@ -162,7 +163,9 @@ class _Fusion:
         few times: these compute the element where they load it."""
         found: dict[KernelNode, KernelNode] = {}
         for node in self.nodes:
-            before = self._before(node) if isinstance(node, KernelNode) else None
+            before = None
+            if isinstance(node, KernelNode):
+                before = self._before(node) or self._normalization_before(node)
             if before is not None:
                 found[node] = before
         if not found:
@@ -212,6 +215,25 @@ class _Fusion:
             and buffers <= min(limits)
         )
         return before if fits else None
+
+    def _normalization_before(self, node: KernelNode) -> KernelNode | None:
+        """The normalisation of a row that a product can compute with its sums."""
+        access = node.operands.get("a")
+        if access is None or not device_class(self.profile).extends_row_products:
+            return None
+        before = self.producers.get(access.value)
+        if (
+            before is None
+            or not is_factor(before)
+            or not self._read_once(access.value)
+            or access.value in {side.value for side in node.side_inputs}
+            or not (access.is_dense and access.size == before.output.size)
+            or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
+            or not set(before.reads).isdisjoint(node.writes)
+        ):
+            return None
+        fused = replace(node, prologue=before)
+        return before if family_of(node).extends(fused, self.profile) else None
 
     def _met(self, node: KernelNode) -> Iterator[tuple[tuple[KernelNode, ...], KernelNode]]:
         """The element-wise kernels whose results the last step of a fused kernel reads, and the

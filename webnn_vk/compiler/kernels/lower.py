@@ -19,6 +19,7 @@ from ..passes import ORDER, Compilation, Pass, decompose_nodes, run_passes
 from .absorb import absorb, remove_dead
 from .dispatch import KernelRefused, Unsupported
 from .fusion import fuse
+from .gated import fuse_gates
 from .heuristics import device_class
 from .in_place import lie_in_place
 from .loops import NotALoop, repeat_work
@@ -43,7 +44,10 @@ def _fuse(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
 
 def _absorb(graph: KernelGraph, compilation: Compilation) -> KernelGraph:
     profile = _target(compilation).profile
-    return absorb(graph, profile.max_storage_buffer_range, device_class(profile).merges_epilogues)
+    limit, merges = profile.max_storage_buffer_range, device_class(profile).merges_epilogues
+    graph = absorb(graph, limit, merges)
+    fuses = compilation.has_compiler and FUSE.name not in compilation.skip
+    return fuse_gates(graph, profile) if fuses else graph
 
 
 def _in_place(graph: KernelGraph, compilation: Compilation) -> KernelGraph:

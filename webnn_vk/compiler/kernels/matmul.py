@@ -25,7 +25,7 @@ from .heuristics import device_class
 from .loads import has_texels, lanes_that_shuffle
 from .node import KernelNode
 from .packing import Panels
-from .product import Product, matrix, normalize, pieces
+from .product import Product, fits_bindings, matrix, normalize, pieces
 from .product_dispatch import (
     Tensors,
     in_parts,
@@ -101,11 +101,22 @@ class Matmul(Family):
             (a.offset, b.offset, 0 if c is None else c.offset, out.offset),
             panel=panel_of(b), data_type=a.data_type,
             quantized="b" if isinstance(node.lowering, QuantizedProduct) else "",
-            zero_point=node.arguments.get("zero_point", 0.0),
+            zero_point=node.arguments.get("zero_point", 0.0), normalized=node.prologue is not None,
+            gated=node.gated,
         ))
+
+    def extends(self, node: KernelNode, profile: DeviceProfile) -> bool:
+        p = self.problem(node)
+        plain = p.m == 1 < p.n and not p.batch and fits_bindings(p, profile)
+        return plain and bool(self.candidates(p, profile))
 
     def candidates(self, problem: Product, profile: DeviceProfile) -> Sequence[Schedule]:
         p, loads = problem, _loads(problem, profile)
+        if p.normalized or p.gated:
+            return [
+                s for s in _ahead(p.by_vector, profile)
+                if not p.gated or (p.b_transposed and not s["TM"] % 2)
+            ]
         rows = [
             _row(p, load, profile) for load in loads if p.m == 1 < p.n and not p.b_transposed
         ]

@@ -57,8 +57,11 @@ class KernelNode:
     in_place: frozenset[int] = frozenset()
     #: Where results before the last step are stored too, by the number of steps before them.
     extra_outputs: Mapping[int, Access] = field(default_factory=dict)
-    #: An element-wise kernel's work that computes the operand ``input`` where it is loaded.
+    #: Another kernel's work that computes an operand where it is loaded: element-wise steps, or the
+    #: normalisation of a product's row.
     prologue: KernelNode | None = None
+    #: Whether the first two results in the epilogue are the halves of the kernel's own, a row.
+    gated: bool = False
 
     @classmethod
     def of(cls, node: Node) -> KernelNode:
@@ -111,9 +114,12 @@ class KernelNode:
         """The values read, each once."""
         values = [access.value for access in (*self.operands.values(), *self.side_inputs)]
         if self.prologue is not None:
-            computed = self.operands["input"].value
-            values = [*self.prologue.reads, *(value for value in values if value is not computed)]
+            values = [*self.prologue.reads, *(v for v in values if not self.computes(v))]
         return tuple(dict.fromkeys(values))
+
+    def computes(self, value: Value) -> bool:
+        """Whether the prologue computes a value."""
+        return self.prologue is not None and value is self.prologue.output.value
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -140,7 +146,7 @@ class KernelNode:
         only the elements that the output's access names are set."""
 
         def read(access: Access) -> np.ndarray:
-            if self.prologue is not None and access is self.operands["input"]:
+            if self.prologue is not None and self.computes(access.value):
                 return view(self.prologue.evaluate(lookup)[0], access)
             return view(lookup(access.value), access)
 
@@ -152,7 +158,7 @@ class KernelNode:
                 access = self.operands.get(p.name)
                 operands[p.name] = None if access is None else read(access)
         arrays = self.operator.evaluate(self.results, operands, self.arguments)
-        came_out = [arrays[0]]
+        came_out = np.split(arrays[0], 2, axis=-1) if self.gated else [arrays[0]]
         for step in self.epilogue:
             operands = {p.name: None for p in step.operator.operands} | {
                 name: read(access) if isinstance(access, Access)
@@ -327,7 +333,7 @@ def _line(node: KernelNode | Node, names: Mapping[Value, str]) -> str:
     operands = [f"{key}={named(a)}" for key, a in node.operands.items()]
     if before is not None:
         computed = _line(before, names).removeprefix(f"#: {before.output.value.descriptor} = ")
-        operands[0] = f"input=({computed})"
+        operands[0] = f"{next(iter(node.operands))}=({computed})"
     arguments = [f"{key}={value!r}" for key, value in node.arguments.items()]
     own = node.titles[0 if before is None else len(before.titles):]
     steps = [

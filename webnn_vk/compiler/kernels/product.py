@@ -30,7 +30,8 @@ class Product:
     of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
     the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
     0. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
-    8 bits instead, from which ``zero_point`` is subtracted.
+    8 bits instead, from which ``zero_point`` is subtracted. ``normalized``: the prologue normalises
+    the row of a; ``gated``: the epilogue combines the halves of the result's row.
     """
 
     m: int
@@ -54,6 +55,8 @@ class Product:
     data_type: str = "float32"
     quantized: str = ""
     zero_point: float = 0.0
+    normalized: bool = False
+    gated: bool = False
 
     def addend_loads(self, start: int) -> int:
         """The loads of c, whose first element is ``start``, for 4 columns that begin at a multiple

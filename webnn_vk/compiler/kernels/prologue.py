@@ -1,9 +1,12 @@
-"""Element-wise operators fused before another kernel (``node.prologue``): what it would have loaded
-from memory is computed where it is loaded.
+"""Operators fused before another kernel (``node.prologue``): what it would have loaded from memory
+is computed where it is loaded.
 
-A family that offers this sets ``input_loads``: its templates load the operand ``input`` by
-``load_x`` and ``load4_x``. For those the prelude has functions that compute (lib/prologue.glsl.j2),
-so that neither the family nor its templates know of it.
+A family that offers this for element-wise operators sets ``input_loads``: its templates load the
+operand ``input`` by ``load_x`` and ``load4_x``. For those the prelude has functions that compute
+(lib/prologue.glsl.j2), so that neither the family nor its templates know of it.
+
+A product of one row can do with its sums what normalises the row by its root mean square: the
+inverse root is a factor of each sum (lib/normalized.glsl.j2). Families say so by ``extends``.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import padded
 
 from ..ir import Value
+from ..ops.lowering import Normalize
 from ..types.access import Access
-from .dispatch import Binding, Dispatch, declared
+from ..types.data_types import FLOAT_TYPES
+from ..types.sizes import Size
+from .dispatch import Binding, Dispatch, Unsupported, declared
 from .epilogue import Layout, index_of, width_of
-from .expression import Chain, rounded, used_features
+from .expression import Chain, lowering, rounded, used_features
 from .loads import read_buffer, texel_bytes
 from .multi_binding import check_bindings, total_bytes
 from .node import KernelNode
@@ -32,12 +38,64 @@ def applied(
     """A node's dispatches, with what they load computed by the node's prologue."""
     if node.prologue is None:
         return list(dispatches)
-    value = node.operands["input"].value
+    apply = _normalized if isinstance(node.prologue.lowering, Normalize) else _applied
     return [
-        _applied(dispatch, node, node.prologue, value, profile)
-        if any(binding.value is value for binding in dispatch.bindings) else dispatch
+        apply(dispatch, node, node.prologue, node.prologue.output.value, profile)
+        if any(node.computes(binding.value) for binding in dispatch.bindings) else dispatch
         for dispatch in dispatches
     ]
+
+
+def is_factor(node: KernelNode) -> bool:
+    """Whether a kernel brings one row to the root mean square 1, perhaps times a vector, so that a
+    product of it is the row's own times a factor."""
+    if not isinstance(node.lowering, Normalize) or node.lowering.centred or node.extra_outputs:
+        return False
+    row, result = node.operands["input"], node.output
+    if isinstance(row.size, Size):  # known only at dispatch
+        return False
+    steps, sides = [lowering(step.operator) for step in node.epilogue], node.side_inputs
+    times = [step.multiplies for step in steps if not step.converts]
+    return (
+        row.is_dense and row.shape[-1] == row.size and result.is_dense
+        and node.lowering.axes(row.shape, node.arguments) == (len(row.shape) - 1,)
+        and times in ([], [True]) and len(sides) == len(times)
+        and all(
+            access.is_dense and access.size == row.size and access.data_type in FLOAT_TYPES
+            for access in sides
+        )
+        and {node.out_type, *(step.output.data_type for step in node.epilogue)} <= set(FLOAT_TYPES)
+    )
+
+
+def _normalized(
+    dispatch: Dispatch, node: KernelNode, before: KernelNode, value: Value, profile: DeviceProfile
+) -> Dispatch:
+    spec, row = dispatch.spec, before.operands["input"]
+    if not is_factor(before) or dispatch.params["K"] != row.size:
+        raise Unsupported(f"{before.title} can't be computed with parts of sums")
+    at = next(n for n, binding in enumerate(dispatch.bindings) if binding.value is value)
+    loaded, kept = spec.buffers[at], spec.buffers[at + 1 :]
+    assert all(buffer.portions == 1 for buffer in spec.buffers[: at + 1])
+    sides = before.side_inputs
+    buffers = [replace(loaded, data_type=row.data_type)]
+    buffers += [replace(loaded, name="row_factor", data_type=side.data_type) for side in sides]
+    values = {"row_share": 1 / row.size, "row_epsilon": before.arguments["epsilon"]}
+    bindings = (
+        *dispatch.bindings[:at], Binding(row.value), *(Binding(side.value) for side in sides),
+        *dispatch.bindings[at + 1 :],
+    )
+    new = replace(
+        spec, buffers=(*spec.buffers[:at], *buffers, *kept),
+        params=(*spec.params, *declared(values, dict.fromkeys(values, "float"))),
+        options=(*spec.options, ("normalized", True), ("factors", bool(sides))),
+        features=spec.features | used_features(profile.features, buffers),
+    )
+    check_bindings(new.binding_count, node.title, profile)
+    return replace(
+        dispatch, spec=new, bindings=bindings, params={**dispatch.params, **values},
+        flops=dispatch.flops + 4 * row.size, bytes=total_bytes(bindings),
+    )
 
 
 def _applied(

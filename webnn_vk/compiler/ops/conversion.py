@@ -46,7 +46,8 @@ cast.lowers_to(
     Elementwise(
         variants=lambda operands, output, arguments: "{input}"
         if operands["input"].data_type == output.data_type
-        else _CASTS[output.data_type]
+        else _CASTS[output.data_type],
+        converts=True,
     )
 )
 

@@ -26,7 +26,8 @@ class Elementwise:
     called with (descriptors by operand name, output descriptor, arguments), it returns an
     expression. Operands broadcast to the output. ``commutes``: exchanging the two operands does
     not change any bit of the result. ``limits``: the expression is ``w_min(w_max(x, low), high)``;
-    called with the arguments, it returns low and high. ``decompose``, as in `Decompose`, computes
+    called with the arguments, it returns low and high. ``converts``: the result is the operand in
+    another data type. ``decompose``, as in `Decompose`, computes
     the same by operators of the specification, for a compiler operator.
     """
 
@@ -37,6 +38,7 @@ class Elementwise:
     flops: int = 1
     commutes: bool = False
     limits: Callable[[Mapping[str, Any]], tuple[float, float]] | None = None
+    converts: bool = False
     decompose: Callable[..., Any] | None = None
     family: ClassVar[str] = "elementwise"
 
@@ -44,6 +46,11 @@ class Elementwise:
     def adds(self) -> bool:
         """Whether it is the sum of two operands."""
         return self.expression == "w_add({a}, {b})"
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is the product of two operands."""
+        return self.expression == "w_mul({a}, {b})"
 
 
 @dataclass(frozen=True)

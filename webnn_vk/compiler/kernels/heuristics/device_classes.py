@@ -45,6 +45,9 @@ class DeviceClass:
     #: Whether kernels have activations in line for each unit; the compilers of processors' drivers
     #: take long for that.
     unrolls_activations: ClassVar[bool] = True
+    #: Whether kernels of products of one row also normalise the row, each workgroup anew, and
+    #: combine the halves of the result: what costs less than a dispatch.
+    extends_row_products: ClassVar[bool] = False
     #: The least number of elements of an operand that a kernel computes where it loads it. This
     #: takes a kernel compiled for the purpose; smaller operands are stored by a kernel before.
     min_prologue_elements: ClassVar[int] = 0
@@ -121,6 +124,7 @@ class GpuClass(DeviceClass):
     slow_conversions: bool = False
 
     cuts_products = True
+    extends_row_products = True
 
     @property
     def max_registers(self) -> int:
