@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.isa.catalogue import catalogue
+from bench.isa.graphs import compiled
 from webnn_vk.codegen.describe import TABLE
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler import kernels
@@ -66,6 +67,7 @@ def files() -> dict[Path, str]:
     device = samples.GPU.masked(samples.FEATURES)
     for node in samples.over_many_keys():
         specs += kernels.all_modules(node, device)
+    specs += [step.spec for step in compiled("token", device).dispatches]
     fused = {spec.template: spec for spec in specs if spec.option("epilogue_type")}
     specs += [_storing(spec) for spec in fused.values()]
     computing = tuple(f.name for f in kernels.FAMILIES.values() if f.input_loads)

@@ -35,6 +35,7 @@ from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.heuristics import device_class
 from webnn_vk.compiler.kernels.lower import kernelize
+from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import cli
 
@@ -147,6 +148,32 @@ def test_an_epilogue_loads_vectors_and_converts_by_instructions():
     # a and b are loaded 16 bytes at a time.
     loads = Counter(re.findall(r"ld\.global\S*\.(\w+)", made.assembly))
     assert loads.keys() == {"b128", "b64"} and loads["b64"] == 16
+
+
+def test_tiles_of_a_prompt_over_a_cache_fit_the_registers(chip, driver):
+    """Of 512 tokens in a window of 4,000, with bounded scores: the variant with the most registers.
+    Mali has no tiles."""
+    needs_compiler()
+    profile = DeviceProfile.from_json(chip_profile(chip))
+    modules = []
+    for data_type in ("float32", "float16"):
+        query, key = (
+            MLOperandDescriptor(data_type, (8, *shape)) for shape in ((4, 512, 64), (1, 4000, 64))
+        )
+        seen = MLOperandDescriptor("uint8", (512, 4000))
+        length = MLOperandDescriptor("uint32", (1,))
+        node, _ = node_of(
+            "attention", query, key, key, seen=seen, length=length, causal=True, softcap=50.0
+        )
+        (step,) = plan(node, profile)
+        if step.kernel == "attention_tiled":
+            spirv = compile_spec(step.spec)
+            modules.append(Module.of_spec(step.spec, spirv, step.specialised, step.kernel))
+    assert len(modules) == (0 if chip == "mali-g610" else 2)
+    for result in compile_for(chip, modules, assembly=False):
+        figures = CHIPS[chip].figures(result.statistics)
+        assert not figures["spills"] and not figures["fills"]
+        assert figures["occupancy"] >= device_class(profile).occupancy
 
 
 SHADER = """#version 450

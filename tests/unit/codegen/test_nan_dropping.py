@@ -44,7 +44,11 @@ EXPLAINED = {
     },
     "attention_tiled.comp.j2": {
         "max(x, -88.0)": "a NaN's weight is anything: `magnitude` makes the row NaN",
-        "min(m_tile + BM + P.ahead, P.keys)": _SIZES,
+        "min(load_length(0u), P.keys)": _SIZES,
+        "min(P.rows, keys)": _SIZES,
+        "min(m_tile + BM + ahead, keys)": _SIZES,
+        "min(m_tile + ahead, last)": _SIZES,
+        "min(m_tile + y + i * LY + ahead, last)": _SIZES,
         "max(bits.x, bits.y)": _BITS,
         "max(bits.z, bits.w)": _BITS,
         "max(max(bits.x, bits.y), max(bits.z, bits.w))": _BITS,
@@ -60,6 +64,7 @@ EXPLAINED = {
     },
     "recurrence.comp.j2": {"min(SHUFFLE, VECTORS - from_k)": _SIZES},
     "conv.comp.j2": {"min(P.SH, P.OH)": _SIZES, "min(P.SW, P.OW)": _SIZES},
+    "lib/attention_tiles.glsl.j2": {"min(t0 + e / DV, last)": _SIZES},
     "lib/exp_nonpositive.glsl.j2": {
         "max(x, -104.0)": "compared with x behind it: of a NaN comes 0. Those who call it have "
         "looked for NaN among the same numbers in integers, and multiply by one or leave them out",

@@ -174,13 +174,13 @@ class AttentionFamily(Family):
             out = out.in_vectors()
         options = {
             "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
-            "choosing": "seen" in present,
+            "choosing": "seen" in present, "bounded": p.bounded, "capped": p.capped,
         }
         constants = dict(schedule.of_part.numbers)
         if not tiled:
             options |= {
-                "vector": p.vector, "bounded": p.bounded, "capped": p.capped, "parted": parts > 1,
-                "split": pieces > 1, "ahead": "AHEAD" in constants,
+                "vector": p.vector, "parted": parts > 1, "split": pieces > 1,
+                "ahead": "AHEAD" in constants,
             }
         rows = schedule["LY"] * schedule["TM"]
         if tiled:
@@ -291,7 +291,7 @@ def _ahead(
 
 def _tiled(problem: AttentionProblem, profile: DeviceProfile) -> list[Schedule]:
     """Schedules with tiles in shared memory."""
-    if not problem.vector or problem.bounded or problem.capped:
+    if not problem.vector:
         return []
     schedules, most = [], device_class(profile).shared_memory(profile)
     for lanes, high, tall, steps in _SHARED_TILES:

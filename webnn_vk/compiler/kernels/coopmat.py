@@ -19,7 +19,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .product import Product
+from .product import ADDENDS, Product
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -45,7 +45,7 @@ CONSTANTS = (
     Constant("BK", default=32),
     *(Constant(name, default=16) for name in ("FM", "FN", "FK")),
     *(Constant(name, default=2) for name in ("WM", "WN")),
-    Constant("BUFFERS", default=2), Constant("ADDENDS", default=4),
+    Constant("BUFFERS", default=2),
 )
 
 
@@ -187,7 +187,8 @@ def spec(
         "addend": c_type is not None,
     }
     extra = fused.by_vectors(extra, out_vector)
-    made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
+    constants = (*CONSTANTS, *[ADDENDS] * (c_type is not None))
+    made = extra.spec(KERNEL, buffers, params, features, constants, options.items())
     return with_features(made, data_type, features)
 
 

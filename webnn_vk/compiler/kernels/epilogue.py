@@ -140,7 +140,9 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     first = [(start, result)]
     if node.gated:
         half = replace(result, shape=node.epilogue[0].output.shape)
-        first = [(start, half), (chain.start("second", result.data_type), half)]
+        # A variable of the kernel's (lib/gated.glsl.j2).
+        loads.append(("second", "i"))
+        first = [(start, half), (chain.start("v_second", result.data_type), half)]
     came_out = chain.follow(
         first, node.epilogue, lambda access: (f"v_{names[access]}", access),
         one_order=True,

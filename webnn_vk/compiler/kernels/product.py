@@ -9,6 +9,7 @@ from dataclasses import replace
 from operator import mul
 from typing import Any
 
+from webnn_vk.codegen.spec import Constant
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -17,6 +18,8 @@ from ..types.data_types import DATA_TYPES
 from .parts import Reach, block_shape, blocks
 from .rows import loop_budget
 
+#: The loads of the addend for 4 columns of a row (`Product.addend_loads`).
+ADDENDS = Constant("ADDENDS", default=4)
 #: Batch dimensions that a kernel addresses.
 BATCH_RANK = 3
 

@@ -27,18 +27,16 @@ from .loads import (
 )
 from .node import KernelNode
 from .parts import bind, byte_length, memory
-from .product import TYPES, Product, fits_bindings, parameters, spans
+from .product import ADDENDS, TYPES, Product, fits_bindings, parameters, spans
 from .raw_copy import item_size
 from .schedule import BY_ROWS, Schedule
 
 _CONSTANTS = {
     "matmul": (
         Constant("TM"), Constant("TN"), Constant("STEPS", default=1),
-        Constant("STREAMS", default=1), Constant("ADDENDS", default=4),
+        Constant("STREAMS", default=1), ADDENDS,
     ),
-    "matmul_tiled": (
-        Constant("TM"), Constant("TN"), Constant("BK"), Constant("ADDENDS", default=4),
-    ),
+    "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"), Constant("AHEAD", default=1)),
 }
 
@@ -339,6 +337,9 @@ def _plain_spec(
         ]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     ]
+    constants = _CONSTANTS[kernel]
+    if kernel == "matmul_tiled" and t.c is not None:
+        constants = *constants, ADDENDS
     return extra.spec(
-        kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
+        kernel, buffers, params, features, constants, options.items(), texels=texels,
     )

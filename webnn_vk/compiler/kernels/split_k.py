@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webnn_vk.codegen.spec import Buffer, Constant
+from webnn_vk.codegen.spec import Buffer
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.integers import ceil_divide
 
@@ -19,7 +19,7 @@ from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .node import KernelNode
-from .product import BATCH_RANK, TYPES, Product, fits_bindings, parameters
+from .product import ADDENDS, BATCH_RANK, TYPES, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
 
 KERNEL = "matmul_sum"
@@ -92,13 +92,13 @@ def summed(
     return Dispatch(
         extra.spec(
             KERNEL, buffers, declared(params, TYPES), profile.features,
-            constants=(Constant("ADDENDS", default=4),),
+            constants=(ADDENDS,) * (c_type is not None),
             options=(("addend", c_type is not None), ("vector", vector)),
         ),
         (*bindings, *extra.bindings),
         grid(ceil_divide(outputs // width, lanes), profile),
         params | extra.values,
-        {"LX": lanes, "ADDENDS": p.addend_loads(bases[2])},
+        {"LX": lanes} | ({"ADDENDS": p.addend_loads(bases[2])} if c_type else {}),
         KERNEL,
         f"{count} parts",
         count * outputs + extra.flops,

@@ -158,6 +158,48 @@ def test_all_tiles_as_the_reference(case, data_type):
     assert_tiles_compute(*case_of(shapes, more, data_type), lanes=(8, 16))
 
 
+@pytest.mark.parametrize(("data_type", "causal", "softcap"), [
+    ("float32", False, 0.0), ("float32", True, 0.7), ("float16", True, 0.0),
+])
+def test_tiles_of_valid_keys(data_type, causal, softcap):
+    """None, fewer than queries and than a tile has, whole tiles, all, and more than there are. The
+    others are not read."""
+    require_vulkan()
+    rng = np.random.default_rng(9)
+    for length in (0, 1, 31, 32, 33, 37, 64, 97, 130, 500):
+        query, key, value, mask = (drawn(rng, *shape, data_type=data_type) for shape in (
+            (2, 3, 37, 20), (2, 1, 130, 20), (2, 1, 130, 36), (3, 37, 130)
+        ))
+        key[..., length:, :] = value[..., length:, :] = mask[..., length:] = np.nan
+        seen = rng.integers(0, 2, (37, 130)).astype(np.uint8)
+        more = {"mask": mask, "seen": seen, "unseen": -1.0} if softcap else {}
+        node, arrays = node_of(
+            "attention", query, key, value, length=np.array([length], np.uint32), causal=causal,
+            softcap=softcap, scale=0.25, **more,
+        )
+        first = tiles(node, profile_for("discrete"))[0]
+        assert_close(node, arrays, profile_for("discrete"), 4e-6, first)
+
+
+def test_capped_scores_of_tiles():
+    """Infinite scores are bounded, too; a NaN is none. A mask is added behind the bound."""
+    require_vulkan()
+    rng, cap = np.random.default_rng(7), 1.5
+    query, key, value = (drawn(rng, *shape) for shape in ((40, 8), (45, 8), (45, 8)))
+    query[3], query[4], query[5] = 0, 0, np.nan
+    query[3, 2], query[4, 0] = np.inf, 3e38
+    mask = np.zeros((40, 45), np.float32)
+    mask[6], mask[7, :40] = -np.inf, -np.inf
+    node, arrays = node_of("attention", query, key, value, mask=mask, softcap=cap)
+    first = tiles(node, profile_for("discrete"))[0]
+    (result,) = run(node, arrays, profile_for("discrete"), first)
+    signs = np.where(key[:, [2, 0]].T > 0, cap, -cap)
+    weights = np.exp(signs) / np.exp(signs).sum(1, keepdims=True)
+    assert_allclose(result[3:5], weights @ value.astype(np.float64), rtol=4e-6, atol=4e-6)
+    assert np.isnan(result).all(1).nonzero()[0].tolist() == [5, 6]
+    assert_close(node, arrays, profile_for("discrete"), 4e-6, first)
+
+
 # Parts that end within the keys, at their last, and that have none.
 PARTED = {
     "one query": ((2, 1, 24), (2, 300, 24), (2, 300, 36), {}),
@@ -279,7 +321,7 @@ def test_large_scores_do_not_overflow_and_rows_without_a_distribution_are_nan():
     tiled = tiles(plain[0], profile_for("discrete"))[0]
     for (node, arrays), way, schedule in (
         (plain, "software", None), (plain, "discrete", None), (plain, "discrete", tiled),
-        (bounded, "software", None), (bounded, "discrete", None),
+        (bounded, "software", None), (bounded, "discrete", None), (bounded, "discrete", tiled),
     ):
         (result,) = run(node, arrays, profile_for(way), schedule)
         np.testing.assert_array_equal(result[[0, 4]], 7)

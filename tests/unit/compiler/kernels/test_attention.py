@@ -15,7 +15,7 @@ from webnn_vk.compiler.ir import Emitter
 from webnn_vk.compiler.kernels import DeviceWork, lower_graph
 from webnn_vk.compiler.kernels.attention import shared_bytes, tiled_bytes
 from webnn_vk.compiler.passes import DEVICE_PASSES, Compilation, remove_dead_code, run_passes
-from webnn_vk.compiler.types.data_types import FLOAT_TYPES
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
 
 GPU = stored_profile("nvidia_ampere")
 
@@ -40,7 +40,12 @@ def test_plans_are_in_the_catalogue_and_within_limits(profile):
     for data_type, (query, keys, width), causal in itertools.product(
         FLOAT_TYPES, shapes, (False, True)
     ):
-        for more in ({}, {"mask": np.zeros(keys, data_type), "seen": np.zeros(keys, np.uint8)}):
+        seen, length = np.zeros(keys, np.uint8), np.zeros(1, np.uint32)
+        for more in (
+            {}, {"mask": np.zeros(keys, data_type), "seen": seen},
+            {"length": length},
+            *([{"seen": seen, "length": length, "softcap": 50.0}] if width % 4 == 0 else []),
+        ):
             dispatch = planned(device, query, keys, width, data_type, causal=causal, **more)
             assert dispatch.spec in known
             c = dispatch.constants
@@ -86,6 +91,35 @@ def test_choices():
     # More sums would not stay in registers.
     for rows, tall in ((1, 1), (2, 2), (512, 2)):
         assert tile(software, rows, 12, 256) == ("attention", 8, 1, tall)
+
+
+#: The largest heads for which tiles fit the registers and the shared memory. None fit on Mali.
+TILED_HEADS = {
+    "nvidia_ampere": 128, "amd_navi31": 128, "intel_dg2": 64, "apple_m1": 64, "arm_mali_g610": 0,
+    "qualcomm_adreno750": 64, "adreno_minimum": 64, "llvmpipe": 0,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_prompts_over_a_cache_take_tiles_as_without_one(name, data_type):
+    """512 tokens, 4 heads for each of keys, a window or a bound of scores. A few tokens do not."""
+    device = stored_profile(name)
+    cached = {"length": MLOperandDescriptor("uint32", (1,))}
+    for head, rows in itertools.product((64, 128, 256), (512, 4)):
+        query, key = (
+            MLOperandDescriptor(data_type, (8, *shape))
+            for shape in ((4, rows, head), (1, 4000, head))
+        )
+        seen = MLOperandDescriptor("uint8", (rows, 4000))
+        chosen = [
+            plan(node_of("attention", query, key, key, causal=True, **more)[0], device)[0]
+            for more in ({}, cached, {**cached, "seen": seen}, {**cached, "softcap": 50.0})
+        ]
+        tiled = rows == 512 and head <= TILED_HEADS[name]
+        assert {d.kernel for d in chosen} == {"attention_tiled" if tiled else "attention"}
+        plain, *others = [dict(d.constants) for d in chosen]
+        assert all(constants == plain for constants in others)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if stored_profile(n).device_type != "cpu"])
