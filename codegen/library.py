@@ -51,11 +51,15 @@ def _blocks(text: str) -> list[tuple[str, str]]:
 
 
 @functools.cache
-def _library(environment: jinja2.Environment, int64_used: bool, int64_native: bool) -> _Library:
+def _library(
+    environment: jinja2.Environment, int64_used: bool, int64_native: bool, exact_conversions: bool
+) -> _Library:
     blocks = []
     for file in _FILES[: None if int64_used else -1]:
         template = environment.get_template(f"lib/{file}.glsl.j2")
-        blocks += _blocks(template.render(int64_native=int64_native))
+        blocks += _blocks(template.render(
+            int64_native=int64_native, exact_conversions=exact_conversions
+        ))
     direct: dict[str, set[str]] = {}
     for name, text in blocks:
         direct.setdefault(name, set()).update(_NAME.findall(_COMMENT.sub("", text)))
@@ -71,10 +75,11 @@ def _library(environment: jinja2.Environment, int64_used: bool, int64_native: bo
 
 
 def insert_functions(
-    text: str, environment: jinja2.Environment, *, int64_used: bool, int64_native: bool
+    text: str, environment: jinja2.Environment, *, int64_used: bool, int64_native: bool,
+    exact_conversions: bool,
 ) -> str:
     """`text` with its line `MARK` replaced by the library functions it calls, callees first."""
-    library = _library(environment, int64_used, int64_native)
+    library = _library(environment, int64_used, int64_native, exact_conversions)
     reached = {""}
     for name in set(_NAME.findall(text)) & library.needs.keys():
         reached |= library.needs[name]

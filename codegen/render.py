@@ -222,6 +222,7 @@ def render(spec: KernelSpec) -> str:
         return insert_functions(
             text, environment(), int64_used=given["int64_used"],
             int64_native=given["int64_native"],
+            exact_conversions="denorm_preserve_f16" in spec.features,
         )
     except jinja2.TemplateNotFound as error:
         raise RenderError(_missing(error.name)) from None

@@ -167,6 +167,7 @@ def _problems(b: Any, data_type: str) -> Mapping[str, Any]:
         "gemm": lambda: b.gemm(x(512, 384), x(1536, 384), c=x(1536), b_transpose=True),
         "gemm a transposed": lambda: b.gemm(x(384, 512), x(384, 1536), a_transpose=True),
         "matmul in parts": lambda: b.matmul(x(64, 8192), x(8192, 64)),
+        "gemm in parts": lambda: b.gemm(x(64, 8192), x(8192, 64), c=x(64)),
         "matrix × vector": lambda: b.matmul(x(4096, 4096), x(4096, 1)),
         "vector × matrix": lambda: b.matmul(x(1, 4096), x(4096, 4096)),
         "vector × odd matrix": lambda: b.gemm(x(1, 1001), x(1001, 333), c=x(333)),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import kernels as support_kernels
 from tests.support.drivers import pipeline_of
 from tests.support.kernels import compile_spec, driver
 from webnn_vk.compiler import kernels
@@ -35,6 +36,18 @@ def device_profile(masked: bool = False, **limits: Any) -> DeviceProfile:
     with other limits."""
     profile = driver().profile.masked(TYPE_FEATURES if masked else ())
     return profile.replace(**limits)
+
+
+def promise_exact_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiles modules meanwhile for a device that promises exact conversions of float16. lavapipe
+    doesn't promise to keep denormal numbers, but it does: its modules lack that mode here."""
+    if "denorm_preserve_f16" in device_profile().features:
+        return  # GPUs may flush denormals where modules don't ask for them
+    add = support_kernels.add_float_controls
+    monkeypatch.setattr(
+        support_kernels, "add_float_controls",
+        lambda module, features: add(module, features - {"denorm_preserve_f16"}),
+    )
 
 
 def software_profile(why: str = "only software Vulkan takes these kernels") -> DeviceProfile:

@@ -22,6 +22,7 @@ from bench.models import mobilenet_v2
 from tests.support import chips, half_instructions, judges
 from tests.support.glsl import compiled
 from tests.support.gpu_shaders import needs_compiler
+from tests.support.graphs import graph_input, graph_of
 from tests.support.kernels import compile_spec
 from tests.support.running import node_of, plan
 from tests.support.selection import chance
@@ -30,7 +31,10 @@ from webnn_vk import onnx
 from webnn_vk.codegen import isa
 from webnn_vk.codegen.isa import Module, chip_profile, compile_for
 from webnn_vk.codegen.isa.chips import CHIPS, command, missing
+from webnn_vk.compiler.ir import Emitter
+from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.heuristics import device_class
+from webnn_vk.compiler.kernels.lower import kernelize
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import cli
@@ -142,6 +146,27 @@ def test_halves_take_few_instructions(chosen):
     if chosen != "dg2":
         for name, count in counts["float16"].items():
             assert count <= 1.15 * counts["float32"][name] + 48, name
+
+
+def test_an_epilogue_loads_vectors_and_converts_by_instructions():
+    """Of an addend and an operand; by elements, and by integer arithmetic, it took 1943
+    instructions."""
+    needs("ampere")
+    profile = DeviceProfile.from_json(chip_profile("ampere"))
+    emit = Emitter()
+    shapes = dict(a=(512, 768), b=(768, 768), c=(768,), same=(512, 768))
+    a, b, c, same = (graph_input(name, shape, "float16") for name, shape in shapes.items())
+    value = emit.relu(emit.add(emit.gemm(a, b, c=c), same))
+    (node,) = fuse(kernelize(graph_of(emit, {"y": value}, a, b, c, same)), profile).nodes
+    (step,) = plan(node, profile.replace(driver_name="NVIDIA"))
+    assert step.variant == "nn vv 64x64"
+    module = Module.of_spec(step.spec, compile_spec(step.spec), step.specialised, step.kernel)
+    (made,) = compile_for("ampere", [module])
+    assert CHIPS["ampere"].figures(made.statistics)["spills"] == 0
+    assert made.statistics["Instruction count"] < 1200
+    # a and b are loaded 16 bytes at a time.
+    loads = Counter(re.findall(r"ld\.global\S*\.(\w+)", made.assembly))
+    assert loads.keys() == {"b128", "b64"} and loads["b64"] == 16
 
 
 def test_tiles_of_a_prompt_over_a_cache_fit_the_registers(chip, driver):

@@ -18,7 +18,7 @@ from ..types.access import Access
 from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import coopmat
 from .dispatch import Binding, Dispatch, Unsupported, is_workgroup
-from .epilogue import build
+from .epilogue import build, by_vectors
 from .expression import HALF_CONVERSIONS
 from .family import Family
 from .heuristics import GpuClass, device_class
@@ -231,7 +231,7 @@ def _dispatch(
         strict=True,
     )]
     step = dispatch(
-        node, kernel, operands, build(node),
+        node, kernel, operands, by_vectors(build(node), out_vector),
         ceil_divide(p.m, high) * ceil_divide(rows.count, wide), params, constants, profile,
         options.items(), types=TYPES, texels=texels,
         variant=f"{p.bits} bits {'sv'[a_vector]}{'x' * (schedule.load == 'texel')} {high}x{wide}",

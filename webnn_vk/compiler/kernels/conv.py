@@ -30,6 +30,7 @@ from ..types.data_types import DATA_TYPES
 from . import conv_channels, conv_columns, coopmat, matmul, split_k, winograd
 from . import epilogue as fused
 from .dispatch import Dispatch, Packed
+from .expression import HALF_CONVERSIONS
 from .family import Family
 from .loads import has_texels
 from .matmul import MATMUL
@@ -182,7 +183,9 @@ def _wide(g: Geometry, loads: Sequence[str], profile: DeviceProfile) -> list[Sch
     if g.transposed or g.IC == 1 or g.OC % 4 or not (g.constant or _by_outputs(g)):
         return []
     step = next(n for n in (4, 3, 2, 1) if not g.IC % n)
-    few = g.IC < _FEW and g.zero_point is None and g.data_types[0] == "float32"
+    # Converted by integer arithmetic, halves of the filter spill on Intel's GPUs.
+    fast = g.data_types[0] == "float32" or profile.features >= HALF_CONVERSIONS | {"float16"}
+    few = g.IC < _FEW and g.zero_point is None and fast
     # A filter of 16 by 4 channels is too large for the scalar registers of AMD's GPUs.
     in_scalars = ((8, 4), (8, 8)) if step == 4 else ((16, 2), (16, 4))
     return [
@@ -231,6 +234,8 @@ def _launch_tiled(g: Geometry, schedule: Schedule, whole: bool, profile: DeviceP
         "out": whole and DATA_TYPES[g.data_types[1]].size <= 4
         and not (g.OC if g.channels_last else g.OH * g.OW) % 4,
     }
+    # The bias, beside it.
+    vectors["c"] = vectors["out"] and g.channels_last
     return _Launch(
         g.G * schedule.tiles(rows, columns),
         {
@@ -392,7 +397,8 @@ class Conv(Family):
             dispatch(
                 node, schedule.kernel,
                 [b.in_vectors() if b.buffer.name in launch.wide else b for b in bounds],
-                fused.build(node), launch.groups, params,
+                fused.by_vectors(fused.build(node), launch.options.get("out_vector", False)),
+                launch.groups, params,
                 dict(schedule.numbers) | launch.constants, profile,
                 (*transposed, ("addend", values["c"] is not None), *launch.options.items()),
                 types={"zero_point": "float"}, texels=schedule.load == "texel",

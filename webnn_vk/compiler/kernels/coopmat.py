@@ -19,7 +19,7 @@ from webnn_vk.support.integers import VECTOR_BYTES, ceil_divide, round_up
 
 from ..types.data_types import DATA_TYPES
 from . import epilogue as fused
-from .product import Product
+from .product import ADDENDS, Product
 from .rows import loop_budget
 from .schedule import Schedule
 
@@ -178,7 +178,7 @@ def spec(
             Buffer(name, "uint32", "r", 4) if vector else Buffer(name, data_type)
             for name, vector in (("a", a_vector), ("b", b_vector))
         ),
-        *([Buffer("c", c_type)] if c_type else []),
+        *([Buffer("c", c_type, width=4 if out_vector else 1)] if c_type else []),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     )
     options = {
@@ -186,7 +186,9 @@ def spec(
         "a_vector": a_vector, "b_vector": b_vector, "out_vector": out_vector,
         "addend": c_type is not None,
     }
-    made = extra.spec(KERNEL, buffers, params, features, CONSTANTS, options.items())
+    extra = fused.by_vectors(extra, out_vector)
+    constants = (*CONSTANTS, *[ADDENDS] * (c_type is not None))
+    made = extra.spec(KERNEL, buffers, params, features, constants, options.items())
     return with_features(made, data_type, features)
 
 

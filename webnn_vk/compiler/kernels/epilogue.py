@@ -3,7 +3,8 @@
 A family that offers this sets ``fuses = True`` and adds what ``build`` returns to its KernelSpec
 and Dispatch. Its template includes ``lib/epilogue.glsl.j2`` after the prelude and stores
 ``w_epilogue(v, index)`` instead of ``v``: ``v`` has the arithmetic type of ``node.results[0]``, and
-``index`` is the element's position in the output's memory.
+``index`` is the element's position in the output's memory. One that stores vectors of 4 applies
+``by_vectors`` and stores ``w_epilogue4(v, index)``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,52 @@ from .node import KernelNode
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where a broadcast operand's elements lie that belong to another tensor's, in the order of
+    that tensor's memory: sizes and strides of the fewest dimensions, and the first element."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, side: Access, out: Access, shape: tuple[int, ...]) -> Layout:
+        """The layout of ``side``, broadcast to ``shape``, in ``out``'s memory."""
+        if out.shape != shape:
+            out = Access.dense(out.value, shape)
+        steps = side.broadcast(shape).strides
+        order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
+        dims, (strides,) = collapse(
+            tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order)
+        )
+        return cls(dims, strides, side.offset)
+
+    @property
+    def way(self) -> str:
+        """How the elements of 4 neighbours are loaded, the first of which is at a multiple of 4:
+        like those, as a vector, as one for all, or each by its own index."""
+        *outer, last = self.strides
+        if self.strides == (1,) and self.offset == 0:
+            return "flat"
+        if last == 0 and (not outer or self.dims[-1] % 4 == 0):
+            return "splat"
+        aligned = last == 1 and not any(n % 4 for n in (self.dims[-1], *outer, self.offset))
+        return "vector" if aligned else "gather"
+
+
+def width_of(way: str) -> int:
+    """Elements that a buffer's loads by ``Layout.way`` bring."""
+    return 4 if way in ("flat", "vector") else 1
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """The parts that fused operators add to a kernel. With nothing fused, only ``options`` is set.
 
     ``buffers`` and ``bindings`` (e0, e1 …) are the operands that the fused operators read beside
-    the kernel's result. ``params`` and ``values`` say how those are indexed, and hold the
-    operators' numbers. ``options`` go into the KernelSpec's options. ``int64``: whether 64-bit
-    integers occur (for ``expression.used_features``).
+    the kernel's result, ``layouts`` how they lie in the output's. ``params`` and ``values`` say how
+    they are indexed, and hold the operators' numbers. ``options`` go into the KernelSpec's options.
+    ``int64``: whether 64-bit integers occur (for ``expression.used_features``).
     """
 
     buffers: tuple[Buffer, ...]
@@ -43,6 +83,7 @@ class Epilogue:
     int64: bool
     flops: int
     bytes: int
+    layouts: tuple[Layout, ...] = ()
 
     def spec(
         self, kernel: str, buffers: Iterable[Buffer], params: Iterable[Param],
@@ -80,6 +121,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
     bindings: list[Binding] = []
     values: dict[str, Any] = {}
     loads: list[tuple[str, str]] = []
+    layouts: list[Layout] = []
     names = {access: f"e{i}" for i, access in enumerate(node.side_inputs)}
     # Reshapes may lie between the steps: what one reads belongs to elements of its own shape.
     shapes = {
@@ -90,7 +132,8 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         size = padded(access.value.descriptor.byte_length)
         buffers.append(read_buffer(name, access.data_type, size, texels))
         bindings.append(Binding(access.value))
-        index, numbers = index_of(name, access, node.output, shapes[access])
+        layouts.append(Layout.of(access, node.output, shapes[access]))
+        index, numbers = index_of(name, layouts[-1])
         values |= numbers
         loads.append((name, index))
     start = chain.start("v", result.data_type) if node.epilogue else "v"
@@ -131,6 +174,7 @@ def build(node: KernelNode, texels: int = 0) -> Epilogue:
         int64,
         chain.flops,
         sum(b.value.descriptor.byte_length for b in bindings),
+        tuple(layouts),
     )
 
 
@@ -174,30 +218,34 @@ def merged(node: KernelNode, extra: Epilogue, other: Binding) -> Epilogue:
             ("epilogue_loads", (("e0", "P.adds != 0u ? i : 0u"),)),
             ("epilogue_type", "float32"),
         ),
+        layouts=(Layout((node.output.size,), (1,), 0),),
     )
 
 
-def by_vectors(extra: Epilogue) -> Epilogue:
-    """What ``merged`` made, for a kernel that stores vectors: it reads vectors of the addend. As it
-    is where it was not merged."""
-    if "adds" not in extra.values:
+def by_vectors(extra: Epilogue, stores: bool = True) -> Epilogue:
+    """The epilogue of a kernel that ``stores`` vectors: ``w_epilogue4`` takes 4 neighbours at once,
+    and loads vectors of what lies as they do."""
+    if not stores:
         return extra
-    return replace(extra, buffers=tuple(replace(b, width=4) for b in extra.buffers))
-
-
-def index_of(
-    name: str, side: Access, out: Access, shape: tuple[int, ...]
-) -> tuple[str, dict[str, int]]:
-    """GLSL for the element of a broadcast operand that belongs to element ``i`` of the output's
-    memory, and the numbers in it: a sum of i / block mod size * stride over the dimensions of
-    ``shape``, in the order in which the output has them in memory, that are not repeated."""
-    if out.shape != shape:
-        out = Access.dense(out.value, shape)
-    steps = side.broadcast(shape).strides
-    order = sorted(range(len(shape)), key=lambda axis: -out.strides[axis])
-    dims, (strides,) = collapse(
-        tuple(shape[axis] for axis in order), tuple(steps[axis] for axis in order)
+    ways = tuple(
+        layout.way if DATA_TYPES[buffer.data_type].size <= 4 else "gather"
+        for layout, buffer in zip(extra.layouts, extra.buffers, strict=False)
     )
+    read = (
+        replace(buffer, width=max(width_of(way), buffer.width))
+        for way, buffer in zip(ways, extra.buffers, strict=False)
+    )
+    return replace(
+        extra, buffers=(*read, *extra.buffers[len(ways):]),
+        options=(*extra.options, ("epilogue_ways", ways)),
+    )
+
+
+def index_of(name: str, layout: Layout) -> tuple[str, dict[str, int]]:
+    """GLSL for the element of a broadcast operand that belongs to element ``i`` of the output's
+    memory, and the numbers in it: a sum of i / block mod size * stride over the dimensions that are
+    not repeated."""
+    dims, strides = layout.dims, layout.strides
     numbers: dict[str, int] = {}
     terms = []
 
@@ -205,8 +253,8 @@ def index_of(
         numbers[f"{name}n{len(numbers)}"] = value
         return f"P.{name}n{len(numbers) - 1}"
 
-    if side.offset:
-        terms.append(number(side.offset))
+    if layout.offset:
+        terms.append(number(layout.offset))
     for axis, (size, stride) in enumerate(zip(dims, strides, strict=True)):
         if stride == 0:
             continue

@@ -9,6 +9,7 @@ from dataclasses import replace
 from operator import mul
 from typing import Any
 
+from webnn_vk.codegen.spec import Constant
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
@@ -17,6 +18,8 @@ from ..types.data_types import DATA_TYPES
 from .parts import Reach, block_shape, blocks
 from .rows import loop_budget
 
+#: The loads of the addend for 4 columns of a row (`Product.addend_loads`).
+ADDENDS = Constant("ADDENDS", default=4)
 #: Batch dimensions that a kernel addresses.
 BATCH_RANK = 3
 
@@ -57,6 +60,14 @@ class Product:
     zero_point: float = 0.0
     normalized: bool = False
     gated: bool = False
+
+    def addend_loads(self, start: int) -> int:
+        """The loads of c, whose first element is ``start``, for 4 columns that begin at a multiple
+        of 4: 4, 1 that they share, or 0: a vector (``ADDENDS`` of the templates)."""
+        row, column = self.c_strides
+        if column == 1 and not (row % 4 or start % 4):
+            return 0
+        return 4 if column else 1
 
     @property
     def batches(self) -> int:

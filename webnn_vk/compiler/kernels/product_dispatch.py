@@ -27,14 +27,14 @@ from .loads import (
 )
 from .node import KernelNode
 from .parts import bind, byte_length, memory
-from .product import TYPES, Product, fits_bindings, parameters, spans
+from .product import ADDENDS, TYPES, Product, fits_bindings, parameters, spans
 from .raw_copy import item_size
 from .schedule import BY_ROWS, Schedule
 
 _CONSTANTS = {
     "matmul": (
         Constant("TM"), Constant("TN"), Constant("STEPS", default=1),
-        Constant("STREAMS", default=1), Constant("ADDENDS", default=4),
+        Constant("STREAMS", default=1), ADDENDS,
     ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
     "matvec": (Constant("TM"), Constant("AHEAD", default=1)),
@@ -149,8 +149,9 @@ def one_dispatch(
         p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
     )
     constants = dict(schedule.numbers)
-    if kernel == "matmul" and t.c is not None and p.c_strides[1] == 0:
-        constants["ADDENDS"] = 1
+    by_vectors = ("c", 4) in {(b.name, b.width) for b in spec.buffers}
+    if by_vectors or (kernel == "matmul" and t.c is not None and p.c_strides[1] == 0):
+        constants["ADDENDS"] = p.addend_loads(bases[2])
     transposed = f"{'t' if p.a_transposed else 'n'}{'t' if p.b_transposed else 'n'}"
     step = Dispatch(
         spec,
@@ -322,8 +323,7 @@ def _plain_spec(
         }
         if by_rows:
             options["by_rows"] = True
-        if kernel == "matmul" and out_vector:
-            extra = fused.by_vectors(extra)
+        extra = fused.by_vectors(extra, out_vector)
     vector = 8 if wide else 4
     a_type, b_type = (
         target.data_type if p.quantized == name else p.data_type
@@ -332,9 +332,14 @@ def _plain_spec(
     buffers = [
         Buffer("a", a_type, "r", vector * a_vector or 1),
         Buffer("b", b_type, "r", vector * (b_vector or by_rows) or 1),
-        *([] if t.c is None else [Buffer("c", t.c.data_type)]),
+        *([] if t.c is None else [
+            Buffer("c", t.c.data_type, width=4 if out_vector and kernel == "matmul_tiled" else 1)
+        ]),
         Buffer("out", out_type, "w", 4 if out_vector else 1),
     ]
+    constants = _CONSTANTS[kernel]
+    if kernel == "matmul_tiled" and t.c is not None:
+        constants = *constants, ADDENDS
     return extra.spec(
-        kernel, buffers, params, features, _CONSTANTS[kernel], options.items(), texels=texels,
+        kernel, buffers, params, features, constants, options.items(), texels=texels,
     )

@@ -19,19 +19,17 @@ from webnn_vk.support.integers import padded
 
 from ..ir import Value
 from ..ops.lowering import Normalize
-from ..types.access import Access, collapse
+from ..types.access import Access
 from ..types.data_types import FLOAT_TYPES
 from ..types.sizes import Size
 from .dispatch import Binding, Dispatch, Unsupported, declared
-from .epilogue import index_of
+from .epilogue import Layout, index_of, width_of
 from .expression import Chain, lowering, rounded, used_features
 from .loads import read_buffer, texel_bytes
 from .multi_binding import check_bindings, total_bytes
 from .node import KernelNode
 
 _BUFFER = "x"
-#: The ways to load four neighbours at once.
-_WIDE = ("flat", "vector")
 
 
 def applied(
@@ -114,10 +112,11 @@ def _applied(
     buffers, values, loads = [], {}, []
     for number, access in enumerate(accesses):
         name = f"q{number}"
-        way = _way(access, shape) if loaded.width == 4 else "gather"
-        size, width = padded(access.value.descriptor.byte_length), 4 if way in _WIDE else 1
+        layout = Layout.of(access, Access.dense(value, shape), shape)
+        way = layout.way if loaded.width == 4 else "gather"
+        size, width = padded(access.value.descriptor.byte_length), width_of(way)
         buffers.append(read_buffer(name, access.data_type, size, texels, width))
-        index, numbers = index_of(name, access, Access.dense(value, shape), shape)
+        index, numbers = index_of(name, layout)
         values |= numbers
         loads.append((name, index, way))
     names_of = {access: (f"v_q{n}", access) for n, access in enumerate(accesses)}
@@ -150,17 +149,3 @@ def _applied(
         params={**dispatch.params, **values, **chain.values},
         flops=dispatch.flops + chain.flops, bytes=total_bytes(bindings),
     )
-
-
-def _way(access: Access, shape: tuple[int, ...]) -> str:
-    """How four elements of an operand are loaded that belong to four neighbours: like the result,
-    as a vector, as one for all, or each by its own index."""
-    if access.is_dense and access.shape == shape:
-        return "flat"
-    dims, (steps,) = collapse(shape, access.broadcast(shape).strides)
-    if dims[-1] % 4:
-        return "gather"
-    if steps[-1] == 0:
-        return "splat"
-    aligned = steps[-1] == 1 and not any(n % 4 for n in (*steps[:-1], access.offset))
-    return "vector" if aligned else "gather"

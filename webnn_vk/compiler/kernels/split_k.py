@@ -19,7 +19,7 @@ from ..types.data_types import DATA_TYPES, FLOAT_TYPES
 from . import epilogue as fused
 from .dispatch import Binding, Dispatch, Scratch, declared, grid
 from .node import KernelNode
-from .product import BATCH_RANK, TYPES, Product, fits_bindings, parameters
+from .product import ADDENDS, BATCH_RANK, TYPES, Product, fits_bindings, parameters
 from .schedule import SPLIT, Schedule
 
 KERNEL = "matmul_sum"
@@ -82,20 +82,23 @@ def summed(
     numbers = (p.n, p.ldo, out_base, *p.out_batch)
     vector = DATA_TYPES[out_type].size <= 4 and not any(n % 4 for n in numbers)
     outputs, width = p.batches * p.m * p.n, 4 if vector else 1
+    extra = fused.by_vectors(extra, vector)
     buffers = (
-        Buffer("partial", "float32", "r", width), *([Buffer("c", c_type)] if c_type else []),
+        Buffer("partial", "float32", "r", width),
+        *([Buffer("c", c_type, width=width)] if c_type else []),
         Buffer("out", out_type, "w", width),
     )
     params = {**parameters(p, bases), "parts": count}
     return Dispatch(
         extra.spec(
             KERNEL, buffers, declared(params, TYPES), profile.features,
+            constants=(ADDENDS,) * (c_type is not None),
             options=(("addend", c_type is not None), ("vector", vector)),
         ),
         (*bindings, *extra.bindings),
         grid(ceil_divide(outputs // width, lanes), profile),
         params | extra.values,
-        {"LX": lanes},
+        {"LX": lanes} | ({"ADDENDS": p.addend_loads(bases[2])} if c_type else {}),
         KERNEL,
         f"{count} parts",
         count * outputs + extra.flops,

@@ -159,7 +159,8 @@ def lower(
     ]
     each = g.OC if tiled else g.OC // 4
     return [transformed, product, dispatch(
-        node, "winograd_tiled_output" if tiled else "winograd_output", sums, fused.build(node),
+        node, "winograd_tiled_output" if tiled else "winograd_output", sums,
+        fused.by_vectors(fused.build(node), tiled and rows_out),
         ceil_divide(tiles * each, lanes), given(*_OUTPUT, *of_tiles), {"LX": lanes}, profile,
         (("addend", bias is not None), *along, ("rows", rows_out), ("tile", tile)),
         kernel="winograd_output", **about,

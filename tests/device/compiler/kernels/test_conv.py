@@ -10,9 +10,17 @@ from tests.support.comparing import GPU_WAYS, assert_close, profile_for, random_
 from tests.support.discriminating import assert_allclose
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import node_of, plan, run, schedules_of, software_profile
+from tests.support.running import (
+    node_of,
+    plan,
+    promise_exact_conversions,
+    run,
+    schedules_of,
+    software_profile,
+)
 from webnn_vk.compiler.kernels import KernelNode, Schedule, choose
 from webnn_vk.compiler.kernels.conv import Conv, geometry
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
 from webnn_vk.compiler.kernels.heuristics.gpu import Gpu
 from webnn_vk.compiler.kernels.heuristics.rules import only
 from webnn_vk.compiler.types.data_types import FLOAT_TYPES, MLOperandDescriptor
@@ -145,24 +153,32 @@ def few_channels() -> list[Schedule]:
     return [s for s in candidates if (s.kernel, s.load) == ("conv_wide", "storage")]
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(
+    ("layout", "data_type"),
+    [("nchw", "float32"), ("nhwc", "float32"), ("nchw", "float16"), ("nhwc", "float16")],
+)
 @pytest.mark.parametrize("pixels", [s["TP"] for s in few_channels()])
-def test_few_input_channels_on_gpus(pixels: int, layout: str, monkeypatch) -> None:
+def test_few_input_channels_on_gpus(
+    pixels: int, layout: str, data_type: str, monkeypatch
+) -> None:
     """Pixels that share a filter, as at the start of models: channels and pixels that fill a
     workgroup and that don't, one to four input channels a step, infinite weights and padding."""
     require_vulkan()
     profile = profile_for("discrete")
+    if data_type == "float16":
+        promise_exact_conversions(monkeypatch)
+        profile = profile.replace(features=profile.features | HALF_CONVERSIONS)
     kernel = only("the test's kernel", lambda c: c.kernel == "conv_wide")
     size = only("the tile, if these channels have one of this size", lambda c: c["TP"] == pixels)
     monkeypatch.setattr(Gpu, "conv", lambda *_: [kernel, size])
     rng = np.random.default_rng(pixels)
     for case, (inputs, outputs, taps) in enumerate(((3, 64, 7), (4, 20, 3), (5, 36, 3))):
         shape = {"n": 2, "c": inputs, "h": 17, "w": 23}
-        w = random_array(rng, "float32", (outputs, inputs, taps, taps))
+        w = random_array(rng, data_type, (outputs, inputs, taps, taps))
         w[1, inputs - 1, 0, 2] = (np.inf, np.nan, 1.0)[case]
         node, arrays = node_of(
-            "conv2d", random_array(rng, "float32", tuple(shape[d] for d in layout)), w,
-            bias=random_array(rng, "float32", (outputs,)), strides=[2, 1 + case % 2],
+            "conv2d", random_array(rng, data_type, tuple(shape[d] for d in layout)), w,
+            bias=random_array(rng, data_type, (outputs,)), strides=[2, 1 + case % 2],
             padding=[taps // 2, 1, 0, taps // 2], input_layout=layout,
         )
         (dispatch,) = plan(node, profile)

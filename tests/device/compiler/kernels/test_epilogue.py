@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cases.epilogue import Chain, part
-from tests.support.running import device_profile, run
+from tests.support.comparing import assert_close, profile_for
+from tests.support.matrices import emulating
+from tests.support.running import device_profile, run, schedules_of
 from tests.support.ulp import assert_as_reference
 from webnn_vk.compiler.ir import Value
+from webnn_vk.compiler.kernels import Schedule
 from webnn_vk.compiler.types.data_types import ALL_TYPES, FLOAT_TYPES
 
 
@@ -125,3 +128,65 @@ def test_steps_behind_reshapes(shape: tuple[int, ...], side: tuple[int, ...]) ->
     node = chain.fused(total, profile)
     assert node.title == "matmul + sub"
     assert_as_reference(node, chain.arrays, profile)
+
+
+# How an addend, and operands of fused operators, lie beside 4 columns: as they do, in a row for all
+# rows, in a column for all columns, as one number.
+BESIDE = (((40,), (33, 40)), ((33, 1), (40,)), ((33, 40), (33, 1)), ((), ()))
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("way", ["tiles", "matrices", "parts"])
+def test_operands_beside_4_columns_of_a_product(way: str, data_type: str) -> None:
+    """What 4 columns need is loaded at once by kernels of GPUs; tiles and rows end at the edge."""
+    profile = emulating(data_type=data_type) if way == "matrices" else profile_for("discrete")
+    inner = 256 if way == "parts" else 8
+
+    def chosen(schedule: Schedule) -> bool:
+        if way == "parts":
+            return schedule.parts == 2
+        return schedule.parts == 1 and schedule.kernel == {
+            "tiles": "matmul_tiled", "matrices": "matmul_coopmat"
+        }[way]
+
+    for number, (addend, beside) in enumerate(BESIDE):
+        chain = Chain(number)
+        emit, operand = chain.emit, chain.operand
+        a, b = operand(data_type, (33, inner)), operand(data_type, (inner, 40))
+        value = emit.gemm(a, b, c=operand(data_type, addend), alpha=0.5, beta=2.0)
+        value = emit.sub(value, operand(data_type, beside))
+        value = emit.max(value, operand(data_type, BESIDE[number - 1][1]))
+        node = chain.fused(value, profile)
+        (expected,) = node.evaluate(chain.arrays.get)
+        # Of matrices both small tiles: the larger one's invocations load in two turns.
+        for schedule in [*filter(chosen, schedules_of(node, profile))][: 1 + (way == "matrices")]:
+            (result,) = run(node, chain.arrays, profile, schedule)
+            np.testing.assert_array_equal(result, expected, err_msg=str(schedule))
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("kernel", ["conv_tiled", "winograd_tiled"])
+def test_operands_beside_4_neighbours_of_a_convolution(kernel: str, layout: str) -> None:
+    """In rows that 4 pixels don't divide, which load what rows share one by one; and integers, of
+    8 bytes too."""
+    profile = profile_for("discrete")
+    width = 6 if kernel == "conv_tiled" else 8
+    shape = {"n": 2, "c": 64, "h": 2, "w": width}
+    outputs = {**shape, "c": 8}
+    for number, kept in enumerate(("nchw", "w", "h", "c")):
+        chain = Chain(number)
+        emit, operand = chain.emit, chain.operand
+        x = operand("float32", tuple(shape[d] for d in layout))
+        w = emit.constant((chain.rng.integers(-3, 4, (8, 64, 3, 3)) * 0.25).astype(np.float32))
+        chain.arrays[w] = w.data
+        value = emit.conv2d(
+            x, w, padding=[1] * 4, bias=operand("float32", (8,)), input_layout=layout
+        )
+        side = tuple(outputs[d] if d in kept else 1 for d in layout)
+        value = emit.add(value, operand("float32", side))
+        if kernel == "conv_tiled":  # whose sums of such numbers are exact
+            value = emit.add(emit.cast(value, "int64"), operand("int64", side))
+            value = emit.min(emit.cast(value, "int32"), operand("int32", side))
+        node = chain.fused(value, profile)
+        schedule = next(s for s in schedules_of(node, profile) if s.kernel == kernel)
+        assert_close(node, chain.arrays, profile, 1e-5, schedule, least=64.0)

@@ -1,7 +1,4 @@
-"""float16 conversions by the device's own instructions, for devices that promise exact ones.
-
-lavapipe does not promise to keep denormal numbers, but it does: its modules lack that mode here.
-"""
+"""float16 conversions by the device's own instructions, for devices that promise exact ones."""
 
 from __future__ import annotations
 
@@ -11,24 +8,17 @@ import pytest
 from tests.support import kernels
 from tests.support.drivers import require_vulkan
 from tests.support.profiles import stored_profile
-from tests.support.running import device_profile, node_of, plan, run
+from tests.support.running import device_profile, node_of, plan, promise_exact_conversions, run
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.compiler.kernels import KernelNode
-from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS
+from webnn_vk.compiler.kernels.expression import HALF_CONVERSIONS, rounded
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor
 
 
 @pytest.fixture
 def promised(monkeypatch):
-    """Compiles modules meanwhile for a device that makes the promise."""
     require_vulkan()
-    if "denorm_preserve_f16" in device_profile().features:
-        return  # GPUs may flush denormals where modules don't ask for them
-    add = kernels.add_float_controls
-    monkeypatch.setattr(
-        kernels, "add_float_controls",
-        lambda module, features: add(module, features - {"denorm_preserve_f16"}),
-    )
+    promise_exact_conversions(monkeypatch)
 
 
 def all_halves():
@@ -70,21 +60,38 @@ def test_every_half_is_read_exactly(promised, vectors, packed):
     assert_same_values(result, halves.astype(np.float32))
 
 
-@ways
-def test_singles_are_rounded_to_nearest_even(promised, vectors, packed):
-    # Each half, the tie above it and the neighbours of the tie on both sides; then overflowing
-    # numbers.
+def singles():
+    """Each half, the tie above it and the neighbours of the tie on both sides; then overflowing
+    numbers."""
     halves = all_halves()[:31743].astype(np.float32)
     ties = (halves + all_halves()[1:31744].astype(np.float32)) / 2
     given = np.concatenate([
         halves, ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(1e9)),
         np.float32([65519, 65520, 1e9, np.inf, np.nan, 0, 0, 0]),
     ])
-    given = np.concatenate([given, -given])
+    return np.concatenate([given, -given])
+
+
+@ways
+def test_singles_are_rounded_to_nearest_even(promised, vectors, packed):
+    given = singles()
     result = copied(given, "float16", vectors, packed)
     with np.errstate(over="ignore"):
         expected = given.astype(np.float16)
     assert_same_values(result, expected)
+
+
+def test_singles_are_rounded_between_fused_operators(promised):
+    given = singles()
+    spec = KernelSpec(
+        "rounded.comp.j2", (Buffer("a", "float32"), Buffer("out", "float32", "w")), (Param("n"),),
+        features=HALF_CONVERSIONS, options=(("vectors", False),),
+    )
+    text = kernels.COPY.replace("load_a(i)", rounded("load_a(i)", "float16"))
+    with kernels.templates(rounded=text):
+        result = kernels.run(spec, {"a": given}, {"out": np.zeros_like(given)}, given.size)["out"]
+    with np.errstate(over="ignore"):
+        assert_same_values(result, given.astype(np.float16).astype(np.float32))
 
 
 NUMBERS = np.random.default_rng(4).uniform(-2, 2, (4, 4, 40, 36)).astype(np.float16)

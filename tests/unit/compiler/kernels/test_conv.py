@@ -249,6 +249,9 @@ def test_constant_filters_on_gpus(name: str) -> None:
     # Input channels that don't fill a tile: pixels share the filter.
     assert _kernels(gpu, (1, 3, 224, 224), (64, 3, 7, 7), strides=[2, 2]) == ["conv_wide"]
     assert _kernels(gpu, (1, 3, 224, 224), (30, 3, 7, 7), strides=[2, 2]) == ["conv"]
+    # Halves too, where their conversion is one instruction.
+    (stem,) = _kernels(gpu, (1, 3, 224, 224), (32, 3, 3, 3), data_type="float16", strides=[2, 2])
+    assert stem == ("conv_wide" if name in FAST_MATRICES else "conv")
 
 
 @pytest.mark.parametrize("name", FAST_MATRICES)

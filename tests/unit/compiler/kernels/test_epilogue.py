@@ -12,10 +12,13 @@ from tests.support.profiles import stored_profile
 from tests.support.running import plan
 from webnn_vk.compiler.ir import Emitter, Graph
 from webnn_vk.compiler.kernels import FAMILIES, KernelGraph, KernelNode
+from webnn_vk.compiler.kernels.epilogue import Layout
 from webnn_vk.compiler.kernels.fusion import fuse
 from webnn_vk.compiler.kernels.lower import kernelize
 from webnn_vk.compiler.ops import OPERATORS
 from webnn_vk.compiler.ops.lowering import Elementwise, Kernel
+from webnn_vk.compiler.types.access import Access
+from webnn_vk.compiler.types.data_types import FLOAT_TYPES
 from webnn_vk.driver.device_profile import DeviceProfile
 
 
@@ -112,3 +115,50 @@ def test_large_tensors_are_not_fused_into_kernels_that_bind_them_whole() -> None
     assert _titles(small, "relu", *shapes) == ["matmul", "relu"]
     whole = small.replace(max_storage_buffer_range=2**28)
     assert _titles(whole, "relu", *shapes) == ["matmul + relu"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "side", "way"),
+    [
+        ((6, 8), (6, 8), "flat"), ((6, 7), (6, 7), "flat"), ((6, 8), (8,), "vector"),
+        ((6, 7), (7,), "gather"), ((6, 8), (6, 1), "splat"), ((6, 7), (6, 1), "gather"),
+        ((6, 7), (), "splat"), ((2, 3, 8), (2, 1, 8), "vector"), ((2, 3, 2), (2, 1, 1), "gather"),
+        ((2, 2, 2), (2, 1, 1), "splat"), ((2, 3, 4), (1, 3, 4), "vector"),
+    ],
+)
+def test_how_4_neighbours_are_loaded(
+    shape: tuple[int, ...], side: tuple[int, ...], way: str
+) -> None:
+    out = Access.dense(graph_input("out", shape))
+    beside = Access.dense(graph_input("side", side))
+    assert Layout.of(beside, out, shape).way == way
+    # In the order of a transposed output's memory.
+    axes = tuple(reversed(range(len(shape))))
+    turned = beside.broadcast(shape).permuted(axes), out.permuted(axes)
+    assert Layout.of(*turned, turned[1].shape).way == way
+
+
+def test_operands_that_begin_within_a_vector_are_gathered() -> None:
+    out = Access.dense(graph_input("out", (4, 8)))
+    longer = graph_input("side", (64,))
+    ways = [Layout.of(Access(longer, (4, 8), (8, 1), start), out, (4, 8)).way for start in (1, 4)]
+    assert ways == ["gather", "vector"]
+
+
+@pytest.mark.parametrize("data_type", FLOAT_TYPES)
+@pytest.mark.parametrize("rows", [512, 128])
+def test_an_epilogue_on_an_nvidia_gpu_loads_vectors(rows: int, data_type: str) -> None:
+    """Addend and operands, 4 columns at a time: no element of 16 bits by itself."""
+    profile = stored_profile("nvidia_ampere")
+    emit = Emitter()
+    a, b, c, row, same = (
+        graph_input(name, shape, data_type) for name, shape in
+        dict(a=(rows, 512), b=(512, 768), c=(768,), row=(768,), same=(rows, 768)).items()
+    )
+    value = emit.relu(emit.add(emit.mul(emit.gemm(a, b, c=c), row), same))
+    graph = graph_of(emit, {"y": value}, a, b, c, row, same)
+    (node,) = fuse(kernelize(graph), profile).nodes
+    *_, last = plan(node, profile)
+    widths = {buffer.name: buffer.width for buffer in last.spec.buffers}
+    assert {widths[name] for name in ("c", "e0", "e1", "out")} == {4}
+    assert last.constants["ADDENDS"] == 0 and "float16" not in last.spec.features
