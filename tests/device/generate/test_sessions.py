@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.contexts import open_context
+from tests.support.contexts import PATIENCE, open_context
 from tests.support.discriminating import assert_allclose
 from tests.support.reference_decoder import random_weights, write_folder
 from tests.support.text_models import CONFIG, text_folder
@@ -102,14 +102,29 @@ def test_pieces_are_whole_characters(model):
     ({}, False), ({"temperature": 1.0}, False),
     ({"temperature": 1.0, "top_k": 9, "repetition_penalty": 1.1}, True),
 ])
-def test_a_token_is_one_submit(model, options, device_chooses):
+def test_a_token_is_one_submit(model, options, device_chooses, monkeypatch):
+    """If the timeline's thread doesn't run between the calls for a token, as it may beside other
+    work."""
     if not model.context.device_info.is_vulkan:
         pytest.skip("the CPU device has no queue")
     model._engine.chooser.is_used = device_chooses
     driver = model.context._state.device.driver
+    scheduler = model._engine.scheduler
+    start, inbox = scheduler._start, model.context._state.timeline._scheduler.inbox
+
+    def start_at_once(group):
+        stopped, made = threading.Event(), threading.Event()
+        inbox.put(lambda: (stopped.set(), made.wait(PATIENCE)))
+        assert stopped.wait(PATIENCE)
+        try:
+            start(group)
+        finally:
+            made.set()
+
     with model.session() as session:
         tokens = session.tokens([1, 2, 3], 12, **options)
         next(tokens), next(tokens)  # compiles
+        monkeypatch.setattr(scheduler, "_start", start_at_once)
         for _ in range(10):
             before = driver.submitted()
             next(tokens)
