@@ -190,7 +190,7 @@ class _Fusion:
             or before.lowering.blockwise
             or before.extra_outputs
             or not self._read_once(access.value)
-            or access.value in {side.value for side in node.side_inputs}
+            or _times_read(node, access.value) > 1
             or not (access.is_dense and access.shape == before.output.shape)
             or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
             or not set(before.reads).isdisjoint(node.writes)
@@ -226,7 +226,7 @@ class _Fusion:
             before is None
             or not is_factor(before)
             or not self._read_once(access.value)
-            or access.value in {side.value for side in node.side_inputs}
+            or _times_read(node, access.value) > 1
             or not (access.is_dense and access.size == before.output.size)
             or not self.graph.unfused.isdisjoint((*before.sources, *node.sources))
             or not set(before.reads).isdisjoint(node.writes)
@@ -274,6 +274,11 @@ class _Fusion:
                 for value in set(other.reads) & set(node.reads):
                     self.readers[value] -= 1
                 yield (other,), fused
+
+
+def _times_read(node: KernelNode, value: Value) -> int:
+    """How many of the accesses by which a kernel reads are of a value."""
+    return [a.value for a in (*node.operands.values(), *node.side_inputs)].count(value)
 
 
 def _reads_before_last(node: KernelNode, values: Iterable[Value]) -> bool:

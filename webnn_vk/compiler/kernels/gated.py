@@ -56,9 +56,10 @@ def _gated(
         access: origin.offset // size for access, origin in halves.items()
         if origin.value is whole.value and origin.offset in (0, size)
     }
+    parts = [access for access, origin in read.items() if origin.value is whole.value]
     if (
-        set(numbers.values()) != {0, 1}
-        or len(numbers) != 2
+        sorted(numbers.values()) != [0, 1]
+        or len(parts) != 2
         or node.lowering.blockwise
         or node.prologue is not None
         or len(node.writes) != 1

@@ -271,7 +271,7 @@ def _ahead(p: Product, profile: DeviceProfile) -> list[Schedule]:
     if profile.device_type == "cpu" or isinstance(p.k, Size) or not vectors(p, p.starts)[0]:
         return []
     steps, shares = (p.k, _DOWN) if p.a_transposed else (p.k // 4, _ALONG)
-    most = profile.max_shared_memory // (4 * 4)
+    most = profile.max_shared_memory // (4 * (4 + p.normalized))
     made = []
     for x, y, tm in shares:
         parts = y if p.a_transposed else x

@@ -73,6 +73,11 @@ def _read_again(emit: Emitter, x: Value) -> dict[str, Value]:
     return {"y": emit.add(emit.softmax(total, 1), total)}
 
 
+def _read_as_scale(emit: Emitter, x: Value) -> dict[str, Value]:
+    total = emit.add(emit.reshape(x, (128,)), emit.reshape(x, (128,)))
+    return {"y": emit.layer_normalization(total, scale=total, axes=[0])}
+
+
 def _dear(emit: Emitter, x: Value) -> dict[str, Value]:
     """A row is read three times: computing an error function each time costs too much."""
     return {"y": emit.softmax(emit.erf(x), 1)}
@@ -87,7 +92,8 @@ def _reshaped(emit: Emitter, x: Value) -> dict[str, Value]:
 
 
 @pytest.mark.parametrize(
-    "made", [_kept, _read_by_two, _read_again, _dear, _of_another_type, _reshaped]
+    "made",
+    [_kept, _read_by_two, _read_again, _read_as_scale, _dear, _of_another_type, _reshaped],
 )
 def test_what_stays_a_kernel_of_its_own(made: Any) -> None:
     emit = Emitter()

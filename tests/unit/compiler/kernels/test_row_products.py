@@ -90,6 +90,9 @@ APART: dict[str, Build] = {
     "shifted": lambda e, x, w, s, one: (_product(e, e.add(_norm(e, x), s), w),),
     "times a number": lambda e, x, w, s, one: (_product(e, e.mul(_norm(e, x), one), w),),
     "as the matrix": lambda e, x, w, s, one: (_product(e, w, _norm(e, x)),),
+    "an addend too": lambda e, x, w, s, one: (
+        e.gemm(y := _norm(e, x), w, c=y, b_transpose=True),
+    ),
     "kept": lambda e, x, w, s, one: (_product(e, y := _norm(e, x), w), y),
 }
 
@@ -127,3 +130,13 @@ def test_what_a_product_does_not_combine(
     outputs = {"y": emit.mul(left, right), **({"z": y} if kept else {})}
     kernels = fused(graph_of(emit, outputs, x, w), GPU).nodes
     assert len(kernels) > 1 and not any(getattr(node, "gated", False) for node in kernels)
+
+
+def test_halves_of_which_a_part_is_read_again() -> None:
+    emit = Emitter()
+    x, w = graph_input("x", (1, 256)), graph_input("w", (8, 256))
+    y = _product(emit, x, w)
+    left, right = emit.split(y, 2, axis=1)
+    both = emit.mul(emit.mul(left, right), emit.slice(y, [0, 5], [1, 1]))
+    kernels = fused(graph_of(emit, {"y": both}, x, w), GPU).nodes
+    assert not any(getattr(node, "gated", False) for node in kernels)
