@@ -174,21 +174,26 @@ class AttentionFamily(Family):
             out = out.in_vectors()
         options = {
             "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
-            "choosing": "seen" in present, "bounded": p.bounded, "capped": p.capped,
+            "choosing": "seen" in present, "bounded": p.bounded,
         }
         constants = dict(schedule.of_part.numbers)
-        if not tiled:
-            options |= {
-                "vector": p.vector, "parted": parts > 1, "split": pieces > 1,
-                "ahead": "AHEAD" in constants,
-            }
+        params, epilogue = _params(node, p, present), build(node)
         rows = schedule["LY"] * schedule["TM"]
         if tiled:
             # Whether tiles reach past the last element.
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
-        elif "AHEAD" in constants:
-            constants["QUERY"] = p.depth // 4
-        params, epilogue = _params(node, p, present), build(node)
+            # One module for both: the archive has no room for more.
+            constants["CAPPED"] = int(p.capped)
+            params["softcap"] = node.arguments["softcap"]
+        else:
+            options |= {
+                "vector": p.vector, "capped": p.capped, "parted": parts > 1, "split": pieces > 1,
+                "ahead": "AHEAD" in constants,
+            }
+            if p.capped:
+                params["softcap"] = node.arguments["softcap"]
+            if "AHEAD" in constants:
+                constants["QUERY"] = p.depth // 4
         if pieces > 1:
             sums = Scratch(scratch_bytes(p, pieces))
             join = _join(node, p, pieces, sums, out, profile)
@@ -366,8 +371,6 @@ def _params(
             params[f"{name}_column"] = strides[-1]
     if "seen" in present:
         params["unseen"] = node.arguments["unseen"]
-    if p.capped:
-        params["softcap"] = node.arguments["softcap"]
     if p.causal and not p.bounded:
         params["ahead"] = p.keys - p.rows
     return params

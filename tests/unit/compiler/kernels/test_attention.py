@@ -118,8 +118,9 @@ def test_prompts_over_a_cache_take_tiles_as_without_one(name, data_type):
         ]
         tiled = rows == 512 and head <= TILED_HEADS[name]
         assert {d.kernel for d in chosen} == {"attention_tiled" if tiled else "attention"}
-        plain, *others = [dict(d.constants) for d in chosen]
+        plain, *others, capped = [dict(d.constants) for d in chosen]
         assert all(constants == plain for constants in others)
+        assert capped == ({**plain, "CAPPED": 1} if tiled else plain)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if stored_profile(n).device_type != "cpu"])
