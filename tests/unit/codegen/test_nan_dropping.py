@@ -45,7 +45,7 @@ EXPLAINED = {
     "attention_tiled.comp.j2": {
         "max(x, -88.0)": "a NaN's weight is anything: `magnitude` makes the row NaN",
         "min(load_length(0u), P.keys)": _SIZES,
-        "min(P.rows, keys)": _SIZES,
+        "min(P.behind, keys)": _SIZES,
         "min(m_tile + BM + ahead, keys)": _SIZES,
         "min(m_tile + ahead, last)": _SIZES,
         "min(m_tile + y + i * LY + ahead, last)": _SIZES,

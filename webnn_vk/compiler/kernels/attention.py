@@ -173,8 +173,8 @@ class AttentionFamily(Family):
         if out_vector:
             out = out.in_vectors()
         options = {
-            "out_vector": out_vector, "causal": p.causal, "masked": "mask" in present,
-            "choosing": "seen" in present, "bounded": p.bounded,
+            "out_vector": out_vector, "masked": "mask" in present, "choosing": "seen" in present,
+            "bounded": p.bounded,
         }
         constants = dict(schedule.of_part.numbers)
         params, epilogue = _params(node, p, present), build(node)
@@ -182,16 +182,18 @@ class AttentionFamily(Family):
         if tiled:
             # Whether tiles reach past the last element.
             constants["RAGGED"] = int(p.depth % schedule["DC"] != 0)
-            # One module for both: the archive has no room for more.
+            # Numbers, not options: the archive has no room for a module of each.
             constants["CAPPED"] = int(p.capped)
-            params["softcap"] = node.arguments["softcap"]
+            params |= {"softcap": node.arguments["softcap"], "behind": p.rows * p.causal}
         else:
             options |= {
-                "vector": p.vector, "capped": p.capped, "parted": parts > 1, "split": pieces > 1,
-                "ahead": "AHEAD" in constants,
+                "causal": p.causal, "vector": p.vector, "capped": p.capped, "parted": parts > 1,
+                "split": pieces > 1, "ahead": "AHEAD" in constants,
             }
             if p.capped:
                 params["softcap"] = node.arguments["softcap"]
+            if p.causal and not p.bounded:
+                params["ahead"] = p.keys - p.rows
             if "AHEAD" in constants:
                 constants["QUERY"] = p.depth // 4
         if pieces > 1:
@@ -371,6 +373,4 @@ def _params(
             params[f"{name}_column"] = strides[-1]
     if "seen" in present:
         params["unseen"] = node.arguments["unseen"]
-    if p.causal and not p.bounded:
-        params["ahead"] = p.keys - p.rows
     return params
