@@ -45,8 +45,8 @@ class DeviceClass:
     #: Whether kernels have activations in line for each unit; the compilers of processors' drivers
     #: take long for that.
     unrolls_activations: ClassVar[bool] = True
-    #: Whether kernels of products of one row also normalise the row, each workgroup anew, and
-    #: combine the halves of the result: what costs less than a dispatch.
+    #: Whether kernels of products of one row also normalise the row, in each workgroup, and combine
+    #: the halves of the result, which costs less than a dispatch.
     extends_row_products: ClassVar[bool] = False
     #: The least number of elements of an operand that a kernel computes where it loads it. This
     #: takes a kernel compiled for the purpose; smaller operands are stored by a kernel before.
