@@ -72,8 +72,10 @@ def _normalized(
     dispatch: Dispatch, node: KernelNode, before: KernelNode, value: Value, profile: DeviceProfile
 ) -> Dispatch:
     spec, row = dispatch.spec, before.operands["input"]
+    # Movements may have been absorbed since, and sums may have been cut into parts.
     if not is_factor(before) or dispatch.params["K"] != row.size:
-        raise Unsupported(f"{before.title} can't be computed with parts of sums")
+        raise Unsupported(f"{before.title} can't be computed with the sums of "
+                          f"{node.operator.title(node.label)}")
     at = next(n for n, binding in enumerate(dispatch.bindings) if binding.value is value)
     loaded, kept = spec.buffers[at], spec.buffers[at + 1 :]
     assert all(buffer.portions == 1 for buffer in spec.buffers[: at + 1])
