@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support import (
+    built_archive,
     discrete,
     discriminating,
     drivers,
@@ -226,6 +227,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     global _terminal
     if not _is_worker(session.config):
         _terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if (kept := _kept_archives(session.config)) is not None:
+            built_archive.bring(kept)
+
+
+def _kept_archives(config: pytest.Config) -> Path | None:
+    """Where shader archives stay between runs."""
+    cache = getattr(config, "cache", None)
+    return None if cache is None else cache.mkdir("archives")
 
 
 #: Prints the run, in the process that reports.
@@ -244,6 +253,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     if session.config.option.collectonly:
         return
+    if (kept := _kept_archives(session.config)) is not None:
+        built_archive.keep(kept)
     if session.config.stash.get(_counts, False):
         count = spirv_count.count(Path(os.environ["WEBNN_VK_DUMP_SPIRV"]))
         session.config.stash[_counted] = count

@@ -1,13 +1,14 @@
-"""The shader archive of this checkout, compiled once in a run."""
+"""The shader archive of this checkout, compiled once for all runs from the same sources."""
 
 from __future__ import annotations
 
 import fcntl
+import shutil
 from pathlib import Path
 
 from webnn_vk.codegen.archive import ARCHIVE_PATH
 from webnn_vk.support.environment import cache_folder
-from webnn_vk.tools import shader_archive
+from webnn_vk.tools import archive_cache, shader_archive
 
 
 def built_archive(folder: Path) -> Path:
@@ -21,3 +22,16 @@ def built_archive(folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert shader_archive.main([str(folder)]) == 0
     return folder / ARCHIVE_PATH.name
+
+
+def bring(kept: Path) -> None:
+    """Puts the archives of earlier runs into this run's cache. Their names say of which sources."""
+    if (folder := archive_cache.folder()) is not None and kept.is_dir():
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+
+
+def keep(kept: Path) -> None:
+    """Keeps the archives of this run's cache for later runs, instead of those before."""
+    if (folder := archive_cache.folder()) is not None and folder.is_dir():
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(folder, kept)

@@ -20,7 +20,7 @@ _TRIPLE = "x86_64-linux-gnu"
 def missing() -> str | None:
     """Why it can't be used, or None."""
     def why() -> str | None:
-        if (_root().parent / "done").is_file():
+        if (_root() / "done").is_file():
             return None
         return f"Mesa 26 is not in {chips.folder()} (scripts/install-chips)"
 

@@ -16,7 +16,7 @@ import webnn_vk
 from webnn_vk.codegen.archive import ARCHIVE_PATH, ShaderArchive
 from webnn_vk.codegen.compiler import find_compiler, supports
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import MATRIX_EXTENSION, build_pack
+from webnn_vk.codegen.store import MATRIX_EXTENSION, ShaderUnavailable, build_pack
 from webnn_vk.codegen.template_files import SHADERS
 from webnn_vk.compiler.kernels import KernelNode, all_modules
 from webnn_vk.compiler.kernels.fusion import fuse
@@ -94,8 +94,10 @@ def main(arguments: Sequence[str]) -> int:
     if kept is not None:
         path.write_bytes(kept)
         path.chmod(0o644)
+    elif compiler is None:
+        raise ShaderUnavailable("no GLSL compiler")
     else:
-        matrices = compiler is not None and supports(compiler, MATRIX_EXTENSION)
+        matrices = supports(compiler, MATRIX_EXTENSION)
         build_pack(specs(matrices), path, left_out=left_out(matrices))
         archive_cache.put(key, path.read_bytes())
     pack = ShaderArchive(path)

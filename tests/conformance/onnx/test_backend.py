@@ -65,7 +65,7 @@ def test_every_case(device, suite, monkeypatch, record_property, request):
     if device != "cpu" and not request.config.option.explore:
         chosen = [case for case in chosen if "_expanded" not in case.name]
     if device == "vulkan" and not request.config.option.explore:
-        drawn = chance("backend", suite).sample([case.name for case in chosen], len(chosen) // 3)
+        drawn = chance("backend", suite).sample([case.name for case in chosen], len(chosen) // 8)
         drawn += [name for _, name in failing(device)]
         chosen = [case for case in chosen if case.name in drawn]
     assert failures(device, chosen) == {}

@@ -54,7 +54,9 @@ def newer_lavapipe() -> Command:
 DRIVERS = {"SwiftShader": swiftshader, "LLVM 19": newer_lavapipe}
 
 
-@pytest.fixture(scope="module", params=DRIVERS)
+@pytest.fixture(scope="module", params=[
+    "SwiftShader", pytest.param("LLVM 19", marks=pytest.mark.explore),
+])
 def driver(request: pytest.FixtureRequest) -> tuple[str, Command]:
     return request.param, DRIVERS[request.param]()
 

@@ -91,7 +91,7 @@ def test_vectors_by_other_schedules(vulkan, monkeypatch, tmp_path, file):
 @pytest.mark.full
 @needs_suite
 @pytest.mark.device
-@pytest.mark.sample(0.25)
+@pytest.mark.sample(0.1)
 @pytest.mark.parametrize("file", FILES)
 def test_vectors_through_kompute(through_kompute, file):
     tally = conformance.Tally()

@@ -27,7 +27,10 @@ BASE_CALLS, STEP_CALLS = 7000, 30
 
 @pytest.mark.device
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("limits", [{}, {"device_type": "discrete"}], ids=["own", "gpu"])
+@pytest.mark.parametrize("limits", [
+    pytest.param({}, id="own", marks=pytest.mark.explore),
+    pytest.param({"device_type": "discrete"}, id="gpu"),
+])
 def test_one_build_serves_all_shapes(vulkan, request, limits):
     full = request.config.option.explore
     config = MINILM if full else replace(MINILM, layers=1, vocabulary=500)

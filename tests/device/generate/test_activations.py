@@ -28,7 +28,7 @@ def difference(result, expected):
     return np.abs(result - expected).max() / np.abs(expected).max()
 
 
-@pytest.mark.sample(0.4)
+@pytest.mark.sample(0.15)
 @pytest.mark.parametrize("dtype", ["float32", *KINDS])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits(context: MLContext, tmp_path, name, dtype):
@@ -44,6 +44,7 @@ def test_logits(context: MLContext, tmp_path, name, dtype):
         assert {tensor.data_type for tensor in session._cache.values()} == {"float16"}
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("kind", [Kind.Q4_1, Kind.Q8_0, Kind.F32])
 def test_files(context: MLContext, tmp_path, kind):
     kept = write_gguf(tmp_path / "m.gguf", WIDE, random_weights(WIDE, 1), kind)
@@ -121,7 +122,7 @@ def test_kernels_of_a_token(vulkan_context: MLContext, tmp_path):
             model = Model.load(tmp_path, context, dtype=dtype)
             outputs, _ = model._engine.decoder.outputs(MLGraphBuilder(context), 1)
             graph = graph_of(outputs)
-            for name in (H200, "amd_navi31", "intel_dg2", "qualcomm_adreno750"):
+            for name in (H200, "qualcomm_adreno750"):
                 steps = compile_program(graph, Target(stored_profile(name)))[0].report.steps
                 titles = [" + ".join(s.operators) for s in steps]
                 end = titles[::-1].index(f"{product} + add")  # what computes the logits

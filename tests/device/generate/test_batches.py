@@ -51,6 +51,7 @@ def compare_rows(model: Model, given: list[list[int]], **tolerance: float) -> No
         session.close()
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("sequences", [n for n in BATCHES if n > 1])
 def test_a_row_of_a_batch_has_the_logits_of_its_sequence(model, sequences):
     compare_rows(model, prompts(sequences, sequences))
@@ -99,6 +100,7 @@ def test_sequences_in_threads_share_runs(model):
 
 
 @pytest.mark.full
+@pytest.mark.sample(0.5)
 def test_sequences_join_and_leave_at_random(model):
     """50 sequences, greedy and sampled; some are cancelled."""
     count = 50

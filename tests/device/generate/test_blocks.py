@@ -49,6 +49,7 @@ def assert_close(result, expected):
     assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("name", "dtype"), [
     ("llama", "int4"), ("llama3", "int8"), ("qwen2", "int4"), ("qwen3", "int8"), ("gpt2", "int4"),
     ("gpt2", "int8"),
@@ -67,6 +68,7 @@ def test_rounded_folders(context: MLContext, tmp_path, name, dtype):
     assert 0.05 * ROUNDING[dtype] < difference < ROUNDING[dtype]
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("kind", sorted(BLOCK_TYPES))
 def test_types_of_files_stay_as_they_are(context: MLContext, tmp_path, kind):
     kept = write_gguf(tmp_path / "m.gguf", WIDE, random_weights(WIDE, 1), Kind[kind])
@@ -174,7 +176,7 @@ else:
 @pytest.mark.parametrize(("way", "room"), [
     ("counted", 160e6), pytest.param("resident", 200e6, marks=pytest.mark.explore),
 ])
-@pytest.mark.parametrize("form", ["folder", "Q8_0"])
+@pytest.mark.parametrize("form", [pytest.param("folder", marks=pytest.mark.explore), "Q8_0"])
 def test_memory_of_a_process(vulkan_context: MLContext, tmp_path, form, way, room):
     """The most that a process has had, by what it asked for or as the system counts it: the file
     and 10 %, the cache, and some room, of which uploads stage 64 MiB. lavapipe's device memory is
@@ -227,7 +229,10 @@ def test_gpus_read_packed_weights(context: MLContext, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("dtype", "activations"), [(None, None), ("int4", None), ("int4", "float16")]
+    ("dtype", "activations"), [
+        pytest.param(None, None, marks=pytest.mark.explore),
+        pytest.param("int4", None, marks=pytest.mark.explore), ("int4", "float16"),
+    ]
 )
 def test_without_a_compiler(context: MLContext, tmp_path, dtype, activations):
     """The shader archive has the kernels of weights in panels and of packed ones."""

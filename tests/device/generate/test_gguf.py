@@ -41,6 +41,7 @@ def test_every_type_of_tensor(cpu_context: MLContext, tmp_path, kind):
     np.testing.assert_array_equal(made, expected)
 
 
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "gpt2"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int4"])
 def test_on_the_device(context: MLContext, tmp_path, name, dtype):

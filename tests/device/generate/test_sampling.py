@@ -35,6 +35,7 @@ def drawn_logits(generator: np.random.Generator, rows: int, size: int) -> np.nda
     return logits
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_device_chooses_as_the_host(vulkan_context: MLContext, options):
     """Three rows, the second of which wants nothing, or is greedy."""
@@ -71,6 +72,7 @@ def test_penalties_of_any_size(temperature, penalty, expected):
             assert sampling.choose(logits, [1, 2, 3], words) == expected
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3], OPTIONS[8]], ids=str)
 def test_texts_do_not_depend_on_what_chooses(model, options, monkeypatch):
     """With one draw, ``top_p`` leaves tokens to the host now and then."""
@@ -207,6 +209,7 @@ def damaged(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("damaged"), config, weights)
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("options", [{}, *OPTIONS[:1], {"temperature": 1.0, "top_p": 0.8},
                                      {"repetition_penalty": 1.2}], ids=str)
 @pytest.mark.parametrize("device_chooses", [False, True])

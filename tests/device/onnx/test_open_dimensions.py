@@ -50,6 +50,7 @@ def test_one_build_serves_all_shapes_on_gpus(vulkan, request):
         test_one_build_serves_all_shapes(named, request)
 
 
+@pytest.mark.sample(0.5)
 def test_one_build_serves_all_shapes(named, request):
     full = request.config.option.explore and named.device_info.is_vulkan
     rng = np.random.default_rng(3)
@@ -97,6 +98,7 @@ def test_memory_is_that_of_the_largest_static_graph(vulkan):
     assert bytes_of[True] <= 1.1 * bytes_of[False]
 
 
+@pytest.mark.sample(0.5)
 def test_larger_sizes_build_again(named):
     session = Session(encoder(np.random.default_rng(1)), named)
     rng, graphs = np.random.default_rng(2), []
@@ -196,6 +198,7 @@ ARITHMETIC = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_arithmetic_of_shapes(named, name):
     nodes, constants, graphs = ARITHMETIC[name]

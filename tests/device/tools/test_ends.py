@@ -113,6 +113,7 @@ def broken_pipe():
     return open(write, "w")
 
 
+@pytest.mark.sample(0.4)
 @COMMAND
 def test_a_reader_that_went_away(ready, monkeypatch, capsys, words):
     """`webnn-vk … | head -0`: no message, and no error."""
@@ -125,6 +126,7 @@ def test_a_reader_that_went_away(ready, monkeypatch, capsys, words):
     assert (status, capsys.readouterr().err) == (0, "")
 
 
+@pytest.mark.sample(0.4)
 @COMMAND
 def test_a_closed_stdout(ready, monkeypatch, capsys, words):
     """`webnn-vk … >&-`: the output is lost, and a line says so."""
@@ -182,6 +184,7 @@ def interrupted(at, words):
     return done.returncode, done.stderr
 
 
+@pytest.mark.sample(0.4)
 @COMMAND
 def test_ctrl_c_while_a_command_is_loaded(ready, words):
     assert interrupted("own", ready(words)) == (130, "webnn-vk: interrupted\n")

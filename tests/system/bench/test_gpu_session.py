@@ -20,6 +20,15 @@ def session(*words, cwd=ROOT):
                           capture_output=True, timeout=1500)
 
 
+def test_a_stage(vulkan, tmp_path):
+    file = tmp_path / "result.json"
+    done = session("--small", "--only", "host", "--out", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (stage,) = json.loads(file.read_text())["stages"]
+    assert stage["stage"] == "host" and not stage["note"] and stage["found"] == stage["expected"]
+
+
+@pytest.mark.explore
 @pytest.mark.timeout(1600)
 def test_every_stage(vulkan, tmp_path):
     """From another folder; PyTorch and what comes with it are left out where they aren't there."""

@@ -1,4 +1,5 @@
-"""Ray and Spark with a small data set, each in a process of its own, and docs/distributed.md."""
+"""Spark, and Ray with --explore, with a small data set, each in a process of its own, and
+docs/distributed.md."""
 
 from __future__ import annotations
 
@@ -58,6 +59,7 @@ def child(name: str, folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.explore
 @pytest.mark.timeout(900)
 def test_ray(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:

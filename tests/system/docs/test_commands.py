@@ -126,7 +126,7 @@ def test_on_a_model(command):
 
 
 @pytest.mark.parametrize("command", LONG_ONES)
-@pytest.mark.sample(0.4)
+@pytest.mark.sample(0.2)
 def test_long_ones(command):
     if "ocr" in command:
         require(DETECTION, ORIENTATION, RECOGNITION)

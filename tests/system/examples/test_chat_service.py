@@ -119,6 +119,7 @@ def test_many_at_once(client, model):
     assert max(sizes) > 1
 
 
+@pytest.mark.explore
 def test_the_command_under_load(device, tmp_path):
     """The command of docs/generation.md, with clients that `python -m bench serving` has."""
     folder = text_folder(tmp_path)

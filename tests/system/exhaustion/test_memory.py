@@ -79,6 +79,7 @@ print(METHOD, total, tried, lost)
 '''
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 @pytest.mark.parametrize("method", [
     "compute", "build",

@@ -73,6 +73,7 @@ def world(tmp_path_factory):
     context.destroy()
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interrupt_at_any_place(world, method, request):
     call = world.calls[method]
@@ -84,6 +85,7 @@ def test_an_interrupt_at_any_place(world, method, request):
         world.check()
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_handler_that_generates(world, method, request):
     """While another thread generates, too."""

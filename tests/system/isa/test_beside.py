@@ -52,7 +52,7 @@ def published(chip):
     return {(row["workload"], row["who"]): row["bound"] for row in rows}
 
 
-@pytest.mark.sample(0.34)
+@pytest.mark.explore
 @pytest.mark.parametrize("chip", FAMILIES)
 def test_the_published_bounds_are_ours(chip, radv, tmp_path):
     """No kernel is worse than the published figures, and only kernels in `BEHIND` than a peer's."""

@@ -33,7 +33,10 @@ def folder(tmp_path_factory) -> Path:
 
 
 # RDNA and GCN are also among the chips (test_chips.py).
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[
+    pytest.param(chip, marks=pytest.mark.explore if chip != FAMILIES[-1] else ())
+    for chip in FAMILIES
+])
 def judgement(request, radv, folder) -> Judgement:
     """The models' kernels, compiled once for each chip, with their listings."""
     return judge(request.param, [*GRAPHS], isa=folder / request.param, timeout=800)

@@ -224,6 +224,7 @@ def cycles(*arguments, **environment):
     return json.loads(done.stdout)
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("kind", "count"), [("tensors", 500), ("graphs", 100), ("contexts", 20)])
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_no_leak(kind, count, device):

@@ -88,9 +88,9 @@ def installed(environment: Callable[..., Path], clone: Path) -> Callable[[str], 
     return make
 
 
-# The first is the README's way; of the others a sample is tested.
+# The first is the README's way; the others are tested with --explore.
 TURNS = [
-    pytest.param(way, marks=() if way == "pip install ." else pytest.mark.sample(0.4))
+    pytest.param(way, marks=() if way == "pip install ." else pytest.mark.explore)
     for way in WAYS
 ]
 

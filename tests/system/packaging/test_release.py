@@ -1,4 +1,5 @@
-"""scripts/release: the same bytes twice, and both packages run where nothing else is installed."""
+"""scripts/release: the same bytes twice, and both packages run where nothing else is installed. It
+builds each twice, with --explore only."""
 
 import os
 import re
@@ -29,6 +30,7 @@ def released(wheelhouse, tmp_path_factory):
     return out, done.stdout
 
 
+@pytest.mark.explore
 def test_both_packages_are_made_and_told(released):
     out, printed = released
     names = {path.name for path in out.iterdir()}
@@ -37,6 +39,7 @@ def test_both_packages_are_made_and_told(released):
     assert set(re.findall(r"^[0-9a-f]{64}  (\S+)$", printed, re.MULTILINE)) == names
 
 
+@pytest.mark.explore
 def test_the_source_archive_builds_the_same_wheel_and_has_no_traces(released):
     out, _ = released
     (archive,) = out.glob("*.tar.gz")

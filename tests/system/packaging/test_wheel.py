@@ -154,6 +154,7 @@ FRESH = {
 }
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("machine", FRESH)
 def test_fresh_installations(machine, wheelhouse, tmp_path, request, record_property):
     """Installed from wheels only, timed; each says in one line which device it runs on, and runs

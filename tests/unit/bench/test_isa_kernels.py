@@ -8,6 +8,7 @@ from bench.isa.spread import plans
 from tests.support.profiles import stored_profile
 
 
+@pytest.mark.explore  # plans the whole archive
 def test_constants_come_from_plans():
     profile = stored_profile("amd_navi31").masked(["cooperative_matrix"])
     planned = plans(profile)

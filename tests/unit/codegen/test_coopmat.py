@@ -117,6 +117,7 @@ def test_capabilities() -> None:
     assert not info(compile_spec(emulated)).capabilities & (needed | {"Float16"})
 
 
+@pytest.mark.explore  # plans the whole archive
 def test_the_pack_has_them_where_the_compiler_knows_them() -> None:
     with_matrices, without = set(shader_archive.specs()), set(shader_archive.specs(matrices=False))
     products = {*_products("float16"), *_products("float32"), *_of_blocks()}

@@ -198,6 +198,7 @@ def test_convolutions(cpu_context, channels, size, zero):
 
 @pytest.mark.parametrize("channels", [16, 300])
 def test_quantised_convolutions(cpu_context, channels):
+    """Not beside ONNX Runtime, whose sums of two products saturate on processors without VNNI."""
     x, w = drawn(1, channels, 12, 12), drawn(16, channels, 3, 3, kind="int8")
     bias = np.arange(16, dtype=np.int32) * 2**20 + 1
     scales = [np.array(v, np.float32) for v in (0.125, 2.0**-16, 1.0)]
@@ -208,9 +209,7 @@ def test_quantised_convolutions(cpu_context, channels):
     )
     total = convolved(x.astype(int) - 128, w, 1) + bias.reshape(1, -1, 1, 1)
     expected = np.clip(np.rint(total.astype(np.float32) * 2.0**-19) + 9, 0, 255)
-    got, theirs = node.results(cpu_context)
-    np.testing.assert_array_equal(got[0], expected)
-    np.testing.assert_array_equal(got[0], theirs[0])
+    np.testing.assert_array_equal(node.here(cpu_context)[0], expected)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -223,6 +223,7 @@ def software() -> None:
     software_profile("the table has the calls that software Vulkan gets")
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("call", ERRORS)
 def test_a_call_that_fails(
     software: None, library: FaultyLibrary, call: str, request: Any

@@ -14,7 +14,7 @@ from bench.models import classic, mobilenet_v2
 from tests.support.profiles import stored_profile
 from webnn_vk.compiler.program import Target, compile_program
 
-PROFILES = ("llvmpipe", "amd_navi31", "nvidia_ampere", "intel_dg2")
+PROFILES = ("llvmpipe", "nvidia_ampere")
 
 
 def of(describe: classic.Describe) -> Callable[[Any], Any]:
