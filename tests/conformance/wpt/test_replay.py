@@ -16,6 +16,7 @@ REASONS = (
 FOLDERS = ("validation", "behaviour_traces")
 
 
+@pytest.mark.sample(0.5)
 @needs_suite
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def model_of(folder, name, context, seed=1, **options):
     return Model.load(folder, context, **options), config, weights
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_position_of_a_sequence(context: MLContext, tmp_path, name):
     count = 256 if context.device_info.is_vulkan else 40
@@ -41,6 +42,7 @@ def test_every_position_of_a_sequence(context: MLContext, tmp_path, name):
     assert_allclose(result, expected, rtol=0, atol=BOUND * np.abs(expected).max())
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_greedy_tokens(context: MLContext, tmp_path, name):
     """Equal wherever the two best logits of the reference differ by more than the bound."""
@@ -87,6 +89,7 @@ def test_matrices_in_panels(vulkan_context: MLContext, tmp_path, name):
         assert model.report().copies == 0
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", ["gemma2", "gpt2"])
 def test_half_precision(context: MLContext, tmp_path, name):
     model, config, weights = model_of(tmp_path, name, context, dtype="float16")

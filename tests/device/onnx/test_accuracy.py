@@ -129,6 +129,7 @@ def smallest(context):
     return limits.smallest_subnormal if half[0] else limits.tiny
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("kind", ["float16", "float32"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(context, name, kind):

@@ -174,6 +174,7 @@ def same(got, expected):
 CLASSES = {"text": NAMES, "numbers": NUMBERS, "two texts": ["no", "yes"], "two numbers": [0, 1]}
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("end", ["maps", "columns", "tensor"])
 @pytest.mark.parametrize("classes", CLASSES)
 @pytest.mark.parametrize("make", [logistic_regression, pipeline, forest, perceptron])

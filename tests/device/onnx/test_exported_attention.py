@@ -17,6 +17,7 @@ from tests.support.running import device_profile
 from webnn_vk.onnx import Session
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.device
 @pytest.mark.parametrize("mask", [(2, 1, 3, 5), (2, 8, 3, 5), (3, 5), (2, 1, 1, 5)])
 @pytest.mark.parametrize(("exporter", "heads"), [("TorchScript", 8), ("dynamo", 4)])

@@ -91,6 +91,7 @@ def named(case: Case) -> str:
     return " ".join([case.operator, *(f"{k}={v}" for k, v in case.attributes.items())])
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("size", [1.0, 30.0, 1000.0, 3e4], ids="{:g}".format)
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_as_in_float32(context, case, size):

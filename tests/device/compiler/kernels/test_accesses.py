@@ -158,6 +158,7 @@ READING: dict[str, Callable[[Making], Value]] = {
 }
 
 
+@pytest.mark.sample(0.5)
 @in_turn(READING)
 def test_products_read_through_accesses(case: str, data_type: str, way: str) -> None:
     require_vulkan()

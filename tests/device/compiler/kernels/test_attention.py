@@ -228,6 +228,7 @@ def parted(node, turn=0):
     return [subgroups[-(turn % 2)], *workgroups[-1:]]
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("case", "data_type"), [
     *((case, "float32") for case in PARTED), ("vectors ahead", "float16"),
     *(pytest.param(case, "float16", marks=pytest.mark.explore)

@@ -70,6 +70,7 @@ def profiles() -> tuple[DeviceProfile, ...]:
     return profile_for("software"), gpu, gpu.replace(vendor_id=0x10DE)
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize(("bits", "rows", "offset"), [
     (4, 1, True), (4, 3, False), (4, 40, True), (8, 1, False), (8, 3, True), (8, 40, False),
 ])
@@ -154,6 +155,7 @@ def assert_by_matrices(node: Any, arrays: dict, profile: DeviceProfile) -> None:
         assert (np.abs(own - plain) <= rounding + 2e-6 * sizes).all(), what
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_halves_by_matrices(bits: int, offset: bool) -> None:

@@ -111,6 +111,7 @@ def tilings() -> list[Schedule]:
     return [schedule for schedule in candidates if schedule.kernel == "conv_tiled"]
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
 def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
     """Every tile size, with channels and pixels that fill tiles, and that don't in the other

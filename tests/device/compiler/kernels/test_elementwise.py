@@ -25,6 +25,7 @@ ULP = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(0.5)
 @MASKED
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_kernels_compute_what_the_references_do(name: str, masked: bool) -> None:

@@ -135,6 +135,7 @@ def test_steps_behind_reshapes(shape: tuple[int, ...], side: tuple[int, ...]) ->
 BESIDE = (((40,), (33, 40)), ((33, 1), (40,)), ((33, 40), (33, 1)), ((), ()))
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("data_type", FLOAT_TYPES)
 @pytest.mark.parametrize("way", ["tiles", "matrices", "parts"])
 def test_operands_beside_4_columns_of_a_product(way: str, data_type: str) -> None:
@@ -164,6 +165,7 @@ def test_operands_beside_4_columns_of_a_product(way: str, data_type: str) -> Non
             np.testing.assert_array_equal(result, expected, err_msg=str(schedule))
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("kernel", ["conv_tiled", "winograd_tiled"])
 def test_operands_beside_4_neighbours_of_a_convolution(kernel: str, layout: str) -> None:

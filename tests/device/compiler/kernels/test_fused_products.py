@@ -64,6 +64,7 @@ CASES: dict[str, Callable[[Any, Callable], Any]] = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("case", "data_type"), [
     *((case, "float32") for case in CASES), *((case, "float16") for case in [*CASES][::2])
 ])

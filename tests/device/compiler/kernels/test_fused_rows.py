@@ -35,6 +35,7 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("case", CASES)
 def test_fused(case: str, data_type: str, vulkan_context: Any, cpu_context: Any) -> None:

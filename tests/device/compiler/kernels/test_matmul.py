@@ -153,6 +153,7 @@ def tilings() -> list[Schedule]:
     return [schedule for schedule in candidates if schedule.kernel == "matmul_tiled"]
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("schedule", tilings(), ids=str)
 def test_tiles_in_shared_memory(schedule: Schedule, monkeypatch) -> None:
     """Every tile size, with float16 loaded 8, 4 and 1 elements at a time, with and without a

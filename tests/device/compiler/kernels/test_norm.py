@@ -163,6 +163,7 @@ def _overflowing(length: int) -> tuple[np.ndarray, list[str]]:
     return x, ["0", "0", "0", "0", "nan", "infinite", "infinite", "ordinary"]
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("way", ["software", "discrete"])
 @pytest.mark.parametrize("name", ["layer", "instance", "rms"])
 def test_variances_that_overflow(name: str, way: str) -> None:

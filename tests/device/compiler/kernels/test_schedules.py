@@ -56,6 +56,7 @@ NODES: dict[str, Callable[[np.random.Generator], tuple]] = {
 }
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", NODES)
 def test_schedules_agree(name: str, rng: np.random.Generator) -> None:
     require_vulkan()

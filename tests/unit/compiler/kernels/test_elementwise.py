@@ -59,6 +59,7 @@ def test_one_module_serves_all_shapes() -> None:
     assert len(specs) == 1
 
 
+@pytest.mark.sample(0.5)
 @MASKED
 def test_catalogue_holds_every_unfused_plan(masked: bool) -> None:
     device = stored_profile("nvidia_ampere").masked(("int64",) if masked else ())

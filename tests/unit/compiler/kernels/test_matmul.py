@@ -261,6 +261,7 @@ def test_lanes_have_rows_of_a_filter(change: dict[str, Any], columns: list[int])
     assert not row_schedules(p, stored_profile("amd_navi31"))
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("profile", ["nvidia_ampere", "llvmpipe"])
 def test_plans_are_in_the_catalogue(profile: str) -> None:
     for limit in (stored_profile(profile).max_storage_buffer_range, 2048):

@@ -116,6 +116,7 @@ def compiled(context: MLContext, form: Callable[..., Any], n: int, target: Targe
     compile_program(builder._graph(outputs), target)
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize("form", FORMS)
 def test_twice_the_nodes_twice_the_calls(cpu_context, monkeypatch, form):
     # The verifier after each pass belongs to the tests.
