@@ -8,12 +8,14 @@ from pathlib import Path
 
 from webnn_vk.codegen.archive import ARCHIVE_PATH
 from webnn_vk.support.environment import cache_folder
-from webnn_vk.tools import archive_cache, shader_archive
+from webnn_vk.tools import archive_cache
 
 
 def built_archive(folder: Path) -> Path:
     """The archive in a folder, as the build of a wheel makes it. It stays in the run's cache, from
     which later builds, also those of wheels, take it."""
+    from webnn_vk.tools import shader_archive  # imports the compiler, which few runs need
+
     cache = cache_folder()
     assert cache is not None
     cache.mkdir(parents=True, exist_ok=True)

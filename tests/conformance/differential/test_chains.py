@@ -1,6 +1,6 @@
 """Random chains of element-wise operators over all eight data types, with several outputs: fused
 and unfused, with native and with emulated data types. They have to equal the reference, bit for bit
-where it is exact. 25 examples, 100 with --explore.
+where it is exact. 25 examples, 250 with --explore.
 
 Many more, and ONNX Runtime as well: ``python -m tests.conformance.differential.many``.
 """
@@ -39,17 +39,15 @@ def variants(vulkan: None) -> Iterator[dict[str, MLContext]]:
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore:build. no output depends:RuntimeWarning")
 def test_chains_as_the_reference(
-    vulkan_context: MLContext, cpu_context: MLContext, variants: dict[str, MLContext],
-    request: pytest.FixtureRequest,
+    vulkan_context: MLContext, cpu_context: MLContext, variants: dict[str, MLContext]
 ) -> None:
-    least = 100 if request.config.option.explore else 25
+    examples = settings.default.max_examples // 2
     ways = {"fused": vulkan_context, **variants}
     count: Counter[str] = Counter()
 
     @settings(
-        max_examples=max(least, settings.default.max_examples), deadline=None, database=None,
+        max_examples=examples, deadline=None, database=None, print_blob=False,
         phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
-        print_blob=False,
     )
     @given(chains())
     def check(graph: RandomGraph) -> None:
@@ -74,13 +72,13 @@ def test_chains_as_the_reference(
         )
 
     check()
-    assert count["examples"] >= least
+    assert count["examples"] >= examples
     # Hypothesis may draw some rarely: more graphs until each occurred often enough.
-    wanted = dict.fromkeys((*ALL_TYPES, "not finite", "stored on the way"), least // 20)
-    wanted["fused"] = least // 3
+    wanted = dict.fromkeys((*ALL_TYPES, "not finite", "stored on the way"), examples // 20)
+    wanted["fused"] = examples // 3
     more = chance("chains")
-    while short := {kind: count[kind] for kind, some in wanted.items() if count[kind] <= some}:
-        assert count["examples"] < 10 * least, f"hardly ever: {short}"
+    while short := {kind: count[kind] for kind, least in wanted.items() if count[kind] <= least}:
+        assert count["examples"] < 10 * examples, f"hardly ever: {short}"
         compare(make(more.choice))
 
 
