@@ -32,6 +32,7 @@ def test_info(spec: KernelSpec) -> None:
     assert about.constant_ids == (0, 1, 2)
     assert about.capabilities == {"Shader"}
     assert about.size == len(module)
+    assert about.local_size == (1, 1, 1)  # constants give it at run time
 
 
 def test_strip_only_takes_names(spec: KernelSpec) -> None:

@@ -36,6 +36,7 @@ WIDE = """#version 460
 #extension GL_KHR_shader_subgroup_shuffle : enable
 layout(local_size_x = 64) in;
 layout(binding = 0) buffer A { uint data[]; };
+layout(binding = 1) uniform samplerBuffer texels;
 struct Pair { vec2 value; mat2 turn; };
 float apply(in Pair pair, int i) { return (pair.turn * pair.value)[i] + dot(pair.value, vec2(1)); }
 void main() {
@@ -45,6 +46,7 @@ void main() {
   pair.turn[1] = pair.value.yx;
   data[3] = floatBitsToUint(all) + bitCount(old) + uint(any(isnan(pair.value)));
   if (subgroupElect()) data[4] = uint(findMSB(old)) ^ ~old;
+  data[5] = uint(texelFetch(texels, 1).x);
 }
 """
 
