@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -56,12 +56,3 @@ class Shortage:
                 # An exception from a trace function ends the tracing of its thread.
                 raise MemoryError("injected")
         return None
-
-
-def retraced(shortage: Shortage, function: Callable[[], Any]) -> Any:
-    """Calls ``function()``, with the calling thread taking part again."""
-    sys.settrace(shortage._enter)
-    try:
-        return function()
-    finally:
-        sys.settrace(None)

@@ -29,9 +29,6 @@ from webnn_vk.compiler.program.compile import PASSES
 VARIANTS = ("default", "unfolded", "inputs", "saved", "tuned")
 #: Passes that ``unfolded`` leaves out: all optional ones.
 ALL_PASSES = tuple(dict.fromkeys(p.name for p in PASSES if not p.required))
-SPEC_TYPES = frozenset(
-    ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
-)
 
 
 @dataclass

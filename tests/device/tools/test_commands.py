@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 
 import numpy as np
@@ -123,6 +124,7 @@ def test_info_names_quirks(command):
 
 
 def test_info_has_the_profile_and_the_seconds_of_starting(command, vulkan_context):
+    begun = time.perf_counter()
     found = command.json("info", "--device", "vulkan")
     profile = DeviceProfile.from_json(json.dumps(found["devices"][0]["profile"]))
     assert profile == vulkan_context._state.device.profile
@@ -130,6 +132,7 @@ def test_info_has_the_profile_and_the_seconds_of_starting(command, vulkan_contex
     seconds = found["start_up"]
     assert seconds.keys() == {"probe", "instance", "device", "self_tests"}
     assert all(value >= 0 for value in seconds.values()) and seconds["device"] > 0
+    assert sum(seconds.values()) <= time.perf_counter() - begun
     status, out, _ = command("info", "--device", "vulkan")
     assert status == 0 and out.count("Memory type ") == len(profile.memory_types)
 
