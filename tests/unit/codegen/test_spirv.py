@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -32,7 +33,16 @@ def test_info(spec: KernelSpec) -> None:
     assert about.constant_ids == (0, 1, 2)
     assert about.capabilities == {"Shader"}
     assert about.size == len(module)
-    assert about.local_size == (1, 1, 1)  # constants give it at run time
+
+
+def test_local_size(spec: KernelSpec) -> None:
+    """As the module says, or 1 in each direction."""
+    words = spirv.words_of(compile_spec(spec))
+    ((place, end),) = [(p, e) for op, p, e in spirv.instructions(words) if op == 16]
+    words[place + 3 : end] = array("I", (8, 4, 2))
+    assert spirv.info(words.tobytes()).local_size == (8, 4, 2)
+    del words[place:end]
+    assert spirv.info(words.tobytes()).local_size == (1, 1, 1)
 
 
 def test_strip_only_takes_names(spec: KernelSpec) -> None:
