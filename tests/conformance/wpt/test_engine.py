@@ -35,6 +35,7 @@ def in_onnx_runtime(model, feeds):
     return dict(zip(names, made, strict=True))
 
 
+@pytest.mark.sample(0.34)
 @needs_suite
 @pytest.mark.parametrize("file", FILES)
 def test_exported(cpu_context, file):

@@ -35,6 +35,7 @@ def test_all_are_here():
     assert there == {*NOTEBOOKS, "notebook"}
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize(("name", "device"), RUNS)
 def test_notebook(name, device, request, monkeypatch):
     monkeypatch.setenv("WEBNN_VK_DEVICE", device)

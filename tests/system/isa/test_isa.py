@@ -202,7 +202,8 @@ from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver.vulkan.compile_only.device import CompileOnlyDevice
 
 device = CompileOnlyDevice("NAVI21")
-spec = next(s for s in catalogue(device.profile.features) if s.template == "matmul_tiled.comp.j2")
+known = catalogue(device.profile.features, "matmul")
+spec = next(s for s in known if s.template == "matmul_tiled.comp.j2")
 sizes = {"LX": 16, "LY": 16, "TM": 16, "TN": 16, "BK": 16}
 ids, data = spec.pack_constants(sizes)
 constants = tuple((i, data[4 * n : 4 * n + 4]) for n, i in enumerate(ids))

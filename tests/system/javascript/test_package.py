@@ -26,6 +26,7 @@ def test_files_are_known():
     assert found == {*FILES, "onnxruntime-web"}
 
 
+@pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", FILES)
 def test_file(name, tmp_path):
     output = run_tests(name, tmp_path)

@@ -172,6 +172,7 @@ def call():
 threading.Thread(target=call, daemon=True).start()
 time.sleep(0.2)""",
 ])
+@pytest.mark.sample(0.5)
 def test_exit_with_something_in_flight(device, what):
     assert run(device, f"{what}\nprint('end')") == "end\n"
 

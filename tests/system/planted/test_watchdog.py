@@ -40,6 +40,7 @@ def test_teardown_of_a_failure(never_closed):
 """
 
 
+@pytest.mark.sample(0.34)
 @pytest.mark.parametrize(
     ("name", "function"),
     [("test_call", "hang"), ("test_teardown", "never_closed"),

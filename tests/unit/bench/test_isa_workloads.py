@@ -19,6 +19,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.sample(0.4)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_program_multiplies_as_often_as_its_products_take(name):
     needs_compiler()

@@ -163,6 +163,7 @@ def test_a_compiler_that_is_too_old_offers_no_such_kernel(tmp_path: Path) -> Non
     assert old.origins["pack"] == 1
 
 
+@pytest.mark.explore
 def test_the_pack_says_what_it_lacks(monkeypatch, tmp_path: Path, capsys) -> None:
     few = [s for s in catalogue(frozenset(), "copy") if s.template == "copy.comp.j2"][:1]
     # Archives of a few kernels must not be used by other builds of these sources.

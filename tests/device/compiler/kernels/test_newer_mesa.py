@@ -1,7 +1,6 @@
 """Kernels that this machine's lavapipe can't run, on the lavapipe of a newer Mesa: cooperative
-matrices in products and in parts of products, and integer dot products for real; models with
---explore. The same tests run here in their emulations. Memory and semaphores are shared there
-too."""
+matrices and integer dot products for real; with --explore in parts of products and in models too.
+The same tests run here in their emulations. Memory and semaphores are shared there too."""
 
 from __future__ import annotations
 
@@ -13,16 +12,15 @@ from tests.support import judges, newer_mesa
 from tests.support.paths import ROOT
 
 FILES = (
-    "compiler/kernels/test_coopmat.py compiler/kernels/test_integer_product.py "
-    "compiler/kernels/test_split_k.py",
+    "compiler/kernels/test_coopmat.py compiler/kernels/test_integer_product.py",
     "gpu/test_sharing.py gpu/test_export_fd.py gpu/test_semaphore.py gpu/test_sharing_memory.py",
-    # One and four minutes.
-    pytest.param("compiler/test_matrices_in_models.py", marks=pytest.mark.explore),
-    pytest.param("compiler/kernels/test_block_product.py", marks=pytest.mark.explore),
+    *(pytest.param(f"compiler/{name}.py", marks=pytest.mark.explore) for name in (
+        "kernels/test_split_k", "kernels/test_block_product", "test_matrices_in_models",
+    )),
 )
-#: What runs of these without --explore: the newer one's compiler takes seconds for each product by
-#: matrices, and the emulations share all but the matrices.
-CHOSEN = "real_form or exact or network or (transposes and float16 and transposes1)"
+#: What runs of these without --explore: the newer compiler takes ten seconds for each product, and
+#: the emulations share all but the matrices.
+CHOSEN = "real_form or network or (exact and words)"
 
 
 @pytest.mark.timeout(900)
