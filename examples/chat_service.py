@@ -23,7 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from webnn_vk import OperationError
+from webnn_vk import OperationError, ml
 from webnn_vk.generate import Model, TextStream
 
 #: Texts that are written at a time. Each has a cache for the whole context; further requests wait.
@@ -92,10 +92,12 @@ class Chat:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One model for the life of the service."""
+    """One model for the life of the service, on a context that ends with it."""
     path: Path = app.state.path
-    app.state.chat = Chat(await asyncio.to_thread(Model.load, path), path.name)
-    yield
+    async with await ml.create_context() as context:
+        model = await asyncio.to_thread(Model.load, path, context)
+        app.state.chat = Chat(model, path.name)
+        yield
 
 
 app = FastAPI(title="Chat", lifespan=lifespan)

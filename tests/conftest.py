@@ -15,13 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import (
-    built_archive,
     discrete,
     discriminating,
     drivers,
@@ -227,14 +227,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     global _terminal
     if not _is_worker(session.config):
         _terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-        if (kept := _kept_archives(session.config)) is not None:
-            built_archive.bring(kept)
+        _keep_archives(session.config)
 
 
-def _kept_archives(config: pytest.Config) -> Path | None:
-    """Where shader archives stay between runs."""
-    cache = getattr(config, "cache", None)
-    return None if cache is None else cache.mkdir("archives")
+def _keep_archives(config: pytest.Config) -> None:
+    """Shader archives, whose names say of which sources they are, stay in pytest's own cache."""
+    from webnn_vk.tools import archive_cache
+
+    cache, own = getattr(config, "cache", None), config.stash[_folder] / "cache"
+    # Not in a cache that the environment names: of a developer, or of the run that started this.
+    if cache is None or os.environ["WEBNN_VK_CACHE"] != str(own):
+        return
+    with suppress(OSError):  # a checkout that can't be written to
+        own.mkdir(mode=0o700)
+        (own / archive_cache.FOLDER).symlink_to(cache.mkdir("archives"))
 
 
 #: Prints the run, in the process that reports.
@@ -253,8 +259,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     if session.config.option.collectonly:
         return
-    if (kept := _kept_archives(session.config)) is not None:
-        built_archive.keep(kept)
     if session.config.stash.get(_counts, False):
         count = spirv_count.count(Path(os.environ["WEBNN_VK_DUMP_SPIRV"]))
         session.config.stash[_counted] = count

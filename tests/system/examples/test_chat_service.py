@@ -99,6 +99,16 @@ def test_wrong_requests(client, body, status, message):
     assert message in error["message"] and error["type"] == "invalid_request_error"
 
 
+def test_the_context_ends_with_the_service(program, device, tmp_path):
+    app = program("chat_service").app
+    app.state.path = text_folder(tmp_path)
+    with testclient.TestClient(app) as client:
+        assert client.post(URL, json=asking("abc")).status_code == 200
+        context = app.state.chat.model.context
+        assert not context.lost.done()
+    assert context.lost.done()
+
+
 def test_many_at_once(client, model):
     texts = [f"user {number}" for number in range(12)]
     alone = [model.generate([{"role": "user", "content": text}], 12) for text in texts]
