@@ -88,6 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the process that started this one has set the environment
     os.environ.setdefault("WEBNN_VK_VALIDATE", "1" if LAYER_INSTALLED else "0")
     os.environ.setdefault("VK_LAYER_ENABLES", _SYNCHRONISATION)
+    # lavapipe compiles the kernels of most tests in less time without LLVM's optimisations.
+    if not config.option.explore:
+        os.environ.setdefault("GALLIVM_PERF", "nopt")
     # Every graph that a test compiles is verified after every pass.
     os.environ.setdefault("WEBNN_VK_VERIFY_PASSES", "1")
     folder = tempfile.mkdtemp(prefix="webnn_vk-tests-")

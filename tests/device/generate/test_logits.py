@@ -30,6 +30,7 @@ def model_of(folder, name, context, seed=1, **options):
     return Model.load(folder, context, **options), config, weights
 
 
+@pytest.mark.full
 @pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_position_of_a_sequence(context: MLContext, tmp_path, name):

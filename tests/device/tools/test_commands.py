@@ -36,6 +36,7 @@ def model():
     return ORIENTATION.path()
 
 
+@pytest.mark.full
 def test_a_trained_model_from_check_to_profile(command, model):
     checked = command.json("check", model, *ON, *SHAPE)
     assert checked["supported"] and checked["steps"]["cpu"] == 0

@@ -75,6 +75,7 @@ def working() -> ProcessCompiler:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_one_is_said_to_be_and_the_next_is_taken(
     tmp_path: Path, little_output: None, working: ProcessCompiler, fault: str

@@ -112,6 +112,7 @@ def restructured(data, what, place, value):
     return json.dumps(content).encode()
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.timeout(7200)
 def test_mutated_folders(seeds, cpu_context, tmp_path_factory, request):

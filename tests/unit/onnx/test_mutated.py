@@ -110,6 +110,7 @@ def value(rng: random.Random, model: ModelProto, names: list[str]) -> None:
     model.graph.input.remove(chosen)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_mutated_models():
     seeds = [case.model for case in cases("node")]

@@ -8,6 +8,7 @@ from tests.mutants import drawing
 from tests.support.paths import ROOT
 
 
+@pytest.mark.full
 def test_a_seed_draws_the_same():
     drawn = drawing.draw(1, 14)
     assert drawn == drawing.draw(1, 14) != drawing.draw(2, 14)

@@ -115,6 +115,7 @@ def scan(text: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"{alias.name} of {node.module}"
 
 
+@pytest.mark.full
 def test_no_test_draws_from_a_generator_of_others() -> None:
     # Programs that explore may draw their seed.
     paths = [p for p in sorted((ROOT / "tests").rglob("*.py")) if p.name != "__main__.py"]

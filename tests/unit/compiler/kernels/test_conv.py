@@ -316,6 +316,7 @@ def test_without_the_shaders_of_matrices_tiles_compute() -> None:
     assert kernels(lambda spec: "cooperative_matrix" not in spec.features) == ["conv_tiled"]
 
 
+@pytest.mark.full
 def test_columns_are_in_the_catalogue() -> None:
     gpu = stored_profile(H200)
     known = set(catalogue(gpu.features, "conv", "matmul"))

@@ -63,6 +63,7 @@ def test_software_never_cuts() -> None:
     assert not any(s.parts > 1 for s in schedules_of(_product(64, 64, 8192), llvmpipe))
 
 
+@pytest.mark.full
 def test_plans_are_in_the_catalogue() -> None:
     known = set(catalogue(NVIDIA.features, "matmul"))
     for data_type in ("float32", "float16"):

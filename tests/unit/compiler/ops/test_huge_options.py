@@ -126,6 +126,7 @@ def accepted(context: MLContext, example: Example) -> tuple[MLGraphBuilder, list
 PROFILES = [stored_profile(name) for name in ("llvmpipe", "amd_navi31", "adreno_minimum")]
 
 
+@pytest.mark.full
 @pytest.mark.sample(0.5)
 @pytest.mark.parametrize("name", sorted(NUMERIC))
 def test_refused_by_name_or_compiled(cpu_context: MLContext, name: str) -> None:

@@ -233,6 +233,7 @@ def mutated(data, steps):
     return bytes(made)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.timeout(3600)
 def test_mutated_files(seeds, cpu_context, tmp_path_factory, request):
