@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -231,8 +231,8 @@ def _provide(
 
 def _writing(state: ContextState, storage: Storage, view: np.ndarray, held: Reservation) -> Write:
     """The work that writes a copy of ``view``. The copy is made now."""
-    staged = None
+    staged: Sequence[Any] = ()
     if view.nbytes > SMALL_BYTES:
         staged = background.run_on_worker(state.stage, view)
-    copied = view.copy() if staged is None else None
+    copied = None if staged else view.copy()
     return Write(storage, copied, staged, held=held)

@@ -149,7 +149,9 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             view = as_bytes(input_data, wanted, what)
             held = self._state.timeline.staging.reserve(view.nbytes, what)
             plain = to_descriptor(wanted, MLTensorDescriptor)
-            return create_tensor(self._state, plain, view.copy(), held=held)
+            staged = self._state.stage(view)
+            copied = None if staged else view.copy()
+            return create_tensor(self._state, plain, copied, staged=staged, held=held)
 
         return background.run_on_worker(self._state.promised, create)
 
@@ -192,18 +194,18 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
         staging = self._state.timeline.staging
         stage = partial(self._state.stage, view)
         held, staged = staging.reserve_and(view.nbytes, "write_tensor", stage)
-        copied = view.copy() if staged is None else None
+        copied = None if staged else view.copy()
         storage = state.use("write_tensor")  # the tensor may have been destroyed or lent meanwhile
-        self._state.stream.enqueue(Write(storage, copied, staged, held=held))
+        self._state.stream.enqueue(Write(storage, copied, staged or (), held=held))
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents after all earlier work (§8.3.4): a NumPy array of its data
         type and shape, or None after filling ``output`` (§8.3.5). ``output`` is a writable buffer
         of a matching type: an array of the tensor's shape, or a flat one of at least its byte
-        length. It stays unchanged on failure. Rejects with TypeError for a tensor of another
-        context, a tensor that is not readable or a wrong buffer, InvalidStateError when the tensor
-        is destroyed or the context lost first, and with the error of the dispatch that should have
-        written the tensor."""
+        length. It stays unchanged on failure, unless it has more than 64 MiB and the device fails
+        in the middle. Rejects with TypeError for a tensor of another context, a tensor that is not
+        readable or a wrong buffer, InvalidStateError when the tensor is destroyed or the context
+        lost first, and with the error of the dispatch that should have written the tensor."""
 
         def read() -> MLPromise[Any]:
             state = owned(tensor, self._state, "read_tensor")

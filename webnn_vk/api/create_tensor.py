@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,15 +46,17 @@ def create_tensor(
     descriptor: MLTensorDescriptor,
     data: np.ndarray | None = None,
     *,
+    staged: Sequence[Any] = (),
     external: ExternalBinding | None = None,
     held: Reservation | None = None,
 ) -> MLPromise[MLTensor]:
-    """A constant tensor with ``data``, or (None) a tensor of zeros, resolved when its memory is
-    allocated. ``held``: the staging memory reserved for the data until it is written."""
+    """A constant tensor with ``data``, or with what is in transfer memory (``staged``), or a tensor
+    of zeros, resolved when its memory is allocated. ``held``: the reservation of the data until it
+    is written."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
     exportable = external is not None and external.exportable
     storage, works = context.new_storage(descriptor.byte_length, exportable)
-    constant = data is not None
+    constant = data is not None or bool(staged)
     state = TensorState(context, descriptor, storage, constant=constant, external=external)
     context.register(state)
     tensor = MLTensor(state)
@@ -71,7 +74,7 @@ def create_tensor(
             error = UnknownError(f"{descriptor}: {error}")
         promise.reject(error)
 
-    write = Write(storage, data, held=held)
+    write = Write(storage, data, staged, held=held)
     context.stream.enqueue(*works, write, Run(allocated, failed))
     return promise
 

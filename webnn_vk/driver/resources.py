@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from webnn_vk.support.dataclass import dataclass
+from webnn_vk.support.host_copy import copy_bytes
 from webnn_vk.support.integers import round_up
 
 from .device_profile import DeviceProfile
@@ -101,7 +102,7 @@ class Allocation:
 
     def write(self, data: np.ndarray, offset: int = 0) -> None:
         """Copies flat bytes into `mapped`, for the device to see."""
-        np.frombuffer(self.mapped, np.uint8)[offset : offset + data.nbytes] = data
+        copy_bytes(np.frombuffer(self.mapped, np.uint8)[offset : offset + data.nbytes], data)
         self.flush()
 
     def read(self) -> np.ndarray:

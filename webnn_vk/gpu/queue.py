@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,13 +105,14 @@ def write_bytes(
     device.check(what)
     staging = device.timeline.staging
     held, staged = staging.reserve_and(view.nbytes, what, partial(_stage, device, view))
-    copied = view.copy() if staged is None else None
+    copied = None if staged else view.copy()
     device.check(what)
     storage = alive(buffer, what)
-    device.stream.enqueue(Write(storage, copied, staged, (offset, len(view)), held=held))
+    part = offset, len(view)
+    device.stream.enqueue(Write(storage, copied, staged or (), part, held=held))
 
 
-def _stage(device: DeviceState, view: np.ndarray) -> Any:
+def _stage(device: DeviceState, view: np.ndarray) -> Sequence[Any]:
     with device.timeline.building():
         return device.device.stage(view)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -155,8 +155,8 @@ class ContextState:
             self.timeline.lose(str(error))
             raise InvalidStateError(f"the context is lost: {error}") from error
 
-    def stage(self, view: np.ndarray) -> Any:
-        """A copy of bytes in memory that the device reads, or None if it needs none. Not for the
+    def stage(self, view: np.ndarray) -> Sequence[Any]:
+        """A copy of bytes in pieces of memory that the device reads (``Device.stage``). Not for the
         main thread, except under ``background.run_on_worker``."""
         with self.timeline.building():
             return self.device.stage(view)

@@ -176,8 +176,8 @@ class CpuDevice:
         alive = [reference() for reference in self._live.copy()]
         return sum(storage.size for storage in alive if storage is not None)
 
-    def stage(self, data: np.ndarray) -> Any:
-        return None
+    def stage(self, data: np.ndarray) -> Sequence[Any]:
+        return ()
 
     def keep_shaders(self, modules: Mapping[Any, bytes]) -> None:
         pass
@@ -228,8 +228,10 @@ class CpuDevice:
                 if storage.error is not None:
                     raise again(storage.error)
                 start, size = work.part or (0, storage.size)
-                copied = storage.backing[start : start + size].copy()
-                batch.completions.append((work, partial(done, copied)))
+                target = work.target(size)
+                if target is not None:
+                    target[...] = storage.backing[start : start + len(target)]
+                    batch.completions.append((work, partial(done, target)))
             case Run(function):
                 batch.completions.append((work, function))
             case Await(wait):

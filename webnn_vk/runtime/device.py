@@ -87,8 +87,9 @@ class Device(Protocol):
         """A storage over host memory, used in place and kept alive. NotSupportedError if the device
         can't; DeviceLostError."""
 
-    def stage(self, data: np.ndarray) -> Any:
-        """Transfer memory holding a copy of ``data``, or None when copying it is cheaper later."""
+    def stage(self, data: np.ndarray) -> Sequence[Any]:
+        """Pieces of transfer memory that hold a copy of ``data``, in order; none when copying it is
+        cheaper later, or memory is short."""
 
     def keep_shaders(self, modules: Mapping[KernelSpec, bytes]) -> None:
         """Keep the SPIR-V of kernels, of a saved graph, for its compilations."""

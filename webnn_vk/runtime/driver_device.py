@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,8 +26,10 @@ from webnn_vk.driver import (
     OutOfHostMemory,
     Recording,
 )
+from webnn_vk.support.dataclass import dataclass
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.heap import trim_heap
+from webnn_vk.support.host_copy import copy_bytes
 from webnn_vk.support.integers import padded
 from webnn_vk.support.mmap_array import drop_pages
 
@@ -61,9 +64,10 @@ from .work import (
     Write,
 )
 
-#: Transfers are divided into pieces of this many bytes, so that staging memory stays small.
+#: Transfers are divided into pieces of this many bytes: the device copies one while the host copies
+#: the next.
 PIECE_BYTES = 32 << 20
-#: Staged bytes in one batch before it waits for the device.
+#: Staging memory of one batch; a batch that transfers more uses it again and again.
 STAGED_BYTES = 64 << 20
 
 
@@ -76,15 +80,16 @@ class DriverDevice(DriverMemory):
         super().__init__(driver, shaders, engine)
         self.trials = Trials()
 
-    def stage(self, data: np.ndarray) -> Any:
-        if data.nbytes > PIECE_BYTES:
-            return None
-        try:
-            staged = self.find(data.nbytes, host=True, label="staging")
-        except DriverError:
-            # The timeline thread retries after earlier work has freed memory.
-            return None
-        staged.write(data)
+    def stage(self, data: np.ndarray) -> Sequence[Any]:
+        staged = []
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            try:
+                staged.append(self.find(len(piece), host=True, label="staging"))
+            except DriverError:
+                # The timeline thread retries after earlier work has freed memory.
+                return ()
+            staged[-1].write(piece)
         return staged
 
     def keep_shaders(self, modules: Mapping[Any, bytes]) -> None:
@@ -169,6 +174,51 @@ class DriverDevice(DriverMemory):
         trim_heap()
 
 
+@dataclass(slots=True)
+class _Part:
+    """A submitted part of a batch, with the memory to free and what to do when it is over."""
+
+    value: int
+    recordings: list[Recording]
+    staged: list[Any]
+    collects: list[tuple[Work, Callable[[], Any]]]
+
+    def release(self) -> None:
+        for recording in self.recordings:
+            recording.free()
+        for allocation in self.staged:
+            allocation.free()
+
+
+class _Result:
+    """The bytes of a read, from its pieces."""
+
+    def __init__(self, work: Read, size: int) -> None:
+        self._work = work
+        self._size = size
+        self._begun = False
+        self._target: np.ndarray | None = None
+
+    def fill(self, start: int, data: np.ndarray) -> None:
+        """The piece from ``start`` on is there."""
+        target = self._begin()
+        if target is not None:
+            part = target[start : start + len(data)]
+            copy_bytes(part, data[: len(part)])
+
+    def done(self) -> None:
+        """All pieces are there."""
+        target = self._begin()
+        if target is not None:
+            self._work.done(target)
+
+    def _begin(self) -> np.ndarray | None:
+        if not self._begun:
+            self._begun = True
+            self._target = self._work.target(self._size)
+        return self._target
+
+
 class _Run:
     """One batch being assembled: transfers and recordings in order, submitted at the end, or when
     staging memory or a CPU segment requires it."""
@@ -187,11 +237,14 @@ class _Run:
         self._recordings: list[Recording] = []
         self._transient: list[Recording] = []
         self._staged: list[Any] = []
-        self._staged_bytes = 0
-        # For later batches.
-        self._transfers: list[tuple[Key, Transfer | None]] = []
         # Moves results out of staging memory when the device is done.
         self._collects: list[tuple[Work, Callable[[], Any]]] = []
+        # Staged bytes that are not submitted, and all.
+        self._open_bytes = self._staged_bytes = 0
+        # What was submitted, oldest first.
+        self._parts: deque[_Part] = deque()
+        # For later batches.
+        self._transfers: list[tuple[Key, Transfer | None]] = []
         # Completions of the whole batch.
         self._promised: list[tuple[Work, Callable[[], Any]]] = []
 
@@ -230,10 +283,13 @@ class _Run:
             failed = set(map(id, self._open))
             for work in self._open:
                 work.fail(error)
-            self._collects = [entry for entry in self._collects if id(entry[0]) not in failed]
+            self._close_part()
+            for part in self._parts:
+                part.collects = [entry for entry in part.collects if id(entry[0]) not in failed]
             self._promised = [entry for entry in self._promised if id(entry[0]) not in failed]
-        self.batch.completions.extend(self._collects)
-        self.batch.completions.append((None, partial(_release, self._transient, self._staged)))
+        for part in self._parts:
+            self.batch.completions.extend(part.collects)
+            self.batch.completions.append((None, part.release))
         for entry in self._transfers:
             self.batch.completions.append((None, partial(self.device.transfers.keep, *entry)))
         self.batch.completions.extend(self._promised)
@@ -246,12 +302,15 @@ class _Run:
         offset, size = work.part or (0, storage.size)
         if size == storage.size:
             storage.error = None
-        if work.data is None and work.staged is None:
+        if work.data is None and not work.staged:
             self._transfer("clear", FillCommand(storage.backing, 0, padded(storage.size)))
             return
-        if work.staged is not None:
-            self._keep(work.staged)
-            self._transfer("upload", CopyCommand(work.staged, 0, storage.backing, offset, size))
+        if work.staged:
+            for start, staged in zip(range(0, size, PIECE_BYTES), work.staged, strict=True):
+                self._keep(staged)
+                copied = min(PIECE_BYTES, size - start)
+                command = CopyCommand(staged, 0, storage.backing, offset + start, copied)
+                self._transfer("upload", command)
             return
         if work.fresh and storage.backing.mapped is not None:
             storage.backing.write(work.data, offset)
@@ -277,21 +336,21 @@ class _Run:
         if storage.error is not None:
             raise again(storage.error)
         offset, total = work.part or (0, storage.size)
-        result = np.empty(total, np.uint8)
+        result = _Result(work, total)
         backing = storage.backing
         place = backing if storage.twin is None else storage.twin
         # Reading memory that the host doesn't cache takes longer than copying it on the device.
         if work.last and place.mapped is not None and place.cached:
 
             def collect_in_place() -> None:
-                result[:] = place.read()[offset : offset + total]
+                result.fill(0, place.read()[offset : offset + total])
 
             self._collects.append((work, collect_in_place))
-            self._promised.append((work, partial(work.done, result)))
+            self._promised.append((work, result.done))
             return
 
         def collect(staged: Any, start: int, size: int) -> None:
-            result[start : start + size] = staged.read()[:size]
+            result.fill(start, staged.read()[:size])
 
         kept = self._kept_transfer(storage, "download") if work.part is None else None
         if kept is not None:
@@ -303,7 +362,7 @@ class _Run:
                 command = CopyCommand(storage.backing, offset + start, staged, 0, size)
                 self._transfer("download", command)
                 self._collects.append((work, partial(collect, staged, start, size)))
-        self._promised.append((work, partial(work.done, result)))
+        self._promised.append((work, result.done))
 
     def _kept_transfer(self, storage: Storage, kind: str) -> Transfer | None:
         """A transfer of the whole storage, added to the batch and kept for the next time; None if
@@ -338,8 +397,10 @@ class _Run:
         self._commands.append(command)
 
     def _stage(self, size: int) -> Any:
-        if self._staged_bytes + size > STAGED_BYTES:
-            self._finish()
+        if self._open_bytes and self._open_bytes + size > PIECE_BYTES:
+            self._submit()
+        while self._parts and self._staged_bytes + size > STAGED_BYTES:
+            self._finish_oldest()
         try:
             staged = self.device.find(size, host=True, label="staging")
         except (OutOfDeviceMemory, OutOfHostMemory):
@@ -354,6 +415,7 @@ class _Run:
 
     def _keep(self, staged: Any) -> None:
         self._staged.append(staged)
+        self._open_bytes += staged.size
         self._staged_bytes += staged.size
 
     # -- graphs --------------------------------------------------------------------------------
@@ -441,28 +503,45 @@ class _Run:
             if self.observer is not None:
                 self.observer.submits()
             self.batch.value = self.driver.submit(self._recordings)
+        self._close_part()
         self._recordings = []
         self._open = [] if self._work is None else [self._work]
 
     def _finish(self) -> None:
         """Submit and wait, because the host has to see or reuse memory now."""
         self._submit()
-        # Not for submissions that other streams made meanwhile.
-        self.driver.wait(self._before if self.batch.value is None else self.batch.value)
+        self.driver.wait(self._last_value())
         if self.observer is not None:
             self.observer.read()
-        collects, self._collects = self._collects, []
-        for work, collect in collects:
+        while self._parts:
+            self._take_back(self._parts.popleft())
+
+    def _last_value(self) -> int:
+        """The last submission that the batch's work needs, not those that other streams made
+        meanwhile."""
+        return self._before if self.batch.value is None else self.batch.value
+
+    def _finish_oldest(self) -> None:
+        """Wait for the oldest part, because its staging memory is needed again."""
+        if self.observer is not None:
+            self._finish()  # it reads all timestamps at once
+            return
+        part = self._parts.popleft()
+        if self.driver.completed() < part.value:
+            self.driver.wait(part.value)
+        self._take_back(part)
+
+    def _close_part(self) -> None:
+        if self._transient or self._staged or self._collects:
+            value = self._last_value()
+            self._parts.append(_Part(value, self._transient, self._staged, self._collects))
+            self._transient, self._staged, self._collects, self._open_bytes = [], [], [], 0
+
+    def _take_back(self, part: _Part) -> None:
+        for work, collect in part.collects:
             try:
                 collect()
             except Exception as error:
                 work.fail(error)
-        _release(self._transient, self._staged)
-        self._transient, self._staged, self._staged_bytes = [], [], 0
-
-
-def _release(recordings: Sequence[Recording], staged: Sequence[Any]) -> None:
-    for recording in recordings:
-        recording.free()
-    for allocation in staged:
-        allocation.free()
+        self._staged_bytes -= sum(staged.size for staged in part.staged)
+        part.release()

@@ -236,7 +236,7 @@ class DriverExecutable:
             fill(storage, data)
             staged, storage.twin = storage.twin, None
             if staged is not None:
-                order.enqueue(Write(storage, None, staged))
+                order.enqueue(Write(storage, None, [staged]))
         return made
 
     # -- set-up --------------------------------------------------------------------------------

@@ -162,24 +162,24 @@ class TensorState:
 
     def read(self, what: str, view: np.ndarray | None = None) -> MLPromise[Any]:
         """The contents once all earlier work is done: a new array, or None with ``view``, flat
-        bytes that are filled on success only. Raises as ``use``."""
+        bytes that are filled. Raises as ``use``."""
         d = self.descriptor
         promise: MLPromise[Any] = MLPromise(
             f"an array {d}" if view is None else "None, once the output is filled"
         )
 
-        def done(data: np.ndarray) -> None:
+        def into() -> np.ndarray | None:
             # destroy() rejects what it finds pending; after that nothing may be written.
             if not self._end_read(pending):
-                return
+                return None
             if self.storage is None or self.context.loss() is not None:
                 # destroy() is about to settle it.
                 promise.reject(self._destroyed())
-            elif view is None:
-                promise.resolve(elements(data, d))
-            else:
-                view[...] = data[: d.byte_length]
-                promise.resolve(None)
+                return None
+            return np.empty(d.byte_length, np.uint8) if view is None else view
+
+        def done(data: np.ndarray) -> None:
+            promise.resolve(elements(data, d) if view is None else None)
 
         def failed(error: Exception) -> None:
             self._end_read(pending)
@@ -188,7 +188,7 @@ class TensorState:
         # The tensor's end rejects the promise from here on.
         pending = weakref.ref(promise, self._pending.discard)
         self._pending.add(pending)
-        self.context.stream.enqueue(Read(self.use(what), done, failed))
+        self.context.stream.enqueue(Read(self.use(what), done, failed, into=into))
         return promise
 
     def export(self, caller: Owner) -> Export:

@@ -74,14 +74,15 @@ class Allocate:
 class Write:
     """Replace a tensor's bytes; ``data`` belongs to the record and is not changed.
 
-    ``staged`` is transfer memory that holds the data already. ``part``: the bytes (offset, size) to
-    replace, all of them if None. ``fresh``: no work before it uses the memory, so that the host may
-    write to it in place if it can. ``held``: the data's reservation while it waits (``staging``).
+    ``staged`` are pieces of transfer memory that hold the data already. ``part``: the bytes
+    (offset, size) to replace, all of them if None. ``fresh``: no work before it uses the memory, so
+    that the host may write to it in place if it can. ``held``: the data's reservation while it
+    waits (``staging``).
     """
 
     storage: Storage
     data: np.ndarray | None
-    staged: Any = None
+    staged: Sequence[Any] = ()
     part: tuple[int, int] | None = None
     fresh: bool = False
     held: Reservation | None = None
@@ -94,13 +95,19 @@ class Write:
 class Read:
     """Copy a tensor's bytes, or a ``part`` (offset, size) of them, out: ``done`` gets them as a
     uint8 array, or ``failed`` the error. ``last``: no later work uses the memory, so that the host
-    may read it in place if it can."""
+    may read it in place if it can. ``into``: called when the first bytes are there, returns the
+    array for them, which ``done`` gets, or None if they are not wanted any more."""
 
     storage: Storage
     done: Callable[[np.ndarray], Any]
     failed: Callable[[Exception], Any]
     part: tuple[int, int] | None = None
     last: bool = False
+    into: Callable[[], np.ndarray | None] | None = None
+
+    def target(self, size: int) -> np.ndarray | None:
+        """The array for the bytes that were read; None: they are not wanted any more."""
+        return np.empty(size, np.uint8) if self.into is None else self.into()
 
     def fail(self, error: Exception) -> None:
         if self.storage.error is not None and not isinstance(error, DOMException):

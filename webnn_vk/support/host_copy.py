@@ -1,0 +1,46 @@
+"""Copies of many bytes on the host: one thread alone does not use all of the memory's bandwidth."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import numpy as np
+
+from .processor import cores
+
+#: Bytes that a thread copies at a time; starting one takes as long as copying a tenth of them.
+PART_BYTES = 8 << 20
+#: More threads gain nothing: a few of them use all of the bandwidth.
+MAX_THREADS = 4
+
+
+def copy_bytes(target: np.ndarray, source: np.ndarray) -> None:
+    """``target[...] = source`` for flat bytes, by several threads if there are more than
+    ``PART_BYTES``. So many are not for the main thread, whose signal handlers may raise in the
+    middle."""
+    if len(target) <= PART_BYTES:
+        target[...] = source
+        return
+    starts = deque(range(0, len(target), PART_BYTES))
+
+    def copy() -> None:
+        while starts:
+            try:
+                start = starts.popleft()
+            except IndexError:
+                return
+            part = slice(start, start + PART_BYTES)
+            target[part] = source[part]
+
+    helpers = []
+    for _ in range(min(len(starts), MAX_THREADS, cores()) - 1):
+        helper = threading.Thread(target=copy, name="webnn_vk-copy", daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:
+            break  # the system has no thread left
+        helpers.append(helper)
+    copy()
+    for helper in helpers:
+        helper.join()
