@@ -67,10 +67,10 @@ class PlannedBatch:
     costs: dict[Cost, int] = field(default_factory=dict)
     #: Whether its duration measures its graphs: nothing in it waits for another side.
     timed: bool = True
-    #: Whether it is short and ends with a read, there is no other work, and the device does
-    #: everything: a caller probably waits for its end.
+    #: Whether it is short and ends with a read or a fence, there is no other work, and the device
+    #: does everything: a caller probably waits for its end.
     expected: bool = False
-    #: Whether it is expected, and callers wait for all its results.
+    #: Whether it is expected and ends with a read, and callers wait for all its results.
     alone: bool = False
 
 
@@ -109,8 +109,9 @@ class Schedule:
                 number += 1
         self.queued = number
 
-    def next(self) -> PlannedBatch | None:
-        """The next batch to start; None if there is none or the device has enough work."""
+    def next(self, fenced: bool = False) -> PlannedBatch | None:
+        """The next batch to start; None if there is none or the device has enough work.
+        ``fenced``: a fence is behind the work."""
         room = self._room()
         if room is None:
             return None
@@ -156,8 +157,9 @@ class Schedule:
         if not works:
             return None
         alone = not (self._running or queue or self._held or batch.stream)
-        batch.expected = alone and seconds < SHORT_SECONDS and type(works[-1]) is Read
-        batch.alone = batch.expected and _awaited(works)
+        short, reads = alone and seconds < SHORT_SECONDS, type(works[-1]) is Read
+        batch.expected = short and (reads or fenced)
+        batch.alone = short and reads and _awaited(works)
         self._running.append(batch)
         return batch
 

@@ -131,7 +131,7 @@ class SchedulerLock:
             try:
                 effects = self._take_in()
                 while not effects and not self.closing:
-                    planned = self.schedule.next()
+                    planned = self.schedule.next(bool(self._fences))
                     if planned is not None:
                         return planned, effects
                     if self._fences:

@@ -307,6 +307,23 @@ def test_runs_that_callers_wait_for_alone():
     assert not batch.alone and not batch.expected, "there is work behind it"
 
 
+def test_short_work_before_a_fence_is_expected():
+    for works, expected in (
+        ([graph()], True), ([Write(Storage(4, None), None)], True), ([graph(1.0)], False),
+    ):
+        for fenced in (False, True):
+            schedule, (a,) = streams(1)
+            schedule.append(a, works)
+            batch = schedule.next(fenced)
+            assert batch.works == works and not batch.alone
+            assert batch.expected == (expected and fenced)
+    schedule, (a, b) = streams(2)
+    schedule.append(a, [graph()])
+    assert schedule.next(True).expected
+    schedule.append(b, [graph()])
+    assert not schedule.next(True).expected, "it runs beside other work"
+
+
 def test_a_longer_batch_ends_with_its_results():
     """Short runs share a batch; all results of a run are in the same one."""
     def result():
