@@ -183,18 +183,20 @@ def _of_fragments(p: Any, s: Schedule) -> int:
 
 
 def _matvec(p: Any, s: Schedule) -> list[Workload]:
-    """TM rows an invocation; those beside it share their inner dimension. Their sums are added up
-    by halves, or at once where there are as many outputs as sums of each. AHEAD steps are loaded
-    at once: of vectors of a, and of b an element where a is stored transposed."""
-    p, tm, ahead = p.by_vector, s["TM"], dict(s.numbers).get("AHEAD", 1)
+    """TM rows an invocation, times TR vectors; those beside it share their inner dimension. Their
+    sums are added up by halves, or at once where there are as many outputs as sums of each. AHEAD
+    steps are loaded at once: of vectors of a, and of b an element where a is stored transposed."""
+    p, tm, numbers = p.by_vector, s["TM"], dict(s.numbers)
+    tr, ahead = numbers.get("TR", 1), numbers.get("AHEAD", 1)
+    outputs = tm * tr
     along, beside = (s["LX"], s["LY"]) if p.a_transposed else (s["LY"], s["LX"])
     steps = ceil_divide(p.k, beside)
     groups = p.batches * ceil_divide(p.m, tm * along)
-    rounds = 0.0 if beside == 1 else 1 if beside <= tm else log2(beside)
-    shared = 2 * tm if rounds == 1 else tm * (1 + 3 * rounds)
-    kept = ahead * (5 if p.a_transposed else 4 * tm + 4) if ahead > 1 else tm + 1
-    return [Workload(groups, along * beside, tm * steps, (tm + 1) * steps, tm,
-                     shared=shared if rounds else 0, barriers=rounds, registers=tm + kept)]
+    rounds = 0.0 if beside == 1 else 1 if beside <= outputs else log2(beside)
+    shared = 2 * outputs if rounds == 1 else outputs * (1 + 3 * rounds)
+    kept = ahead * (4 + tr if p.a_transposed else 4 * tm + 4 * tr) if ahead > 1 else tm + tr
+    return [Workload(groups, along * beside, outputs * steps, (tm + tr) * steps, outputs,
+                     shared=shared if rounds else 0, barriers=rounds, registers=outputs + kept)]
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ _DOWN = (
     (8, 128, 4), (4, 128, 4), (4, 256, 4),
 )
 _ALONG = (32, 4, 4), (32, 4, 2), (32, 4, 1), (64, 4, 1), (128, 2, 1), (256, 1, 1)
+# The same of many vectors: rows of a share what is loaded of these, where there are registers.
+_ALONG_MANY = (32, 4, 4), (32, 4, 2), (64, 4, 2), (128, 2, 2), (32, 4, 1), (64, 4, 1)
 _AHEAD = 4, 2
 #: Columns of the panels that software Vulkan reads for one row, and for most tiles of more.
 PANEL_COLUMNS = 64
@@ -129,7 +131,8 @@ class Matmul(Family):
                 Schedule("matvec", (("LX", x), ("LY", y), ("TM", tm)), load)
                 for load in loads for x, y, tm in _shares(vector, load)
             ] + rows + _ahead(vector, profile)
-        return self.tilings(p, profile)
+        few = vector is not p and fits_bindings(p, profile)
+        return self.tilings(p, profile) + (_ahead(vector, profile) if few else [])
 
     def tilings(self, p: Product, profile: DeviceProfile) -> list[Schedule]:
         """The schedules by tiles of the output."""
@@ -267,17 +270,25 @@ def _shares(p: Product, load: str) -> tuple[tuple[int, int, int], ...]:
 def _ahead(p: Product, profile: DeviceProfile) -> list[Schedule]:
     """Schedules of a matrix times a vector for GPUs, whose memory delivers its rate only while
     loads of most of the device's invocations are under way: with several vectors a time, and from
-    few to many invocations that share the inner dimension."""
+    few to many invocations that share the inner dimension. Of few vectors, an invocation keeps the
+    sums of all."""
     if profile.device_type == "cpu" or isinstance(p.k, Size) or not vectors(p, p.starts)[0]:
         return []
-    steps, shares = (p.k, _DOWN) if p.a_transposed else (p.k // 4, _ALONG)
-    most = profile.max_shared_memory // (4 * (4 + p.normalized))
+    several = 1 << (p.n - 1).bit_length()
+    along = _ALONG if several <= 2 else _ALONG_MANY
+    steps, shares = (p.k, _DOWN) if p.a_transposed else (p.k // 4, along)
+    most = profile.max_shared_memory // (4 * (4 * several + p.normalized))
     made = []
     for x, y, tm in shares:
         parts = y if p.a_transposed else x
-        ahead = next((n for n in _AHEAD if not steps % (n * parts)), 0)
-        if ahead and x * y <= most and is_workgroup(x, y, profile):
-            numbers = ("LX", x), ("LY", y), ("TM", tm), ("AHEAD", ahead)
+        if x * y > most or not is_workgroup(x, y, profile):
+            continue
+        # Vectors of b take more registers than elements.
+        fewest = several > 2 and not p.a_transposed
+        ahead = [n for n in _AHEAD[fewest:] if not steps % (n * parts)]
+        for n in ahead if several > 1 else ahead[:1]:
+            vectors_of_b = (("TR", several),) if several > 1 else ()
+            numbers = ("LX", x), ("LY", y), ("TM", tm), *vectors_of_b, ("AHEAD", n)
             made.append(Schedule("matvec", numbers))
     return made
 

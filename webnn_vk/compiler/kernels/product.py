@@ -15,11 +15,14 @@ from webnn_vk.support.dataclass import dataclass
 
 from ..types.access import Access, span
 from ..types.data_types import DATA_TYPES
+from ..types.sizes import Size
 from .parts import Reach, block_shape, blocks
 from .rows import loop_budget
 
 #: The loads of the addend for 4 columns of a row (`Product.addend_loads`).
 ADDENDS = Constant("ADDENDS", default=4)
+#: Rows up to which each invocation multiplies what it reads of a matrix with all of them.
+FEW_ROWS = 8
 #: Batch dimensions that a kernel addresses.
 BATCH_RANK = 3
 
@@ -29,12 +32,13 @@ class Product:
     """out[b, m, n] = alpha · Σ a[b, m, k] · b[b, k, n] + beta · c[m, n].
 
     Numbers are elements. a is stored [M, K] with ``lda`` elements a row, or [K, M] when transposed;
-    b [K, N] or [N, K] alike; out has ``ldo`` elements a row. ``batch`` sizes come with the strides
-    of a, b and out; ``starts`` are the first elements of a, b, c and out. ``operands`` name what
-    the node calls a, b and c. ``panel``: the columns of a panel where b is packed in panels, else
-    0. ``data_type``: the type of a and b. ``quantized``: which of both, "a" or "b", has integers of
-    8 bits instead, from which ``zero_point`` is subtracted. ``normalized``: the prologue normalises
-    the row of a; ``gated``: the epilogue combines the halves of the result's row.
+    b [K, N] or [N, K] alike; out has ``ldo`` elements a row and ``ldn`` a column. ``batch`` sizes
+    come with the strides of a, b and out; ``starts`` are the first elements of a, b, c and out.
+    ``operands`` name what the node calls a, b and c. ``panel``: the columns of a panel where b is
+    packed in panels, else 0. ``data_type``: the type of a and b. ``quantized``: which of both, "a"
+    or "b", has integers of 8 bits instead, from which ``zero_point`` is subtracted.
+    ``normalized``: the prologue normalises the row of a; ``gated``: the epilogue combines the
+    halves of the result's row.
     """
 
     m: int
@@ -60,6 +64,7 @@ class Product:
     zero_point: float = 0.0
     normalized: bool = False
     gated: bool = False
+    ldn: int = 1
 
     def addend_loads(self, start: int) -> int:
         """The loads of c, whose first element is ``start``, for 4 columns that begin at a multiple
@@ -75,16 +80,18 @@ class Product:
 
     @property
     def by_vector(self) -> Product:
-        """A row vector times a matrix as the transposed product, bᵀ · aᵀ: a matrix times a vector.
-        Other products as they are."""
-        if self.panel or not (
-            self.m == 1 and self.n > 1 and (self.lda == 1 or not self.a_transposed)
-        ):
+        """A row vector, or a few, times a matrix as the transposed product, bᵀ · aᵀ: a matrix times
+        vectors. Other products as they are."""
+        one = self.m == 1 and self.n > 1 and (self.lda == 1 or not self.a_transposed)
+        known = not (isinstance(self.m, Size) or isinstance(self.n, Size) or self.a_transposed)
+        few = known and 1 < self.m <= FEW_ROWS < self.n
+        if self.panel or not (one or few):
             return self
         (a, b, c), (a_start, b_start, c_start, out_start) = self.operands, self.starts
         return replace(
-            self, m=self.n, n=1, lda=self.ldb, ldb=1, ldo=1, a_transposed=not self.b_transposed,
-            b_transposed=False, a_batch=self.b_batch, b_batch=self.a_batch,
+            self, m=self.n, n=self.m, lda=self.ldb, ldb=1 if one else self.lda, ldo=1,
+            ldn=1 if one else self.ldo, a_transposed=not self.b_transposed, b_transposed=not one,
+            a_batch=self.b_batch, b_batch=self.a_batch,
             c_strides=self.c_strides[::-1], starts=(b_start, a_start, c_start, out_start),
             operands=(b, a, c), quantized={"a": "b", "b": "a", "": ""}[self.quantized],
         )
@@ -187,7 +194,7 @@ def _dims(p: Product) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
         (*p.a_batch, row, 0, a_inner),
         (*p.b_batch, 0, column, b_inner),
         (*(0 for _ in p.batch), *p.c_strides, 0),
-        (*p.out_batch, p.ldo, 1, 0),
+        (*p.out_batch, p.ldo, p.ldn, 0),
     )
 
 

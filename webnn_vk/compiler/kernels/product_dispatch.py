@@ -37,7 +37,7 @@ _CONSTANTS = {
         Constant("STREAMS", default=1), ADDENDS,
     ),
     "matmul_tiled": (Constant("TM"), Constant("TN"), Constant("BK")),
-    "matvec": (Constant("TM"), Constant("AHEAD", default=1)),
+    "matvec": (Constant("TM"), Constant("TR"), Constant("AHEAD", default=1)),
 }
 
 
@@ -90,7 +90,8 @@ def _template(schedule: Schedule) -> str:
 def tile_shape(p: Product, schedule: Schedule) -> tuple[int, int]:
     """Rows and columns of the output that a workgroup computes."""
     if schedule.kernel == "matvec":
-        return schedule["TM"] * schedule["LX" if p.a_transposed else "LY"], 1
+        down = schedule["LX" if p.a_transposed else "LY"]
+        return schedule["TM"] * down, dict(schedule.numbers).get("TR", 1)
     return schedule.tile
 
 
@@ -145,6 +146,8 @@ def one_dispatch(
     params = parameters(p, bases, _panel_step(p, columns))
     if p.quantized:
         params["zero_point"] = p.zero_point
+    if kernel == "matvec":
+        params["ldn"] = p.ldn
     spec, widths = _spec(
         p, t, schedule, bases, aligned, texels, declared(params, TYPES), extra, profile
     )
@@ -230,7 +233,7 @@ def _spec(
     else:
         a_vector, b_vector = vectors(p, bases) if aligned else (False, False)
         if kernel == "matvec":
-            a_vector &= p.a_transposed or _divides(bases[1], *p.b_batch)
+            a_vector &= p.a_transposed or _divides(bases[1], p.ldb * (p.n > 1), *p.b_batch)
             b_vector = a_vector
         wide = kernel == "matmul_tiled" and a_vector and b_vector and _wide(p, bases, schedule)
         spec = _plain_spec(

@@ -169,6 +169,23 @@ def test_products_read_through_accesses(case: str, data_type: str, way: str) -> 
     assert_close(node, made.arrays, profile, _ERROR)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("start", "rows"), [(4, 2), (3, 4), (0, 7)])
+def test_few_rows_that_lie_apart(start: int, rows: int, transposed: bool) -> None:
+    """On GPUs, where they share what is read of the matrix: batches of them, also at no multiple of
+    4 elements, with a fused operator."""
+    require_vulkan()
+    profile, made = profile_for("discrete"), Making("float16" if start else "float32")
+    x = made.emit.slice(made.operand(3, rows + 1, 264), [0, 1, start], [3, rows, 256])
+    w = made.operand(3, 20, 256) if transposed else made.operand(3, 256, 20)
+    y = made.product(x, made.turned(w, 0, 2, 1) if transposed else w)
+    node = made.kernel(made.emit.relu(made.emit.add(y, made.operand(rows, 20))), profile)
+    (step,) = plan(node, profile)
+    assert step.kernel == "matvec" and step.constants["TR"] == 1 << (rows - 1).bit_length()
+    assert f" {'sv'[transposed <= (not start % 4)]}" in step.variant
+    assert_close(node, made.arrays, profile, _ERROR)
+
+
 def test_bindings_of_2_kib_cut_what_is_read() -> None:
     require_vulkan()
     profile = profile_for("portions", 2048)

@@ -110,6 +110,26 @@ def test_vectors_loaded_ahead(inner: int, transposed: bool) -> None:
             assert_close(node, arrays, device, _ERROR, schedule)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("rows", "addend"), [(2, None), (3, (1, 36)), (5, (5, 1)), (8, (8, 36))])
+def test_few_rows_share_what_is_loaded(rows: int, addend, transposed: bool) -> None:
+    """GPUs' schedules for 2 to 8 rows, in turn for both types, with every form of an addend."""
+    require_vulkan()
+    data_type = FLOAT_TYPES[(rows % 2) ^ transposed]
+    profile = profile_for("discrete")
+    rng = np.random.default_rng([rows, transposed])
+    a, b = (random_array(rng, data_type, shape) for shape in ((rows, 512), (512, 36)))
+    c = {} if addend is None else {"c": random_array(rng, data_type, addend)}
+    node, arrays = node_of(
+        "gemm", a, b.T.copy() if transposed else b, alpha=0.5, beta=3.0, b_transpose=transposed, **c
+    )
+    few = [s for s in schedules_of(node, profile) if "TR" in dict(s.numbers)]
+    assert {s["TR"] for s in few} == {1 << (rows - 1).bit_length()}
+    assert len({s["LX"] for s in few}) >= 2
+    for schedule in few:
+        assert_close(node, arrays, profile, _ERROR, schedule)
+
+
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("load", ["texel", "storage"])
 def test_one_row(load: str, linear: bool, monkeypatch) -> None:

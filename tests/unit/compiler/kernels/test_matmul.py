@@ -13,7 +13,7 @@ from bench.isa.catalogue import catalogue
 from tests.support.cases.matmul import gemm_node, matmul_node
 from tests.support.profiles import H200, stored_profile
 from tests.support.running import node_of, plan
-from webnn_vk.compiler.kernels.dispatch import Packed, Scratch
+from webnn_vk.compiler.kernels.dispatch import Dispatch, Packed, Scratch
 from webnn_vk.compiler.kernels.product import Product
 from webnn_vk.compiler.kernels.product_dispatch import row_schedules
 from webnn_vk.compiler.ops.block_product import packed
@@ -161,6 +161,48 @@ def test_a_row_vector_is_a_matrix_times_vector() -> None:
     assert (row.params["M"], row.params["K"], row.params["N"]) == (1024, 512, 1)
     (column,) = _planned("nvidia_ampere", (1024, 512), (512, 1))
     assert column.kernel == "matvec" and column.params["M"] == 1024
+
+
+@pytest.mark.parametrize("name", [H200, "nvidia_ampere", "amd_navi31"])
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_few_rows_share_what_is_read_of_the_matrix(name: str, data_type: str) -> None:
+    """On GPUs, as it is stored. Half as many loads are under way as for one row, or 15.8 kB for
+    each core of an H200."""
+    profile = stored_profile(name)
+
+    def planned(rows: int, transposed: bool) -> list[Dispatch]:
+        x, w = (MLOperandDescriptor(data_type, (m, 4096)) for m in (rows, 4096))
+        return plan(node_of("gemm", x, w, b_transpose=transposed)[0], profile)
+
+    for transposed in (False, True):
+        (one,) = planned(1, transposed)
+        for rows, shared in ((2, 2), (3, 4), (8, 8)):
+            (step,) = planned(rows, transposed)
+            assert step.kernel == "matvec" and step.constants["TR"] == shared
+            assert not any(isinstance(binding.value, Packed) for binding in step.bindings)
+            assert _bytes_loaded(step, data_type) >= min(
+                _bytes_loaded(one, data_type) / 2, 15_800 * 132
+            )
+            params = step.params
+            assert (params["M"], params["N"], params["K"]) == (4096, rows, 4096)
+            assert (params["ldb"], params["ldo"], params["ldn"]) == (4096, 1, 4096)
+        assert planned(9, transposed)[0].kernel != "matvec"
+
+
+def _bytes_loaded(step: Dispatch, data_type: str) -> int:
+    """Of the matrix, by all invocations at once."""
+    numbers = step.constants
+    transposed = dict(step.spec.options)["a_transposed"]
+    lanes = step.groups[0] * numbers["LX"] * numbers["LY"]
+    vectors = lanes * numbers["AHEAD"] * (1 if transposed else numbers["TM"])
+    return vectors * 4 * np.dtype(data_type).itemsize
+
+
+def test_where_registers_are_few_few_rows_go_by_tiles() -> None:
+    """And on processors, whose kernels need no sharing."""
+    for name, rows in (("intel_dg2", 8), ("llvmpipe", 2), ("llvmpipe", 8)):
+        node, _ = node_of("matmul", _describe(rows, 4096), _describe(4096, 4096))
+        assert plan(node, stored_profile(name))[0].kernel != "matvec"
 
 
 def test_one_row_and_many_read_the_same_packed_weights() -> None:

@@ -132,7 +132,7 @@ def test_steps_of_a_repetition_keep_their_order() -> None:
 
 
 def test_constants_of_a_body_are_packed_like_others() -> None:
-    program = compiled(network(size=64))
+    program = compiled(network(size=128), "llvmpipe")
     (repeat,) = repeats(program)
     dispatches = [step for step in repeat.steps if isinstance(step, DispatchStep)]
     kinds = {program.slots[b.slot].kind for d in dispatches for b in d.bindings}

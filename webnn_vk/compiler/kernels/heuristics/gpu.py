@@ -29,10 +29,11 @@ class Gpu(Rules):
                  lambda c: c.load == "storage")
 
     def matmul(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        if any(c.kernel == "matvec" for c in candidates):
+        if by_vectors := [c for c in candidates if c.kernel == "matvec"]:
+            yield only("few rows: what is read of the matrix serves all", by_vectors.__contains__)
             yield only("more than a row for each workgroup", lambda c: c["LX"] * c["LY"] > 8)
             yield self._whole_registers()
-            yield from self._in_flight(candidates, problem.by_vector)
+            yield from self._in_flight(by_vectors, problem.by_vector)
             return
         # Few rows wait for the weights, by matrices least.
         few = 2 if self.device.matrix_times else None
@@ -45,7 +46,7 @@ class Gpu(Rules):
         yield self._parts(candidates, problem)
 
     def _in_flight(self, candidates: Sequence[Schedule], problem: Any) -> Constraints:
-        """Of a matrix times a vector: memory delivers its full rate only while most of the GPU's
+        """Of a matrix times few vectors: memory delivers its full rate only while most of the GPU's
         invocations load. On an H200 less than 7/8 of them take up to 1.9 times as long, less than
         3/8 where a is stored transposed, and more gain nothing."""
         eighths = 3 if problem.a_transposed else 7
