@@ -73,7 +73,8 @@ def run(session: Session) -> None:
            (128, 4096, 4096), (512, 14336, 4096), (128, 768, 768), (512, 768, 3072),
            (196, 1024, 256), (64, 64, 65536)]
     f32 = [(1024,) * 3, (4096,) * 3, (512, 4096, 4096), (128, 768, 768)]
-    rows = [("float16", 1, False), ("float16", 4, False), ("float16", 16, False),
+    rows = [("float16", 1, False), ("float16", 4, False), ("float16", 8, False),
+            ("float16", 16, False), ("float16", 8, True), ("float32", 8, False),
             ("float16", 1, True), ("float16", 16, True), ("float32", 1, False),
             ("float32", 16, False), ("float32", 1, True)]
     plans: list[tuple[Any, ...]] = session.choose(
