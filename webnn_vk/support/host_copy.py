@@ -7,6 +7,7 @@ from collections import deque
 
 import numpy as np
 
+from . import memory_probe
 from .processor import cores
 
 #: Bytes that a thread copies at a time; starting one takes as long as copying a tenth of them.
@@ -18,25 +19,31 @@ MAX_THREADS = 4
 def copy_bytes(target: np.ndarray, source: np.ndarray) -> None:
     """``target[...] = source`` for flat bytes, by several threads if there are more than
     ``PART_BYTES``. So many are not for the main thread, whose signal handlers may raise in the
-    middle."""
+    middle. MemoryError if there is no memory to address a part."""
     if len(target) <= PART_BYTES:
         target[...] = source
         return
     starts = deque(range(0, len(target), PART_BYTES))
 
+    errors: list[MemoryError] = []
+
     def copy() -> None:
-        while starts:
-            try:
-                start = starts.popleft()
-            except IndexError:
-                return
-            part = slice(start, start + PART_BYTES)
-            target[part] = source[part]
+        try:
+            while starts and not errors:
+                try:
+                    start = starts.popleft()
+                except IndexError:
+                    return
+                part = slice(start, start + PART_BYTES)
+                target[part] = source[part]
+        except MemoryError as error:  # of the slices
+            errors.append(error)
 
     helpers = []
     for _ in range(min(len(starts), MAX_THREADS, cores()) - 1):
         helper = threading.Thread(target=copy, name="webnn_vk-copy", daemon=True)
         try:
+            memory_probe.require_for_thread()
             helper.start()
         except RuntimeError:
             break  # the system has no thread left
@@ -44,3 +51,5 @@ def copy_bytes(target: np.ndarray, source: np.ndarray) -> None:
     copy()
     for helper in helpers:
         helper.join()
+    if errors:
+        raise errors[0]

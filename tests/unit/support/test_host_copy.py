@@ -51,5 +51,24 @@ def test_without_threads_it_copies_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     def refused(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    def no_memory() -> None:
+        raise RuntimeError("can't start new thread: no room for 9437184 bytes")
+
     monkeypatch.setattr(threading.Thread, "start", refused)
     _copied(100 * PART)
+    monkeypatch.setattr(host_copy.memory_probe, "require_for_thread", no_memory)
+    _copied(100 * PART)
+
+
+def test_what_a_thread_lacks_memory_for_is_an_error() -> None:
+    class Short(np.ndarray):
+        """Its middle can't be read."""
+
+        def __getitem__(self, part: slice) -> np.ndarray:  # type: ignore[override]
+            if part.start == 50 * PART:
+                raise MemoryError("no memory for a slice")
+            return super().__getitem__(part)
+
+    source = np.zeros(100 * PART, np.uint8).view(Short)
+    with pytest.raises(MemoryError, match="for a slice"):
+        host_copy.copy_bytes(np.zeros(100 * PART, np.uint8), source)
