@@ -97,6 +97,7 @@ def test_runs_on_both_devices(package):
     assert limits == "['input', 'output']"
 
 
+@pytest.mark.explore
 def test_everything_else_follows_from_the_record(package):
     text = run(package, """
 import inspect, webnn_vk

@@ -89,6 +89,7 @@ def test_element_wise_on_512_mib(context):
     assert np.array_equal(y.reshape(-1)[at], expected)
 
 
+@pytest.mark.explore
 def test_a_repeated_operand_of_200_mib(context):
     """The smaller operand also exceeds a binding: slices end where it is repeated."""
     count = 200 * MIB + 5

@@ -63,6 +63,7 @@ def random_specs() -> list[KernelSpec]:
     return examples + drawn.sample(list(emulated), 60) + drawn.sample(list(native), 60)
 
 
+@pytest.mark.explore
 def test_every_line_of_the_library_s_kernels_is_found() -> None:
     """If the template's line has nothing to expand it equals the line of the GLSL."""
     texts: dict[str, list[str]] = {}

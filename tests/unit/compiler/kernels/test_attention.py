@@ -124,7 +124,7 @@ def test_prompts_over_a_cache_take_tiles_as_without_one(name, data_type):
 
 
 @pytest.mark.full
-@pytest.mark.sample(0.5)
+@pytest.mark.sample(0.2)
 @pytest.mark.parametrize("name", [n for n in NAMES if stored_profile(n).device_type != "cpu"])
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 def test_workgroups_divide_many_keys(name, data_type):
