@@ -18,7 +18,7 @@ MAX_THREADS = 4
 
 def copy_bytes(target: np.ndarray, source: np.ndarray) -> None:
     """``target[...] = source`` for flat bytes, by several threads if there are more than
-    ``PART_BYTES``. So many are not for the main thread, whose signal handlers may raise in the
+    ``PART_BYTES``. Don't copy that many on the main thread: a signal handler may raise in the
     middle. MemoryError if there is no memory to address a part."""
     if len(target) <= PART_BYTES:
         target[...] = source

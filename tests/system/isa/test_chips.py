@@ -138,6 +138,26 @@ def test_a_token_s_attention_has_32_loads_on_their_way(data_type, load):
     assert sorted(in_a_row)[-2:] == [32, 32]
 
 
+def test_rows_that_share_a_matrix_fit_the_registers(chip, driver):
+    """One to eight rows, of both layouts and types, by the schedules that are chosen."""
+    needs_compiler()
+    profile = DeviceProfile.from_json(chip_profile(chip)).replace(multiprocessors=60)
+    modules, shared = [], set()
+    for data_type, rows, transposed in itertools.product(
+        ("float32", "float16"), (1, 2, 4, 8), (False, True)
+    ):
+        x, w = (MLOperandDescriptor(data_type, (n, 4096)) for n in (rows, 4096))
+        (step, *_) = plan(node_of("gemm", x, w, b_transpose=transposed)[0], profile)
+        if step.kernel == "matvec":
+            shared.add(step.constants["TR"] if rows > 1 else 1)
+            spirv = compile_spec(step.spec)
+            modules.append(Module.of_spec(step.spec, spirv, step.specialised, step.kernel))
+    assert {1, 2, 4} <= shared
+    for result in compile_for(chip, modules, assembly=False):
+        figures = CHIPS[chip].figures(result.statistics)
+        assert not figures["spills"] and not figures["fills"]
+
+
 @pytest.mark.parametrize("chosen", ["ampere", "dg2"])
 def test_halves_take_few_instructions(chosen):
     """As on AMD's chips; Intel's driver doesn't promise how it rounds, so that conversions are

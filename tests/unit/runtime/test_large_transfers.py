@@ -84,7 +84,7 @@ def _read(device: DriverDevice, storage: Any) -> np.ndarray:
 
 @contextmanager
 def _allocating(most: int) -> Iterator[None]:
-    """NumPy and Python allocate at most so many bytes at a time."""
+    """Fails if NumPy and Python hold more than ``most`` new bytes at once."""
     tracemalloc.start()
     try:
         yield
@@ -210,8 +210,8 @@ def test_memory_that_is_short_leaves_the_copy_to_the_timeline(
         made.append(allocate(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(device.driver, "allocate", short)
-    assert device.stage(data) == ()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(device.driver, "allocate", short)
+        assert device.stage(data) == ()
     _run(device, Write(storage, data))
     np.testing.assert_array_equal(_read(device, storage), data)
