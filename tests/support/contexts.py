@@ -101,6 +101,10 @@ def returns_to(context: MLContext, before: int) -> bool:
     the busiest machine allows. What only the next run of a graph would use goes when nothing is
     called, which may have happened before ``before``."""
     end = time.monotonic() + PATIENCE
-    while settled_bytes(context) > before and time.monotonic() < end:
-        time.sleep(2 * QUIET_SECONDS)
-    return settled_bytes(context) <= before
+    while settled_bytes(context) > before:
+        if time.monotonic() > end:
+            return False
+        quiet = time.monotonic() + 2 * QUIET_SECONDS
+        while context._state.device.memory_in_use() > before and time.monotonic() < quiet:
+            time.sleep(0.01)
+    return True

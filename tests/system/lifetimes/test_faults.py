@@ -14,9 +14,16 @@ from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from tests.system.lifetimes.test_chains import Counting
 from webnn_vk import DOMException, InvalidStateError, OperationError, UnknownError
 from webnn_vk.codegen.store import ShaderStore
+from webnn_vk.runtime import timeline
 from webnn_vk.runtime.reclaim import TRIES
 
 OPTIONS = {"data_type": "float32"}
+
+
+@pytest.fixture(autouse=True)
+def never_quiet(monkeypatch):
+    """Idle devices free what the next run would allocate again, at any time."""
+    monkeypatch.setattr(timeline, "QUIET_SECONDS", 3600.0)
 
 
 def scenario(context):
