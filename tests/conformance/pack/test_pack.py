@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import subprocess
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from bench.isa.graphs import GRAPHS, described
 from tests.conformance.differential.drafting import examples
 from tests.conformance.wpt import conformance, suite
-from tests.support.built_archive import built_archive
+from tests.support.built_archive import built_archive, kernels_of
 from tests.support.paths import ROOT
 from tests.support.profiles import NAMES, stored_profile
 from tests.support.selection import chance
@@ -26,7 +25,6 @@ from webnn_vk import MLGraphBuilder
 from webnn_vk.codegen.archive import ShaderArchive
 from webnn_vk.codegen.compiler import find_compiler
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.codegen.store import quick_name
 from webnn_vk.compiler.kernels import all_modules
 from webnn_vk.compiler.kernels.loads import SHUFFLES, SUBGROUP_SUMS
 from webnn_vk.compiler.ops import ALL_OPERATORS
@@ -50,13 +48,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> ShaderArchive:
 
 @pytest.fixture(scope="module")
 def known(pack: ShaderArchive) -> Callable[[KernelSpec], bool]:
-    """Whether the archive has a kernel."""
-    @functools.cache
-    def has(spec: KernelSpec) -> bool:
-        name = quick_name(spec)
-        return name is not None and pack.named(name) is not None
-
-    return has
+    return kernels_of(pack.path)
 
 
 def test_size(pack, record_property):
