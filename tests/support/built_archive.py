@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
-from webnn_vk.codegen.archive import ARCHIVE_PATH
+from webnn_vk.codegen.archive import ARCHIVE_PATH, ShaderArchive
+from webnn_vk.codegen.spec import KernelSpec
+from webnn_vk.codegen.store import quick_name
 from webnn_vk.support.environment import cache_folder
 from webnn_vk.tools import shader_archive
 
@@ -21,3 +25,15 @@ def built_archive(folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert shader_archive.main([str(folder)]) == 0
     return folder / ARCHIVE_PATH.name
+
+
+def kernels_of(archive: Path) -> Callable[[KernelSpec], bool]:
+    """Whether an archive has a kernel."""
+    pack = ShaderArchive(archive)
+
+    @functools.cache
+    def has(spec: KernelSpec) -> bool:
+        name = quick_name(spec)
+        return name is not None and pack.named(name) is not None
+
+    return has

@@ -13,7 +13,7 @@ import numpy as np
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "num_hidden_layers": 4, "intermediate_size": 56, "vocab_size": 61,
+    "num_hidden_layers": 2, "intermediate_size": 56, "vocab_size": 61,
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu",
     "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
 }
@@ -40,7 +40,7 @@ CONFIGS = {
     "qwen2": {
         **{k: v for k, v in LLAMA.items() if k != "attention_bias"}, "model_type": "qwen2",
         "tie_word_embeddings": True, "use_sliding_window": False, "sliding_window": 64,
-        "max_window_layers": 2,
+        "max_window_layers": 1,
     },
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
     "gemma": {
@@ -62,7 +62,7 @@ CONFIGS = {
         "final_logit_softcapping": None, "cache_implementation": "hybrid",
     },
     "gpt2": {
-        "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "vocab_size": 61,
+        "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 61,
         "n_positions": 512, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
     },
 }

@@ -62,7 +62,6 @@ FULL = (
     "tests/unit/codegen/test_coopmat.py",
     "tests/unit/codegen/test_describe.py",
     "tests/unit/codegen/test_origins.py",
-    "tests/unit/compiler/kernels/test_common_epilogues.py",
     "tests/unit/distributed/",
     "tests/unit/docs/test_contributing.py",
     "tests/unit/profiler/pictures/test_browser.py",

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 
 import webnn_vk
-from tests.support.imports import import_graph, imports, modules
+from tests.support.imports import import_graph, imports, modules, parsed
 from tests.support.paths import ROOT
 
 #: From the bottom up: a module may import its own folder and those before it. Modules beside the
@@ -143,7 +143,7 @@ def private_reads(tree: ast.AST, defined: set[str]) -> Iterator[str]:
 
 
 def test_private_attributes_are_read_within_a_folder_only():
-    trees = {name: ast.parse(path.read_text()) for name, path in modules().items()}
+    trees = {name: parsed(path) for name, path in modules().items()}
     defined: dict[str, set[str]] = {}
     for name, tree in trees.items():
         if "." in name:

@@ -107,7 +107,7 @@ _BLOCKS = [_case((), (), ()), _case((4,) * 5, (2,) * 5, (2,) * 5)]
 _LOW_FLOATS = [t.name for t in LOW_PRECISION.values() if t.kind == "f"]
 _LOW_INTEGERS = [t.name for t in LOW_PRECISION.values() if t.kind != "f"]
 
-#: Cases by an operator's or a family's name.
+#: Cases by an operator's or a family's name, without those that add no module.
 _CASES: dict[str, Sequence[Case]] = {
     "decode": [_case((), data_type=t) for t in _LOW_FLOATS],
     "encode": [_case((), data_type=t) for t in _LOW_FLOATS],
@@ -175,17 +175,18 @@ _CASES: dict[str, Sequence[Case]] = {
     "gemm": [
         _case((k, m) if ta else (m, k), (n, k) if tb else (k, n), c, a_transpose=ta, b_transpose=tb)
         # A binding holds a part of the longer inner dimension.
-        for m, k, columns in (
-            (8, 256, (8, 7, 1)), (7, 256, (7,)), (4, 252, (8,)), (2, 1 << 28, (2, 1))
-        )
+        for m, k, columns, flags in ((8, 256, (8, 7, 1), _FLAGS), (2, 1 << 28, (2, 1), (True,)))
         for n in columns
-        for c in (None, (m, n)) for ta in _FLAGS for tb in _FLAGS
+        for c in (None, (m, n)) for ta in _FLAGS for tb in flags
     ],
     "conv2d": [
         *(
             _convolution(layout, filters, c_in, c_out, side, bias)
-            for layout in ("nchw", "nhwc") for filters in ("oihw", "ohwi", "hwio")
-            for c_in in (8, 4, 3) for c_out, side in ((8, 8), (8, 7), (7, 8)) for bias in _FLAGS
+            for layout, filters, channels in (
+                ("nchw", "oihw", (8, 3)), ("nchw", "hwio", (8, 4, 3)), ("nhwc", "oihw", (8, 3)),
+                ("nhwc", "ohwi", (4, 3)), ("nhwc", "hwio", (8, 4, 3)),
+            )
+            for c_in in channels for c_out, side in ((8, 8), (8, 7), (7, 8)) for bias in _FLAGS
         ),
         *(
             _convolution(layout, "oihw", 8, 8, side, bias, groups=8)

@@ -23,6 +23,8 @@ from webnn_vk import onnx_backend
 DEVICES = ("cpu", "engine", "vulkan")
 #: Minimum number of cases of a suite that WebNN has to pass: no case is left out unnoticed.
 LEAST = {"node": 1300, "simple": 5, "pytorch-converted": 80, "pytorch-operator": 30, "light": 9}
+#: 575 MB of weights, of layers that light_bvlc_alexnet has too.
+LARGEST = "light_vgg19"
 
 
 def within(suite):
@@ -56,18 +58,23 @@ def choose(monkeypatch, device):
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_case(device, suite, monkeypatch, record_property, request):
-    """The CPU has all of them, for the importer. On the other devices, functions' bodies, whose
-    operators have cases of their own, run with --explore only; on Vulkan so do most others, whose
-    operators conformance/differential/test_operators.py compares, but for the exceptions."""
+    """The CPU has all of them, for the importer, but for most of the functions' bodies, whose
+    operators have cases of their own. The other devices have a twelfth, and the exceptions, as
+    conformance/differential compares their operators. All run with --explore."""
     choose(monkeypatch, device)
     chosen = within(suite)
     assert len(chosen) >= LEAST[suite]
-    if device != "cpu" and not request.config.option.explore:
-        chosen = [case for case in chosen if "_expanded" not in case.name]
-    if device == "vulkan" and not request.config.option.explore:
-        drawn = chance("backend", suite).sample([case.name for case in chosen], len(chosen) // 8)
-        drawn += [name for _, name in failing(device)]
-        chosen = [case for case in chosen if case.name in drawn]
+    if not request.config.option.explore:
+        bodies = [case.name for case in chosen if "_expanded" in case.name]
+        names = [case.name for case in chosen if "_expanded" not in case.name]
+        if device == "cpu":
+            names = [name for name in names if name != LARGEST]
+            names += chance("bodies", suite).sample(bodies, len(bodies) // 4)
+        else:
+            names = chance("backend", suite).sample(names, len(names) // 12 + 1)
+        listed = {*failing(device), *(AS_ONNX_RUNTIME if device == "engine" else ())}
+        names = {*names, *(name for _, name in listed)}
+        chosen = [case for case in chosen if case.name in names]
     assert failures(device, chosen) == {}
     excepted = sum(key[0] == suite for key in failing(device))
     record_property(

@@ -20,8 +20,8 @@ def weights():
 
 
 @pytest.fixture(scope="module")
-def reader(cpu_context):
-    return TextReader(cpu_context)
+def reader(engine_context):
+    return TextReader(engine_context)
 
 
 def texts(reader, image):

@@ -15,12 +15,12 @@ from webnn_vk.generate import Model
 #: Models whose matrices have 64 outputs and more.
 _SIZES = {"hidden_size": 128, "intermediate_size": 192, "vocab_size": 192}
 WIDE = {
-    **{name: {**CONFIGS[name], **_SIZES} for name in ("llama", "llama3", "qwen2")},
+    **{name: {**CONFIGS[name], **_SIZES} for name in ("llama", "qwen2")},
     "gpt2": {**CONFIGS["gpt2"], "n_embd": 128, "vocab_size": 128},
 }
 #: Largest difference of float32 logits, beside the largest logit.
 BOUND = 4e-6
-#: The same of float16: three digits, through four layers.
+#: The same of float16: three digits, through two layers.
 HALF_BOUND = 2e-2
 
 
@@ -84,7 +84,7 @@ def test_matrices_in_panels(vulkan_context: MLContext, tmp_path, name):
     assert_right_text(model, config, weights)
     if vulkan_context.device_info.type == "cpu":
         products = [line for line in model.report().lines if "mat" in line.kernel]
-        assert len(products) == 4 * 4 + 1
+        assert len(products) == 4 * 2 + 1
         # "x": as texels, which not every such device has.
         assert {line.variant.replace("x ", " ") for line in products} == {"nn vv 1x64"}
         assert model.report().copies == 0

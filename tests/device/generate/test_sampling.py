@@ -149,7 +149,7 @@ def test_sequences_with_different_options_share_runs(model):
     given = [{}, *({**OPTIONS[n], "seed": n} for n in (0, 3, 8))]
 
     def tokens(number: int) -> list[int]:
-        return model.generate_tokens([number + 1, 5], 16, **given[number])
+        return model.generate_tokens([number + 1, 5], 8, **given[number])
 
     alone = [tokens(number) for number in range(len(given))]
     model._engine.chooser.is_used = True

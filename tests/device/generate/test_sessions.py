@@ -154,7 +154,7 @@ def test_out_of_memory_says_how_much_context_would_fit(model, folder):
         finally:
             made._engine.context = made._engine.context.context
 
-    room = 140_000  # of 167,424 bytes
+    room = 70_000  # of 83,712 bytes
     with pytest.raises(OperationError, match="no memory for a context of 200 tokens") as caught:
         session(model)
     fits = int(re.search(r"\(context_length=(\d+)\)", str(caught.value))[1])
@@ -162,7 +162,7 @@ def test_out_of_memory_says_how_much_context_would_fit(model, folder):
     smaller = Model.load(folder, model.context, context_length=fits)
     with session(smaller) as found:
         assert len(list(found.tokens([1, 2, 3], 4))) == 4
-    room = 30_000  # not even for the rows of a chunk
+    room = 15_000  # not even for the rows of a chunk
     with pytest.raises(OperationError, match="a context of 200 tokens: no memory$"):
         session(model)
 
@@ -290,18 +290,19 @@ def test_a_model_without_a_tokenizer(context, tmp_path):
 @pytest.mark.full
 def test_long_prompts_on_gpus_are_computed_512_tokens_at_a_time(tmp_path):
     """lavapipe, simulating a GPU. Where a graph takes any number of tokens, the rest of them."""
-    config = {**CONFIG, "max_position_embeddings": 700, "num_hidden_layers": 1}
+    config = {**CONFIG, "max_position_embeddings": 540, "num_hidden_layers": 1}
     folder = write_folder(tmp_path, config, random_weights(config, 3))
-    ids = np.random.default_rng(4).integers(0, 256, 650).tolist()
+    ids = np.random.default_rng(4).integers(0, 256, 522).tolist()
     with open_context("cpu") as context:
         expected = Model.load(folder, context).session().logits(ids)[-1]
-    for experimental, sizes in (((), [512, 128, 16]), (("dynamic-shapes",), [512, 138])):
+    for experimental, sizes in (((), [512, 16]), (("dynamic-shapes",), [512, 10])):
         with open_context(
             limits={"device_type": "discrete"}, experimental=experimental
         ) as context, Model.load(folder, context).session() as session:
             parts = list(session._engine.chunks(ids))
             assert [size for _, size in parts] == sizes
             assert [token for part, _ in parts for token in part] == ids
-            assert [size for _, size in session._engine.chunks(ids, every=True)] == [128] * 5 + [16]
-            found = session._feed(ids, "logits")
-            assert_allclose(found.reshape(-1), expected, rtol=1e-3, atol=1e-4)
+            assert [size for _, size in session._engine.chunks(ids, every=True)] == [128] * 4 + [16]
+            if not experimental:  # the others' logits: test_named_length
+                found = session._feed(ids, "logits")
+                assert_allclose(found.reshape(-1), expected, rtol=1e-3, atol=1e-4)

@@ -62,21 +62,20 @@ def test_one_build_serves_all_shapes(named, request):
     graph = session.graph(sentences(rng, batch, tokens, words))
     assert {str(d) for d in graph.inputs["input_ids"].shape} == {"batch", "tokens"}
     assert not graph.report().notes
-    static = Session(proto, open_context(device="cpu" if not named.device_info.is_vulkan else None),
-                     keep=1)
+    static = Session(proto, open_context(device=None if full else "cpu"), keep=1)
     pick, ratios, compilations = random.Random(4), [], len(graph._shapes._compiled)
     shapes = [(1, 1), (batch, tokens)] + [
-        (pick.randint(1, batch), pick.randint(1, tokens)) for _ in range(198 if full else 6)
+        (pick.randint(1, batch), pick.randint(1, tokens)) for _ in range(198 if full else 4)
     ]
     with static._context:
         for shape in shapes:
             feeds = sentences(rng, *shape, words)
             times = []
-            for _ in range(3):
+            for _ in range(3 if full else 1):
                 start = time.process_time()
                 got = session.run(None, feeds)
                 times.append(time.process_time() - start)
-            ratios.append(times[0] / min(times[1:]))
+            ratios.append(times[0] / min(times[-2:]))
             close(got, static.run(None, feeds))
             assert session.graph(feeds) is graph
     assert len(graph._shapes._compiled) - compilations <= 2

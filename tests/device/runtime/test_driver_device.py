@@ -9,7 +9,7 @@ from tests.support.contexts import open_over
 from tests.support.drivers import require_vulkan
 from tests.support.faults import FaultyDriver
 from webnn_vk import OperationError, UnknownError
-from webnn_vk.runtime import driver_device
+from webnn_vk.runtime import batch_assembly
 from webnn_vk.runtime.reclaim import TRIES
 from webnn_vk.runtime.storage import DeviceLostError
 from webnn_vk.runtime.throttle import Cost
@@ -20,9 +20,9 @@ from webnn_vk.runtime.work import Read, Run, RunGraph, Write
 def faulty(monkeypatch):
     """(device, driver) on which a transfer takes many pieces and a batch several submits."""
     require_vulkan()
-    monkeypatch.setattr(driver_device, "PIECE_BYTES", 256)
-    monkeypatch.setattr(driver_device, "STAGED_BYTES", 512)
-    monkeypatch.setattr(driver_device, "KEPT_BYTES", 256)  # one piece
+    monkeypatch.setattr(batch_assembly, "PIECE_BYTES", 256)
+    monkeypatch.setattr(batch_assembly, "STAGED_BYTES", 512)
+    monkeypatch.setattr(batch_assembly, "KEPT_BYTES", 256)  # one piece
     context, driver = open_over(FaultyDriver)
     with context:
         yield context._state.device, driver

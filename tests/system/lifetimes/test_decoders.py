@@ -16,7 +16,7 @@ import pytest
 from tests.support.decoders import decoder
 from tests.support.discriminating import assert_allclose
 from tests.support.paths import ROOT
-from webnn_vk.runtime.driver_device import STAGED_BYTES
+from webnn_vk.runtime.batch_assembly import STAGED_BYTES
 
 onnxruntime = pytest.importorskip("onnxruntime")
 LAYERS, WIDTH, HEADS, WORDS = 5, 384, 6, 9000

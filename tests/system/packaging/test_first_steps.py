@@ -45,6 +45,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, needed: Path) -> tuple[Pat
         "PATH": f"{folder / 'environment' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
         "HOME": str(folder / "home"), "LANG": "C.UTF-8", "TMPDIR": str(folder),
         "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(needed), "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_COMPILE": "0",  # it takes seconds, and Python does it where a module is imported
     }
 
     def run(command: str, place: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -143,14 +143,14 @@ def test_windows_and_rotations_of_gemma_3():
 
 
 def test_windows_of_layers():
-    assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).windows == (100,) * 4
-    assert decoder_config({**CONFIGS["mistral"], "sliding_window": None}).windows == (0,) * 4
+    assert decoder_config({**CONFIGS["mistral"], "sliding_window": 100}).windows == (100,) * 2
+    assert decoder_config({**CONFIGS["mistral"], "sliding_window": None}).windows == (0,) * 2
     qwen = CONFIGS["qwen2"]
-    assert decoder_config(qwen).windows == (0,) * 4
+    assert decoder_config(qwen).windows == (0,) * 2
     used = {**qwen, "use_sliding_window": True}
-    assert decoder_config(used).windows == (0, 0, 64, 64)
-    types = ["sliding_attention", "full_attention"] * 2
-    assert decoder_config({**used, "layer_types": types}).windows == (64, 0, 64, 0)
+    assert decoder_config(used).windows == (0, 64)
+    types = ["sliding_attention", "full_attention"]
+    assert decoder_config({**used, "layer_types": types}).windows == (64, 0)
 
 
 def test_windows_that_the_file_leaves_out():

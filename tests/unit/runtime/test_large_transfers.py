@@ -14,7 +14,7 @@ import pytest
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.driver import OutOfDeviceMemory, resources
 from webnn_vk.driver.null.driver import NullDriver
-from webnn_vk.runtime import driver_device
+from webnn_vk.runtime import batch_assembly
 from webnn_vk.runtime.driver_device import DriverDevice
 from webnn_vk.runtime.work import Read, Work, Write
 from webnn_vk.support.host_copy import copy_bytes
@@ -37,14 +37,14 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> Copied:
         copy_bytes(target, source)
 
     monkeypatch.setattr(resources, "copy_bytes", copy)
-    monkeypatch.setattr(driver_device, "copy_bytes", copy)
+    monkeypatch.setattr(batch_assembly, "copy_bytes", copy)
     return sizes
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverDevice]:
-    monkeypatch.setattr(driver_device, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(driver_device, "STAGED_BYTES", 2 * PIECE)
+    monkeypatch.setattr(batch_assembly, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(batch_assembly, "STAGED_BYTES", 2 * PIECE)
     device = DriverDevice(NullDriver(), ShaderStore())
     yield device
     device.close()

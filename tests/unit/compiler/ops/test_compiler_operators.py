@@ -35,7 +35,9 @@ def record():
         yield record
 
 
-def test_users_do_not_meet_it(record):
+def test_users_do_not_meet_it(record, monkeypatch):
+    # What devices can do takes seconds to find out, and names no operator.
+    monkeypatch.setattr(operator_table, "on_vulkan", lambda name: {})
     assert NAME in COMPILER_OPERATORS and NAME in ALL_OPERATORS and NAME not in OPERATORS
     assert not hasattr(MLGraphBuilder, NAME)
     assert NAME not in op_support_limits(CpuDevice())
