@@ -1,4 +1,4 @@
-"""How two processes share the tests: by whole files; tests that need the machine to themselves come
+"""How processes share the tests: by whole files; tests that need the machine to themselves come
 last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
