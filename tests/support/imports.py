@@ -11,6 +11,7 @@ from tests.support.paths import ROOT
 
 @cache
 def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree, which all callers share."""
     return ast.parse(path.read_text())
 
 

@@ -3,7 +3,7 @@ last.
 
 Contexts, compiled kernels and built wheels are fixtures of a session or a file, so a file stays in
 one process. Files that wait for what CI installs meanwhile come late. Tests that hold hundreds of
-MiB, and explored ones that measure memory or time, run when the other process has finished.
+MiB, and explored ones that measure memory or time, run when the other processes have finished.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from webnn_vk.driver import DeviceLost, Driver, DriverError
 from webnn_vk.support.heap import trim_heap
 
 from . import batch_assembly
-from .batch_assembly import BatchAssembly
 from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .engine import NUMPY, HostEngine
@@ -96,7 +95,7 @@ class DriverDevice(DriverMemory):
         if self.observer is not None:
             batch.observer = self.observer.begin(works)
         self._used = True
-        run = BatchAssembly(self, batch)
+        run = batch_assembly.BatchAssembly(self, batch)
         for work in works:
             try:
                 run.add(work)

@@ -303,6 +303,5 @@ def test_long_prompts_on_gpus_are_computed_512_tokens_at_a_time(tmp_path):
             assert [size for _, size in parts] == sizes
             assert [token for part, _ in parts for token in part] == ids
             assert [size for _, size in session._engine.chunks(ids, every=True)] == [128] * 4 + [16]
-            if not experimental:  # the others' logits: test_named_length
-                found = session._feed(ids, "logits")
-                assert_allclose(found.reshape(-1), expected, rtol=1e-3, atol=1e-4)
+            found = session._feed(ids, "logits")
+            assert_allclose(found.reshape(-1), expected, rtol=1e-3, atol=1e-4)

@@ -20,7 +20,7 @@ from webnn_vk.runtime.batch_assembly import STAGED_BYTES
 
 onnxruntime = pytest.importorskip("onnxruntime")
 LAYERS, WIDTH, HEADS, WORDS = 5, 384, 6, 9000
-STEPS = 12
+STEPS = 8
 CHILD = """
 from tests.support import host_memory
 host_memory.start()

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize("length", [
-    pytest.param(("--steps", "300"), id="one thread"),
+    pytest.param(("--steps", "150"), id="one thread"),
     pytest.param(("--seconds", "600"), id="many threads", marks=pytest.mark.explore),
 ])
 def test_every_value_is_right_and_nothing_left(length, vulkan):
