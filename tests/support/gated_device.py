@@ -18,6 +18,7 @@ class FakeDevice:
 
     profile = None
     name = "fake"
+    direct = None
 
     def __init__(self):
         self.started = []

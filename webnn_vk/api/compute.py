@@ -13,7 +13,7 @@ from webnn_vk.compiler.types.buffers import as_bytes, is_exactly
 from webnn_vk.compiler.types.data_types import MLOperandDescriptor, elements, entries
 from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.cpu import CpuExecutable
-from webnn_vk.runtime.mapping import can_fill, fill
+from webnn_vk.runtime.mapping import can_copy, can_fill, copied, fill
 from webnn_vk.runtime.staging import SMALL_BYTES, Reservation
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.tensor_state import owned
@@ -24,6 +24,11 @@ from webnn_vk.support.promise import MLPromise
 
 from .ml_graph import MLGraph, check_alive, check_names, executable_of, storages
 from .tensor import MLTensor
+
+
+#: A run with more bytes of inputs and outputs is not submitted by its caller: copying them takes
+#: longer than waking other threads.
+DIRECT_BYTES = 1 << 20
 
 
 def checked_arrays(
@@ -85,10 +90,52 @@ def _shapes(graph: MLGraph, inputs: Mapping[str, Any], what: str) -> dict[str, t
 
 def run_once(state: ContextState, *run: Any) -> dict[str, np.ndarray]:
     """A run in the context's order of work, given as for ``_prepared``: the outputs by name."""
+    outputs = _run_directly(state, *run)
+    if outputs is not None:
+        return outputs
     works, _, wait = _prepared("compute", state, *run)
     state.stream.enqueue(*works)
     del works  # only the order of work holds its memory
     return wait()
+
+
+def _run_directly(
+    state: ContextState,
+    graph: MLGraph,
+    executable: Any,
+    inputs: dict[str, np.ndarray],
+    shared: Mapping[str, Storage],
+) -> dict[str, np.ndarray] | None:
+    """A run that this thread submits and waits for, on memory that an earlier one has left; None,
+    with the inputs as they were, if that can't be (see ``runtime.direct``)."""
+    timeline, workspace = state.timeline, executable.workspace
+    if shared or workspace is None or workspace.size > DIRECT_BYTES or timeline.observer:
+        return None
+    state.check()
+    tensors = workspace.take()
+    if tensors is None:
+        return None
+    own, made = tensors
+    call, run, value = timeline.call(), None, None
+    if all(map(can_fill, own.values())) and all(map(can_copy, made.values())):
+        run = timeline.direct.prepared(executable, own, made)
+    if run is not None:
+        for name, view in inputs.items():
+            fill(own[name], view)
+        value = timeline.submit_directly(run)
+        if value is None:
+            executable.keep_direct(run)
+    if value is None:
+        workspace.keep(tensors)
+        return None
+    timeline.wait_directly(value)
+    outputs = {
+        name: elements(copied(made[name]), d) for name, d in executable.program.outputs.items()
+    }
+    del call
+    executable.keep_direct(run)
+    workspace.keep(tensors)
+    return outputs
 
 
 def run_in_order(

@@ -26,7 +26,7 @@ from webnn_vk.runtime.staging import Reservation
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.timeline import Timeline
-from webnn_vk.runtime.work import RunGraph, Write
+from webnn_vk.runtime.work import Write
 from webnn_vk.support import background, forks
 from webnn_vk.support.errors import NotSupportedError, shortage_error
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
@@ -299,7 +299,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             tensor._state.use("dispatch")
         sources = storages(inputs, program.inputs, "input", graph._unused)
         results = storages(outputs, program.outputs, "output")
-        context.stream.enqueue(RunGraph(executable, sources, results))
+        context.stream.run(executable, sources, results)
 
     def compute(self, graph: MLGraph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run ``graph`` once on arrays and wait for its outputs (extension): name → array.

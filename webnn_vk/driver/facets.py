@@ -4,8 +4,10 @@ is not None. `interface.sharing_of` and `timestamps_of` return it, or raise with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from webnn_vk.driver.direct import Turn
 from webnn_vk.driver.resources import Allocation, ExternalMemory, Queries, Recording, Semaphore
 
 
@@ -52,3 +54,31 @@ class Timestamps(Protocol):
     def queries(self, count: int) -> Queries:
         """`count` new, empty slots that recordings share. Submits a command that clears them,
         without waiting."""
+
+
+class DirectSubmits(Protocol):
+    """Submits that any thread may make without a lock, the main thread included: `driver.direct`.
+    `open` and `close` are for the thread that otherwise submits."""
+
+    def prepare(self, recordings: Sequence[Recording]) -> Any:
+        """Recordings to be submitted by one thread at a time, again and again, each time once they
+        are done. Freed by garbage collection, once no submission uses it."""
+
+    def open(self) -> int:
+        """Allows direct submits; the timeline value of the last submission."""
+
+    def close(self) -> int:
+        """No more direct submits; the timeline value of the last submission."""
+
+    def turn(self) -> Turn | None:
+        """The next direct submit, with its timeline value; None if there is none now."""
+
+    def submit(self, turn: Turn, prepared: Any) -> bool:
+        """Submits; False if another thread has used the turn, or the submit failed for lack of
+        memory. DeviceLost."""
+
+    def over(self, value: int) -> bool:
+        """Whether the submission of that value is done; at once."""
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Waits until it is done; False after `timeout` s. DeviceLost."""

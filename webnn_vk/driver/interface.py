@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from webnn_vk.driver.commands import Command
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.errors import FeatureMissing
-from webnn_vk.driver.facets import Sharing, Timestamps
+from webnn_vk.driver.facets import DirectSubmits, Sharing, Timestamps
 from webnn_vk.driver.resources import (
     Allocation,
     HostAccess,
@@ -36,6 +36,7 @@ class Driver(Protocol):
     #: Facets: None where the driver has none (`sharing_of`, `timestamps_of`).
     sharing: Sharing | None
     timestamps: Timestamps | None
+    direct: DirectSubmits | None
     #: Why a facet is None, by its name, for messages.
     absent: Mapping[str, str]
 

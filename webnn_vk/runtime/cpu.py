@@ -142,6 +142,7 @@ class CpuDevice:
         self.name = f"CPU ({platform.machine()}, {engine.description})"
         self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
+        self.direct = None
         # Living storages, by weak references. No lock: a signal handler may run anywhere.
         self._live: set[weakref.ref[Storage]] = set()
         # Constants by key: graphs of several shapes share the weights and the constants folded from

@@ -67,6 +67,8 @@ class Device(Protocol):
     wait_idle: Callable[[], None]
     #: Observes the work (used by the profiler); None: no observer.
     observer: Observer | None
+    #: The driver's direct submits (``driver.facets``); None if there are none.
+    direct: Any
 
     @property
     def max_tensor_byte_length(self) -> int: ...

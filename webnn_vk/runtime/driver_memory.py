@@ -74,6 +74,7 @@ class DriverMemory:
         self.name = driver.profile.name
         self.wait_idle: Callable[[], None] = lambda: None
         self.observer: Observer | None = None
+        self.direct = driver.direct
         self.packed = PackedForms()
         # Weak: a destroyed graph is freed, whatever tensors it ran on.
         self._executables: set[weakref.ref[Any]] = set()

@@ -40,6 +40,7 @@ from webnn_vk.driver import (
 )
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import TEXEL_BYTES, room_for
+from webnn_vk.support import background
 from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.heap import trim_heap
 
@@ -138,6 +139,9 @@ class DriverExecutable:
         )
         # The keys of recordings by the tensors that they refer to.
         self._keys: dict[int, set[tuple[int, ...]]] = {}
+        # Runs that callers may submit themselves, by the same keys; changed in single steps, by any
+        # thread. None: no run of this program is a single submit.
+        self._direct: dict[tuple[int, ...], Any] | None = None if self.on_host else {}
         device.add(self)
 
     @property
@@ -220,6 +224,7 @@ class DriverExecutable:
         other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
         other._recordings, other._keys = OrderedDict(), {}
+        other._direct = None if self._direct is None else {}
         if program.params != self.program.params:
             with translated():
                 made = self._with_params(program, order)
@@ -289,11 +294,7 @@ class DriverExecutable:
         inputs' twins and to the outputs'."""
         before = from_twins(inputs) if copying else []
         after = to_twins(outputs) if copying else []
-        key = tuple(
-            [inputs[name].serial for name in self.program.inputs]
-            + [outputs[name].serial for name in self.program.outputs]
-            + [_WITH_COPIES] * bool(before or after)
-        )
+        key = self._key(inputs, outputs, bool(before or after))
         with self.device.lock:
             found = self._recordings.get(key)
             if found is not None:
@@ -308,6 +309,45 @@ class DriverExecutable:
                 self._drop(next(iter(self._recordings)))
         return found
 
+    def _key(
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], copying: bool
+    ) -> tuple[int, ...]:
+        key = [inputs[name].serial for name in self.program.inputs]
+        key += [outputs[name].serial for name in self.program.outputs]
+        return (*key, _WITH_COPIES) if copying else tuple(key)
+
+    def take_direct(
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> tuple[tuple[int, ...], Any] | None:
+        """A run on these storages that its caller may submit (``runtime.direct``), which then
+        belongs to the caller; None if it never ran, another caller has it, or it is not a single
+        submit."""
+        donated = self.program.donated.items()
+        if self._direct is None or any(inputs[i] is not outputs[o] for i, o in donated):
+            return None
+        twins = any(s.twin is not None for s in (*inputs.values(), *outputs.values()))
+        key = self._key(inputs, outputs, twins)
+        submit = self._direct.pop(key, None)
+        if submit is None and key in self._recordings:
+            submit = background.run_on_worker(self._prepare_direct, inputs, outputs)
+        return None if submit is None else (key, submit)
+
+    def _prepare_direct(
+        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> Any:
+        found = self.recordings(inputs, outputs, copying=True)
+        if len(found) != 1:
+            self._direct = None
+            return None
+        with translated():
+            return self.device.direct.prepare(found)
+
+    def keep_direct(self, prepared: tuple[tuple[int, ...], Any]) -> None:
+        """Leaves it for the next run on the same storages."""
+        key, submit = prepared
+        if self._direct is not None:
+            self._direct[key] = submit
+
     def timed_recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> list[Recording | HostSegment]:
@@ -319,6 +359,9 @@ class DriverExecutable:
         """Free the recordings that refer to a freed tensor (lock held)."""
         for key in list(self._keys.get(serial, ())):
             self._drop(key)
+        for key in list(self._direct or ()):
+            if serial in key:
+                self._drop_direct(key)
 
     def trim(self) -> None:
         """Free objects that only the next run would use."""
@@ -334,6 +377,11 @@ class DriverExecutable:
                     del self._keys[serial]
         # Freed with the last reference, which the submission being assembled may hold.
         del self._recordings[key]
+        self._drop_direct(key)
+
+    def _drop_direct(self, key: tuple[int, ...]) -> None:
+        if self._direct is not None:
+            self._direct.pop(key, None)
 
     def _record(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],

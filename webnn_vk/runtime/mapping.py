@@ -105,6 +105,19 @@ def can_fill(storage: Storage) -> bool:
     return storage.twin is not None or is_host_visible(storage)
 
 
+def can_copy(storage: Storage) -> bool:
+    """Whether ``copied`` reads memory that the host caches."""
+    place: Any = storage.twin or storage.backing
+    return not isinstance(place, np.ndarray) and place.mapped is not None and place.cached
+
+
+def copied(storage: Storage) -> np.ndarray:
+    """A copy of the bytes that a run of a graph has left, for ``can_copy``."""
+    place: Any = storage.twin or storage.backing
+    data: np.ndarray = place.read()[: storage.size].copy()
+    return data
+
+
 def is_host_visible(storage: Storage) -> bool:
     """Whether the host can use a storage's memory in place."""
     backing = storage.backing

@@ -163,6 +163,12 @@ class Schedule:
         self._running.append(batch)
         return batch
 
+    def adopted(self) -> PlannedBatch:
+        """A batch on the device that was not planned here: the last records so far."""
+        batch = PlannedBatch([], self.queued - 1, timed=False)
+        self._running.append(batch)
+        return batch
+
     def _room(self) -> float | None:
         """Seconds of work that the device may be given now; None: no batch at all."""
         running = [batch for batch in self._running if batch.stream is None]

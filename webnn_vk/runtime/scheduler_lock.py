@@ -15,12 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
+from .direct import DirectRuns
+from .inbox import Inbox
 from .schedule import Follow, PlannedBatch, Schedule
 from .stream import Fence, Stream
 from .work import Work
@@ -57,10 +58,12 @@ class SchedulerLock:
     broken: called, without the lock, when an update failed midway.
     """
 
-    def __init__(self, schedule: Schedule, broken: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, schedule: Schedule, submits: Any, broken: Callable[[BaseException], None]
+    ) -> None:
         self._broken = broken
         #: Messages from any thread.
-        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.inbox: Inbox[Message] = Inbox()
         #: How many updates have failed midway.
         self.breaks = 0
         #: No more is started.
@@ -71,6 +74,8 @@ class SchedulerLock:
         self._holder: int | None = None
         # -- state of the lock's holder
         self.schedule = schedule
+        #: Submits of callers, while nothing else is queued or running.
+        self.direct = DirectRuns(submits, schedule, self.inbox)
         # The message that is being handled.
         self._message: Message | None = None
         # Messages whose updates failed. They are handled again after the end, which tells their
@@ -136,12 +141,12 @@ class SchedulerLock:
                         return planned, effects
                     if self._fences:
                         self._reach_fences()  # a fence is over when it has its place
-                    try:
-                        self._message = self.inbox.get(timeout=seconds)
-                    except Empty:
-                        effects.append(quiet)
-                    else:
+                    if self.end is None and not self._fences:
+                        self.direct.open()
+                    if self.inbox.wait(seconds):
                         effects = self._take_in()
+                    else:
+                        effects.append(quiet)
                 return None, effects
             except BaseException as error:
                 self._put_aside(error)
@@ -165,17 +170,17 @@ class SchedulerLock:
             self.inbox.put(self._failed.pop())
         return self.schedule.drop() if first else []
 
+    def await_direct(self, stream: Stream, fence: Fence) -> None:
+        """A fence among direct runs, which has its place."""
+        self._fences.setdefault(stream, deque()).append(fence)
+
     # -- updates -----------------------------------------------------------------------------------
     def _take_in(self) -> Effects:
-        """Update the schedule with the present message, if any, and all messages after it."""
+        """Update the schedule with all messages."""
         effects: Effects = []
-        while True:
-            if self._message is None:
-                try:
-                    self._message = self.inbox.get_nowait()
-                except Empty:
-                    break
-            message = self._message
+        while (message := self.inbox.first()) is not None:
+            self._message = message
+            self.direct.close()
             if type(message) is tuple:
                 stream, what = message
                 if type(what) is Fence:
@@ -189,7 +194,8 @@ class SchedulerLock:
                     effects += [partial(work.fail, error) for work in what]
             else:
                 message()
-            # Not kept until the next one comes.
+            # Not before its effect, and not kept until the next one comes.
+            self.inbox.remove_first()
             self._message = message = None
         if self._fences:
             self._reach_fences()
@@ -197,9 +203,12 @@ class SchedulerLock:
 
     def _put_aside(self, error: BaseException) -> None:
         """Keep the message whose update failed, unless that was a defect after the end."""
-        if type(self._message) is tuple and (self.end is None or isinstance(error, MemoryError)):
-            self._failed.append(self._message)
-        self._message = None
+        message, self._message = self._message, None
+        if message is None:
+            return
+        self.inbox.remove_first()
+        if type(message) is tuple and (self.end is None or isinstance(error, MemoryError)):
+            self._failed.append(message)
 
     def _reach_fences(self) -> None:
         for stream, fences in list(self._fences.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from webnn_vk.support import background
@@ -10,20 +11,25 @@ from webnn_vk.support.event import Event
 
 from .device import Device
 from .schedule import Follow, StreamState
-from .storage import again
-from .work import Run, Work
+from .storage import Storage, again
+from .work import Executable, Run, RunGraph, Work
 
 
 class Fence:
     """A point on a stream: after all work queued before it was made."""
 
-    __slots__ = ("_error", "_event", "_stream", "_value")
+    __slots__ = ("_direct", "_error", "_event", "_stream", "_value")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(
+        self, stream: Stream, direct: int | None = None, value: int | None = None
+    ) -> None:
+        """``direct``: the submission that it waits for, if the timeline doesn't know it; then
+        ``value`` is its place."""
         self._stream = stream
         self._event = Event()
+        self._direct = direct
         # Both set by the timeline, in its order.
-        self._value: int | None = None
+        self._value = value
         self._error: Exception | None = None
 
     @property
@@ -37,14 +43,37 @@ class Fence:
     @property
     def done(self) -> bool:
         """Whether all work queued before it is over."""
+        if self._direct is not None and self._wait_directly(0):
+            return True
         if not self._event.is_set():
             self._stream.timeline.catch_up()
         return self._event.is_set() and self._error is None
+
+    def _wait_directly(self, timeout: float | None) -> bool | None:
+        """Whether the submission that the timeline doesn't know is over, within that time; None if
+        the timeline has ended, and now knows the fence."""
+        assert self._direct is not None
+        timeline = self._stream.timeline
+        call = timeline.call()
+        if not timeline.ended:
+            over: bool = timeline.wait_directly(self._direct, timeout)
+            return over
+        del call
+        self._direct = None
+        timeline.await_direct(self._stream, self)
+        return None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until done; returns False after ``timeout`` seconds. InvalidStateError if the
         timeline ended first."""
         self._stream.timeline.check_fork()
+        if self._direct is not None:
+            here = background.on_timeline()
+            over = self._wait_directly(0 if here else timeout)
+            if over is False and here:
+                raise InvalidStateError("a callback on the timeline can't wait for the timeline")
+            if over is not None:
+                return over
         if not self._event.is_set() and background.on_timeline():
             self._stream.timeline.catch_up()
             if not self._event.is_set():
@@ -91,6 +120,31 @@ class Stream(StreamState):
         the timeline it fails at once."""
         self.timeline.put((self, works))
 
+    def run(
+        self, executable: Executable, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> None:
+        """Append a run of a graph; it is submitted now if nothing else is queued or running."""
+        if not self._run_directly(executable, inputs, outputs):
+            self.enqueue(RunGraph(executable, inputs, outputs))
+
+    def _run_directly(
+        self, executable: Executable, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> bool:
+        timeline = self.timeline
+        if timeline.observer is not None or self.lent:
+            return False
+        timeline.check_fork()
+        run = timeline.direct.prepared(executable, inputs, outputs)
+        if run is None:
+            return False
+        call = timeline.call()
+        # What failed before is for the timeline to see.
+        failed = any(s.error is not None for s in (*inputs.values(), *outputs.values()))
+        value = None if failed else timeline.submit_directly(run)
+        del call
+        executable.keep_direct(run)  # type: ignore[attr-defined]
+        return value is not None
+
     def follow(self, other: Stream) -> None:
         """Order all later work here after everything that ``other`` has queued."""
         self.enqueue(Follow(other))
@@ -98,6 +152,9 @@ class Stream(StreamState):
     def fence(self) -> Fence:
         """The point after everything queued so far, on other streams too unless it is held back
         there behind work on the host."""
+        if (point := self.timeline.direct.fence()) is not None:
+            self.timeline.check_fork()
+            return Fence(self, *point)
         fence = Fence(self)
         self.timeline.put((self, fence))
         return fence

@@ -35,7 +35,7 @@ from .schedule import PlannedBatch, Schedule
 from .scheduler_lock import SchedulerLock, call, nothing
 from .staging import Staging
 from .storage import DeviceLostError
-from .stream import Stream
+from .stream import Fence, Stream
 from .throttle import Span, throttle_of
 
 FORKED = "this context was made before a fork; make a new one in the child process"
@@ -66,7 +66,10 @@ class Timeline:
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_RunningCall]] = set()
         schedule = Schedule(throttle_of(device.profile))
-        self._scheduler = SchedulerLock(schedule, self._break)
+        self._scheduler = SchedulerLock(schedule, device.direct, self._break)
+        #: Runs that their callers submit.
+        self.direct = self._scheduler.direct
+        self.direct.adopt = self._adopt
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._scheduler.end)
         #: Observes the work; None: no observer.
@@ -155,9 +158,7 @@ class Timeline:
         """Inside the block the device stays open: closing waits for calls that use it on other
         threads."""
         self.check_fork()
-        call = _RunningCall()
-        # It is freed with its object: also if an interrupt comes before the block below.
-        self._calls.add(weakref.ref(call, self._calls.discard))
+        call = self.call()
         try:
             if self._scheduler.end is not None:
                 raise InvalidStateError(self._scheduler.end)
@@ -165,6 +166,17 @@ class Timeline:
         finally:
             # A caller may keep the error, whose traceback has this frame.
             del call
+
+    def call(self) -> object:
+        """As long as this object lives, the device stays open, unless it is closed already."""
+        call = _RunningCall()
+        self._calls.add(weakref.ref(call, self._calls.discard))
+        return call
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more work is accepted."""
+        return self._scheduler.end is not None
 
     @property
     def forked(self) -> bool:
@@ -187,6 +199,29 @@ class Timeline:
         if self._scheduler.end is not None:
             # The receiver may be gone.
             background.run_on_worker(self._scheduler.process)
+
+    def submit_directly(self, prepared: Any) -> int | None:
+        """See ``DirectRuns.submit``; InvalidStateError if the device is lost. The caller has a
+        ``call``."""
+        try:
+            return self.direct.submit(prepared)
+        except DeviceLostError as error:
+            self.lose(str(error))
+            raise InvalidStateError(f"the context is lost: {error}") from error
+
+    def wait_directly(self, value: int, timeout: float | None = None) -> bool:
+        """See ``DirectRuns.wait``; InvalidStateError if the device is lost. The caller has a
+        ``call``."""
+        try:
+            return self.direct.wait(value, timeout)
+        except DeviceLostError as error:
+            self.lose(str(error))
+            raise InvalidStateError(f"the context is lost: {error}") from error
+
+    def await_direct(self, stream: Stream, fence: Fence) -> None:
+        """From now on the timeline tells the fence of its end."""
+        message = partial(self._scheduler.await_direct, stream, fence)
+        background.run_on_worker(self._scheduler.ask, message)
 
     def catch_up(self) -> None:
         """Wait until all calls so far have their places, which does not involve the device."""
@@ -342,6 +377,11 @@ class Timeline:
             self._scheduler.inbox.put(partial(self._scheduler.schedule.host_done, planned))
         del batch
         self._scheduler.process()
+
+    def _adopt(self, value: int) -> None:
+        """Direct runs are not over: wait for them like for a batch."""
+        planned = self._scheduler.schedule.adopted()
+        self._in_flight.put((Batch([], value), planned, Span()))
 
     def _ends_soon(self, batch: Batch, span: Span) -> bool:
         """Whether the batch is over before the next message comes, and within ``POLL_SECONDS``."""

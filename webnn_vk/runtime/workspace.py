@@ -25,7 +25,8 @@ class Workspace:
 
     def __init__(self, program: Program) -> None:
         described = [*program.inputs.values(), *program.outputs.values()]
-        size = sum(d.byte_length for d in described)
+        #: Bytes of a set.
+        self.size = size = sum(d.byte_length for d in described)
         self._kept: deque[Tensors] = deque(maxlen=max(1, min(MAX_SETS, MAX_BYTES // max(size, 1))))
 
     def take(self) -> Tensors | None:

@@ -56,6 +56,7 @@ class KomputeDriver:
 
     sharing = None
     timestamps = None
+    direct = None
     absent = ABSENT
 
     def __init__(self, kp: Any, manager: Any, profile: DeviceProfile) -> None:

@@ -10,6 +10,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -23,6 +24,7 @@ from webnn_vk.driver.commands import (
     used_by,
 )
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.direct import Turn, Turns
 from webnn_vk.driver.errors import DriverClosed, FeatureMissing, OutOfDeviceMemory
 from webnn_vk.driver.null.profile import NULL_PROFILE
 from webnn_vk.driver.resources import Allocation, HostAccess, MemoryUse, Pipeline, PipelineRequest
@@ -78,9 +80,12 @@ class NullDriver:
     absent = ABSENT
 
     def __init__(self, profile: DeviceProfile = NULL_PROFILE, *,
-                 say: Callable[[str], Any] = lambda line: None) -> None:
+                 say: Callable[[str], Any] | None = None) -> None:
         self.profile = profile
-        self._say = say
+        self._say = say or (lambda line: None)
+        self._turns = Turns()
+        # A direct submit consists of functions of C, which say nothing.
+        self.direct = NullDirect(self) if say is None else None
         self._lock = threading.Lock()
         self._live: weakref.WeakSet[_Bytes] = weakref.WeakSet()
         self._numbers = count(1)
@@ -137,7 +142,10 @@ class NullDriver:
             raise ValueError("a recording to submit was freed")
         with self._lock:
             self._ready()
+            direct = self._close_turns()
             self._submitted += 1
+            if direct:
+                self._turns.open(self._submitted)
             self._say(f"submit {self._submitted}")
             for recording in recordings:
                 for line in recording.lines:
@@ -145,6 +153,13 @@ class NullDriver:
                 for move in recording.moves:
                     move()
             return self._submitted
+
+    def _close_turns(self) -> bool:
+        """No more direct submits, with the lock held; whether they were allowed."""
+        last = self._turns.close()
+        if last is not None:
+            self._submitted = last
+        return last is not None
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         check_submitted(value, self._submitted)
@@ -179,6 +194,38 @@ class NullDriver:
     def _ready(self) -> None:
         if self._closed:
             raise DriverClosed(f"the driver of {self.profile.name} was closed")
+
+
+class NullDirect:
+    """See `driver.facets.DirectSubmits` for the methods."""
+
+    def __init__(self, driver: NullDriver) -> None:
+        self._driver, self._turns = driver, driver._turns
+        self.turn = driver._turns.next
+
+    def prepare(self, recordings: Sequence[NullRecording]) -> tuple[Callable[[], Any], ...]:
+        moves = [move for recording in recordings for move in recording.moves]
+        return (*moves, int)  # zero, for success
+
+    def open(self) -> int:
+        with self._driver._lock:
+            self._driver._close_turns()
+            self._turns.open(self._driver._submitted)
+            return self._driver._submitted
+
+    def close(self) -> int:
+        with self._driver._lock:
+            self._driver._close_turns()
+            return self._driver._submitted
+
+    def submit(self, turn: Turn, prepared: tuple[Callable[[], Any], ...]) -> bool:
+        return turn.take(prepared) is not None
+
+    def over(self, value: int) -> bool:
+        return True
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        return True
 
 
 def describe(commands: Sequence[Command]) -> Iterator[str]:
@@ -219,7 +266,4 @@ def _moves(commands: Sequence[Command]) -> Iterator[Callable[[], None]]:
 
 
 def _copy(source: memoryview, target: memoryview) -> Callable[[], None]:
-    def copy() -> None:
-        target[:] = source
-
-    return copy
+    return partial(target.__setitem__, slice(None), source)  # a function of C

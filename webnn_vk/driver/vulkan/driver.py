@@ -15,6 +15,7 @@ from webnn_vk.driver import loading
 from webnn_vk.driver.checks import check_submitted
 from webnn_vk.driver.commands import Command
 from webnn_vk.driver.device_profile import DeviceProfile
+from webnn_vk.driver.direct import Turns
 from webnn_vk.driver.errors import (
     DeviceLost,
     DriverClosed,
@@ -28,6 +29,7 @@ from webnn_vk.driver.vulkan import binding as vk
 from webnn_vk.driver.vulkan import instance as process
 from webnn_vk.driver.vulkan.blocks import BufferBlocks
 from webnn_vk.driver.vulkan.deferred import Handle, Native
+from webnn_vk.driver.vulkan.direct import VulkanDirect
 from webnn_vk.driver.vulkan.errors import VulkanUnavailable
 from webnn_vk.driver.vulkan.facets import VulkanSharing, VulkanTimestamps
 from webnn_vk.driver.vulkan.memory import Allocator, HeapUsage, VulkanAllocation
@@ -120,6 +122,8 @@ class VulkanDriver:
         self.timestamps = VulkanTimestamps(self) if "timestamps" in profile.features else None
         self.absent = {} if self.timestamps else {"timestamps": "it has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
+        self._turns = Turns()
+        self.direct = None if SIGNAL_DEADLOCKS_WAIT in self._quirks else VulkanDirect(self)
         # None under the validation layer: its table of devices, which all calls read, has no lock.
         another = None if process.instance().validating else lambda: open_driver(
             physical, profile=profile)
@@ -200,11 +204,16 @@ class VulkanDriver:
                 raise ValueError("a recording to submit was freed")
             waits = [(semaphore.native, awaited) for semaphore, awaited in wait]
             signals = [(semaphore.native, reached) for semaphore, reached in signal]
-            value = self._submitted + 1
-            result = self._submission.submit(self._queue, natives, waits, signals, value)
-            if result < 0:
-                raise self._failed(result, "vkQueueSubmit")
-            self._submitted = value
+            direct = self._close_turns()
+            try:
+                value = self._submitted + 1
+                result = self._submission.submit(self._queue, natives, waits, signals, value)
+                if result < 0:
+                    raise self._failed(result, "vkQueueSubmit")
+                self._submitted = value
+            finally:
+                if direct:
+                    self._turns.open(self._submitted)
             for native in natives:
                 native.last_value = value
             for semaphore, reached in signals:
@@ -216,6 +225,13 @@ class VulkanDriver:
         if len(self._retired) > _MANY_RETIRED:
             self._reap()
         return value
+
+    def _close_turns(self) -> bool:
+        """No more direct submits, with the lock held; whether they were allowed."""
+        last = self._turns.close()
+        if last is not None:
+            self._submitted = last
+        return last is not None
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         check_submitted(value, self._submitted)
@@ -251,6 +267,7 @@ class VulkanDriver:
             if self._closed:
                 return
             self._closed = True
+            self._close_turns()
         _open.discard(self)
         with self._call_ended:
             if not self._call_ended.wait_for(lambda: not self._calls, _CLOSE_TIMEOUT):

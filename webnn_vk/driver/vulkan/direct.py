@@ -1,0 +1,155 @@
+"""Submits by the calling thread (`driver.direct`): a primary command buffer and the structs of a
+submit, made beforehand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from webnn_vk.driver.direct import Turn
+from webnn_vk.driver.errors import DeviceLost
+from webnn_vk.driver.vulkan import binding as vk
+from webnn_vk.driver.vulkan import instance as process
+from webnn_vk.driver.vulkan.deferred import Handle, Native
+from webnn_vk.driver.vulkan.recording import (
+    VulkanRecording,
+    first_barrier,
+    last_barrier,
+    new_command_buffer,
+    put_barrier,
+)
+
+# The longest time inside one foreign call, in ns: Python handles signals in between.
+_SLICE = 100_000_000
+
+
+class NativeSubmit(Native):
+    """A primary command buffer that executes recordings, which live as long, and the structs of
+    its submit."""
+
+    __slots__ = ("_device", "_keep", "_pool", "_values", "calls")
+
+    def __init__(self, driver: Any, recordings: Sequence[VulkanRecording]) -> None:
+        super().__init__()
+        self._device = device = driver.handle
+        natives = [recording._native for recording in recordings]
+        if None in natives:
+            raise ValueError("a recording to submit was freed")
+        self._pool, buffer = new_command_buffer(device, driver.physical.queue_family, "PRIMARY")
+        self._keep: Any = recordings
+        try:
+            begin = vk.struct("VkCommandBufferBeginInfo", "COMMAND_BUFFER_BEGIN_INFO")
+            vk.check(vk.lib.vkBeginCommandBuffer(buffer, begin), "vkBeginCommandBuffer")
+            put_barrier(buffer, first_barrier())
+            secondaries = vk.new("VkCommandBuffer[]", [n.command_buffer for n in natives])
+            vk.lib.vkCmdExecuteCommands(buffer, len(natives), secondaries)
+            put_barrier(buffer, last_barrier())
+            vk.check(vk.lib.vkEndCommandBuffer(buffer), "vkEndCommandBuffer")
+        except BaseException:
+            self.destroy()
+            raise
+        self._values = vk.new("uint64_t[1]")
+        values = vk.struct("VkTimelineSemaphoreSubmitInfo", "TIMELINE_SEMAPHORE_SUBMIT_INFO",
+                           signalSemaphoreValueCount=1, pSignalSemaphoreValues=self._values)
+        buffers = vk.new("VkCommandBuffer[]", [buffer])
+        semaphores = vk.new("VkSemaphore[]", [driver._timeline.handle])
+        info = vk.struct("VkSubmitInfo", "SUBMIT_INFO", pNext=values, commandBufferCount=1,
+                         pCommandBuffers=buffers, signalSemaphoreCount=1,
+                         pSignalSemaphores=semaphores)
+        self._keep = recordings, values, buffers, semaphores
+        #: The submit, as functions of C.
+        self.calls: tuple[Callable[[], int]] = (
+            partial(vk.lib.vkQueueSubmit, driver._queue, 1, info, vk.NULL),
+        )
+
+    def signals(self, value: int) -> None:
+        """The next submit signals this value."""
+        self._values[0] = self.last_value = value
+
+    def destroy(self) -> None:
+        """Destroys the command buffer, and lets go of the recordings."""
+        vk.lib.vkDestroyCommandPool(self._device, self._pool, vk.NULL)
+        self._keep = None
+        self.calls = ()  # type: ignore[assignment]
+
+
+class VulkanSubmit(Handle[NativeSubmit]):
+    """The result of `VulkanDirect.prepare`."""
+
+    __slots__ = ()
+
+
+class VulkanDirect:
+    """See `driver.facets.DirectSubmits` for the methods. `driver`: a `VulkanDriver`, which stays
+    open while they run."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver, self._turns = driver, driver._turns
+        #: The next direct submit.
+        self.turn = driver._turns.next
+
+    def prepare(self, recordings: Sequence[VulkanRecording]) -> VulkanSubmit:
+        driver = self._driver
+        driver._ready()
+        submit: VulkanSubmit = driver._guarded(
+            lambda: driver._track(VulkanSubmit, NativeSubmit(driver, recordings)))
+        return submit
+
+    def open(self) -> int:
+        driver = self._driver
+        with driver._lock:
+            driver._close_turns()
+            if not driver._closed:
+                self._turns.open(driver._submitted)
+            value: int = driver._submitted
+            return value
+
+    def close(self) -> int:
+        driver = self._driver
+        with driver._lock:
+            driver._close_turns()
+            value: int = driver._submitted
+            return value
+
+    def submit(self, turn: Turn, prepared: VulkanSubmit) -> bool:
+        native = prepared._native
+        assert native is not None
+        native.signals(turn.value)
+        result = turn.take(native.calls)
+        if result is None:
+            return False
+        if result < 0:
+            error = self._driver._failed(result, "vkQueueSubmit")
+            if isinstance(error, DeviceLost):
+                raise error
+        return result >= 0
+
+    def over(self, value: int) -> bool:
+        out = vk.new("uint64_t *")
+        driver = self._driver
+        result = vk.lib.vkGetSemaphoreCounterValue(driver.handle, driver._timeline.handle, out)
+        if result < 0:
+            raise driver._failed(result, "vkGetSemaphoreCounterValue")
+        process.check_validation()
+        over: bool = out[0] >= value
+        return over
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        driver = self._driver
+        values = vk.new("uint64_t[]", [value])
+        semaphores = vk.new("VkSemaphore[]", [driver._timeline.handle])
+        info = vk.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1,
+                         pSemaphores=semaphores, pValues=values)
+        end = None if timeout is None else time.monotonic() + timeout
+        left = _SLICE
+        while True:
+            if end is not None:
+                left = min(max(int((end - time.monotonic()) * 1e9), 0), _SLICE)
+            result = vk.lib.vkWaitSemaphores(driver.handle, info, left)
+            if result < 0:
+                raise driver._failed(result, "vkWaitSemaphores")
+            if result != vk.TIMEOUT or left < _SLICE:
+                process.check_validation()
+                return bool(result != vk.TIMEOUT)
