@@ -25,7 +25,6 @@ from webnn_vk.support.promise import MLPromise
 from .ml_graph import MLGraph, check_alive, check_names, executable_of, storages
 from .tensor import MLTensor
 
-
 #: A run with more bytes of inputs and outputs is not submitted by its caller: copying them takes
 #: longer than waking other threads.
 DIRECT_BYTES = 1 << 20
@@ -122,13 +121,13 @@ def _run_directly(
     if run is not None:
         for name, view in inputs.items():
             fill(own[name], view)
-        value = timeline.submit_directly(run)
+        value = timeline.direct.submit(run)
         if value is None:
             executable.keep_direct(run)
     if value is None:
         workspace.keep(tensors)
         return None
-    timeline.wait_directly(value)
+    timeline.direct.wait(value)
     outputs = {
         name: elements(copied(made[name]), d) for name, d in executable.program.outputs.items()
     }

@@ -191,6 +191,8 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             raise shortage_error(error, "write_tensor") from None
 
     def _write(self, state: TensorState, view: np.ndarray) -> None:
+        if self._state.stream.write(state.use("write_tensor"), view):
+            return
         staging = self._state.timeline.staging
         stage = partial(self._state.stage, view)
         held, staged = staging.reserve_and(view.nbytes, "write_tensor", stage)

@@ -77,8 +77,8 @@ class DirectSubmits(Protocol):
         """Submits; False if another thread has used the turn, or the submit failed for lack of
         memory. DeviceLost."""
 
-    def over(self, value: int) -> bool:
-        """Whether the submission of that value is done; at once."""
+    def completed(self) -> int:
+        """The timeline value reached; at once. DeviceLost."""
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         """Waits until it is done; False after `timeout` s. DeviceLost."""

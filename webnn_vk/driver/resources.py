@@ -67,12 +67,14 @@ class Allocation:
 
     `mapped` is a writable memoryview when the host can see the memory, else None; it must not be
     used after `free`. `cached`: whether the host caches it, so that it reads it as fast as other
-    memory. `offset`: bytes before it in the buffer that is bound.
+    memory. `coherent`: whether `flush` and `invalidate` do nothing. `offset`: bytes before it in
+    the buffer that is bound.
     """
 
     __slots__ = ("__weakref__", "_held", "label", "mapped", "size")
     offset: int = 0
     cached: bool = True
+    coherent: bool = True
 
     def __init__(self, held: Any, size: int, mapped: memoryview | None, label: str) -> None:
         self._held, self.size, self.mapped, self.label = held, size, mapped, label

@@ -1,109 +1,223 @@
-"""Runs of graphs that their caller submits and waits for itself, because nothing else is queued or
-running: no other thread has to wake.
+"""Direct work: calls that start their work on the device themselves, and wait for it themselves,
+because nothing is queued or running that they would have to wait for. No other thread wakes.
 
-Between ``open`` and ``close``, which the holder of the scheduler lock calls, any thread may submit,
-without a lock (``driver.direct`` says how). A message stays in the inbox until direct runs are
-closed; so a caller that finds the inbox empty comes after all calls that have returned.
+Between ``open`` and ``close``, which the holder of the scheduler lock calls, any thread may do so,
+without a lock (``driver.direct`` says how). A message stays in the inbox until direct work is
+closed; so a caller that finds the inbox empty comes after all calls that have returned. Each
+function here either has its whole effect or none, whatever signal handlers do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from webnn_vk.driver import DeviceLost
+from webnn_vk.support.errors import InvalidStateError
 
 from .inbox import Inbox
-from .schedule import SHORT_SECONDS, Schedule
-from .storage import DeviceLostError, Storage
+from .schedule import MAX_IN_FLIGHT, SHORT_SECONDS, Schedule
+from .storage import Storage
+from .transfers import KEPT_BYTES, Transfer
+
+#: The result of a turn in which nothing was submitted: its value is the next one's.
+_NO_SUBMIT = -1
 
 
-class DirectRuns:
-    """The direct runs on one device; ``submits`` is the driver's facet, or None."""
+class DirectRun:
+    """A run of a graph, made for certain tensors, of which one caller may make use at a time."""
 
-    def __init__(self, submits: Any, schedule: Schedule, inbox: Inbox[Any]) -> None:
-        self.submits = submits
+    __slots__ = ("key", "last", "submit")
+
+    def __init__(self, key: tuple[int, ...], submit: Any) -> None:
+        self.key, self.submit = key, submit
+        #: The value of its last submission.
+        self.last = 0
+
+
+class DirectWork:
+    """The direct work on one device.
+
+    call: keeps the device open as long as the object that it returns lives. lose: announces the
+    loss of the device. adopt: waits for the submission of that value like for a batch.
+    """
+
+    def __init__(
+        self, device: Any, schedule: Schedule, inbox: Inbox[Any], call: Callable[[], object],
+        lose: Callable[[str], Any], adopt: Callable[[int], Any],
+    ) -> None:
+        self._device, self._submits = device, device.direct
         self._schedule, self._inbox = schedule, inbox
+        self._adopt, self._call, self._lose = adopt, call, lose
         # -- of the lock's holder
-        # The last submission before them, while they are open.
+        # The last submission before direct work, while that is open.
         self._opened: int | None = None
-        #: Called with the last one's value if it is not over when they are closed.
-        self.adopt: Callable[[int], Any] = lambda value: None
         # -- of callers
-        # The records of work before them, and the submission that this counts from.
+        # The number of records of work before, and the submission that this counts from.
         self._counted: tuple[int, int] | None = None
 
     # -- for the holder of the scheduler lock ----------------------------------------------------
     def open(self) -> None:
-        """Allow them if nothing is queued or running."""
-        if self.submits is None or self._opened is not None:
+        """Allow it if nothing is queued or running."""
+        if self._submits is None or self._opened is not None:
             return
         if self._schedule.at_rest and self._inbox.empty():
-            self._opened = self.submits.open()
+            self._opened = self._submits.open()
             self._counted = self._schedule.queued, self._opened
 
     def close(self) -> None:
-        """No more of them; those that are running become a batch of the schedule."""
+        """No more of it; what is running becomes a batch of the schedule."""
         if self._opened is None:
             return
         opened, self._opened = self._opened, None
         self._counted = None
-        last = self.submits.close()
+        last = self._submits.close()
         self._schedule.queued += last - opened
-        if last > opened:
-            self.adopt(last)
+        if last > opened and not self._over(last):
+            self._adopt(last)
+
+    def _over(self, value: int) -> bool:
+        try:
+            return bool(self._submits.completed() >= value)
+        except DeviceLost:
+            return False  # waiting for it finds that, too
 
     # -- for callers -----------------------------------------------------------------------------
+    @property
+    def possible(self) -> bool:
+        """Whether direct work may be possible now."""
+        return self._submits is not None and self._submits.turn() is not None
+
     def prepared(
         self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> Any:
+    ) -> DirectRun | None:
         """A run on these storages (``DriverExecutable.take_direct``), if it can be direct: it has
-        run before, and doesn't take long. None otherwise."""
-        if self.submits is None or self.submits.turn() is None:
+        run before, and doesn't take long. The caller gives it back by ``keep_direct``."""
+        if not self.possible:
             return None
         seconds = executable.cost.seconds
         if seconds is None or seconds >= SHORT_SECONDS:
             return None
-        return executable.take_direct(inputs, outputs)
+        taken: DirectRun | None = executable.take_direct(inputs, outputs)
+        return taken
 
-    def submit(self, prepared: Any) -> int | None:
-        """Submit a run; the value that marks its end. None: other work is queued or running.
-        DeviceLostError."""
-        turn = self.submits.turn()
+    def submit(self, prepared: DirectRun | Transfer) -> int | None:
+        """Submit it; the value that marks its end. None: other work is queued, or much is running.
+        InvalidStateError if the device is lost."""
+        call = self._call()
+        turn = self._submits.turn()
         # In this order: see above.
         if turn is None or not self._inbox.empty():
             return None
+        value: int = turn.value
         try:
-            if self.submits.over(turn.value - 1) and self.submits.submit(turn, prepared[1]):
-                value: int = turn.value
-                return value
+            done = self._submits.completed()
+            if prepared.last > done or value - done > MAX_IN_FLIGHT:
+                return None
+            prepared.last = value
+            return value if self._submits.submit(turn, prepared.submit) else None
         except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
-        return None
+            del call
+            raise self._lost(error) from error
+
+    def run(
+        self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> bool:
+        """Start a run of a graph; False if that can't be."""
+        run = self.prepared(executable, inputs, outputs)
+        if run is None:
+            return False
+        # What failed before is for the timeline to see.
+        failed = any(s.error is not None for s in (*inputs.values(), *outputs.values()))
+        value = None if failed else self.submit(run)
+        executable.keep_direct(run)
+        return value is not None
+
+    def write(self, storage: Storage, data: np.ndarray) -> bool:
+        """Replace the bytes of a storage; False if that can't be."""
+        if not 0 < storage.size <= KEPT_BYTES or storage.error is not None or not self.possible:
+            return False
+        backing = storage.backing
+        if backing.mapped is not None and backing.coherent:
+            target = backing.mapped[: storage.size]
+            if self._copy(partial(target.__setitem__, slice(None), memoryview(data))):
+                return True
+        transfer = self._transfer(storage, "upload")
+        if transfer is None:
+            return False
+        value = None
+        if self._over(transfer.last):
+            transfer.staged.write(data)
+            value = self.submit(transfer)
+        self._device.transfers.keep((storage.serial, "upload"), transfer)
+        return value is not None
+
+    def read(self, storage: Storage) -> tuple[int, Callable[[], np.ndarray]] | None:
+        """The submission that reads the bytes of a storage, 0 if they are there already, and a
+        function that returns them then. None if that can't be."""
+        if not 0 < storage.size <= KEPT_BYTES or storage.error is not None or not self.possible:
+            return None
+        backing = storage.backing
+        if backing.mapped is not None and backing.coherent and backing.cached:
+            data = np.empty(storage.size, np.uint8)
+            source = backing.mapped[: storage.size]
+            if self._copy(partial(memoryview(data).__setitem__, slice(None), source)):
+                return 0, lambda: data
+        transfer = self._transfer(storage, "download")
+        if transfer is None:
+            return None
+        key, size = (storage.serial, "download"), storage.size
+        value = self.submit(transfer)
+        if value is None:
+            self._device.transfers.keep(key, transfer)
+            return None
+
+        def collect() -> np.ndarray:
+            bytes_read: np.ndarray = transfer.staged.read()[:size].copy()
+            self._device.transfers.keep(key, transfer)
+            return bytes_read
+
+        return value, collect
+
+    def _transfer(self, storage: Storage, kind: str) -> Transfer | None:
+        transfer = self._device.transfers.take_kept((storage.serial, kind))
+        if transfer is not None and transfer.submit is None:
+            self._device.prepare_transfer(transfer)
+        return transfer
+
+    def _copy(self, copy: Callable[[], Any]) -> bool:
+        """Copies on the host, by one function of C, if nothing is running."""
+        call = self._call()
+        turn = self._submits.turn()
+        if turn is None or not self._inbox.empty() or not self._over(turn.value - 1):
+            return False
+        copied = turn.take((copy, partial(int, _NO_SUBMIT))) is not None
+        del call
+        return copied
 
     def fence(self) -> tuple[int, int] | None:
         """The value that marks the end of all work so far, and the number of its records; None if
         other work is queued or running."""
         if (counted := self._counted) is None:
             return None
-        turn = self.submits.turn()
+        turn = self._submits.turn()
         if turn is None or not self._inbox.empty() or self._counted is not counted:
             return None
         last, (records, opened) = turn.value - 1, counted
         return last, records + last - opened
 
-    def over(self, value: int) -> bool:
-        """Whether the run is over. DeviceLostError."""
-        try:
-            over: bool = self.submits.over(value)
-            return over
-        except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
-
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Wait for its end for at most that many seconds; whether it came. DeviceLostError."""
+        """Wait for the end of a submission for at most that many seconds; whether it came.
+        InvalidStateError if the device is lost. The caller has a ``call``."""
         try:
-            over: bool = self.submits.wait(value, timeout)
+            over: bool = self._submits.wait(value, timeout)
             return over
         except DeviceLost as error:
-            raise DeviceLostError(str(error)) from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: DeviceLost) -> InvalidStateError:
+        self._lose(str(error))
+        return InvalidStateError(f"the context is lost: {error}")

@@ -25,6 +25,7 @@ from webnn_vk.driver import (
     sharing_of,
 )
 from webnn_vk.driver.resources import HostAccess, room_for
+from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError, NotSupportedError, UnknownError
 from webnn_vk.support.heap import trim_heap
 from webnn_vk.support.integers import padded
@@ -34,7 +35,7 @@ from .engine import NUMPY, HostEngine
 from .observer import Observer
 from .packed import PackedForms
 from .storage import DeviceLostError, Storage
-from .transfers import Transfers
+from .transfers import Transfer, Transfers
 
 #: Up to this many bytes are accessed over the bus, by the host in the device's memory or by kernels
 #: in the host's, where one of them only writes. Copying more of them on the device is faster.
@@ -172,6 +173,11 @@ class DriverMemory:
     def _alive(self) -> list[Any]:
         alive = [reference() for reference in self._executables.copy()]
         return [executable for executable in alive if executable is not None]
+
+    def prepare_transfer(self, transfer: Transfer) -> None:
+        """Make its submit."""
+        with translated():
+            transfer.submit = background.run_on_worker(self.direct.prepare, [transfer.recording])
 
     def trim(self) -> None:
         """See ``device.Device``."""

@@ -44,6 +44,7 @@ from webnn_vk.support import background
 from webnn_vk.support.cached_property import cached_property
 from webnn_vk.support.heap import trim_heap
 
+from .direct import DirectRun
 from .driver_memory import DriverMemory, from_twins, to_twins, translated
 from .engine import Refused
 from .host import Arrays
@@ -141,7 +142,7 @@ class DriverExecutable:
         self._keys: dict[int, set[tuple[int, ...]]] = {}
         # Runs that callers may submit themselves, by the same keys; changed in single steps, by any
         # thread. None: no run of this program is a single submit.
-        self._direct: dict[tuple[int, ...], Any] | None = None if self.on_host else {}
+        self._direct: dict[tuple[int, ...], DirectRun] | None = None if self.on_host else {}
         device.add(self)
 
     @property
@@ -318,7 +319,7 @@ class DriverExecutable:
 
     def take_direct(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> tuple[tuple[int, ...], Any] | None:
+    ) -> DirectRun | None:
         """A run on these storages that its caller may submit (``runtime.direct``), which then
         belongs to the caller; None if it never ran, another caller has it, or it is not a single
         submit."""
@@ -327,26 +328,25 @@ class DriverExecutable:
             return None
         twins = any(s.twin is not None for s in (*inputs.values(), *outputs.values()))
         key = self._key(inputs, outputs, twins)
-        submit = self._direct.pop(key, None)
-        if submit is None and key in self._recordings:
-            submit = background.run_on_worker(self._prepare_direct, inputs, outputs)
-        return None if submit is None else (key, submit)
+        run = self._direct.pop(key, None)
+        if run is None and key in self._recordings:
+            run = background.run_on_worker(self._prepare_direct, key, inputs, outputs)
+        return run
 
     def _prepare_direct(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> Any:
+        self, key: tuple[int, ...], inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+    ) -> DirectRun | None:
         found = self.recordings(inputs, outputs, copying=True)
         if len(found) != 1:
             self._direct = None
             return None
         with translated():
-            return self.device.direct.prepare(found)
+            return DirectRun(key, self.device.direct.prepare(found))
 
-    def keep_direct(self, prepared: tuple[tuple[int, ...], Any]) -> None:
+    def keep_direct(self, run: DirectRun) -> None:
         """Leaves it for the next run on the same storages."""
-        key, submit = prepared
         if self._direct is not None:
-            self._direct[key] = submit
+            self._direct[run.key] = run
 
     def timed_recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]

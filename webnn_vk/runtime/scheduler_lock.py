@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
-from .direct import DirectRuns
+from .direct import DirectWork
 from .inbox import Inbox
 from .schedule import Follow, PlannedBatch, Schedule
 from .stream import Fence, Stream
@@ -55,11 +55,13 @@ class Request:
 class SchedulerLock:
     """See the module's docstring.
 
-    broken: called, without the lock, when an update failed midway.
+    broken: called, without the lock, when an update failed midway. direct: makes the direct work
+    that an inbox closes.
     """
 
     def __init__(
-        self, schedule: Schedule, submits: Any, broken: Callable[[BaseException], None]
+        self, schedule: Schedule, broken: Callable[[BaseException], None],
+        direct: Callable[[Inbox[Message]], DirectWork],
     ) -> None:
         self._broken = broken
         #: Messages from any thread.
@@ -74,8 +76,8 @@ class SchedulerLock:
         self._holder: int | None = None
         # -- state of the lock's holder
         self.schedule = schedule
-        #: Submits of callers, while nothing else is queued or running.
-        self.direct = DirectRuns(submits, schedule, self.inbox)
+        #: Work of callers that is not in the schedule.
+        self.direct = direct(self.inbox)
         # The message that is being handled.
         self._message: Message | None = None
         # Messages whose updates failed. They are handled again after the end, which tells their

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from webnn_vk.support import background
 from webnn_vk.support.errors import InvalidStateError
@@ -56,7 +58,7 @@ class Fence:
         timeline = self._stream.timeline
         call = timeline.call()
         if not timeline.ended:
-            over: bool = timeline.wait_directly(self._direct, timeout)
+            over: bool = timeline.direct.wait(self._direct, timeout)
             return over
         del call
         self._direct = None
@@ -124,26 +126,23 @@ class Stream(StreamState):
         self, executable: Executable, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> None:
         """Append a run of a graph; it is submitted now if nothing else is queued or running."""
-        if not self._run_directly(executable, inputs, outputs):
+        if not (self._direct and self.timeline.direct.run(executable, inputs, outputs)):
             self.enqueue(RunGraph(executable, inputs, outputs))
 
-    def _run_directly(
-        self, executable: Executable, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> bool:
+    @property
+    def _direct(self) -> bool:
+        """Whether its work may be direct (``runtime.direct``)."""
         timeline = self.timeline
-        if timeline.observer is not None or self.lent:
-            return False
         timeline.check_fork()
-        run = timeline.direct.prepared(executable, inputs, outputs)
-        if run is None:
-            return False
-        call = timeline.call()
-        # What failed before is for the timeline to see.
-        failed = any(s.error is not None for s in (*inputs.values(), *outputs.values()))
-        value = None if failed else timeline.submit_directly(run)
-        del call
-        executable.keep_direct(run)  # type: ignore[attr-defined]
-        return value is not None
+        return timeline.observer is None and not self.lent
+
+    def write(self, storage: Storage, data: np.ndarray) -> bool:
+        """Replace the bytes of a storage after all work so far, directly; False if it can't be."""
+        return self._direct and self.timeline.direct.write(storage, data)
+
+    def read(self, storage: Storage) -> tuple[int, Callable[[], np.ndarray]] | None:
+        """See ``DirectWork.read``."""
+        return self.timeline.direct.read(storage) if self._direct else None
 
     def follow(self, other: Stream) -> None:
         """Order all later work here after everything that ``other`` has queued."""

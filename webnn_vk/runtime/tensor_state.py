@@ -12,11 +12,11 @@ import numpy as np
 from webnn_vk.compiler.types.data_types import MLTensorDescriptor, elements
 from webnn_vk.support import background
 from webnn_vk.support.errors import DestroyedTensorError, InvalidStateError
-from webnn_vk.support.promise import MLPromise, kind_of
+from webnn_vk.support.promise import MLPromise, PulledPromise, kind_of
 
 from .context_state import ContextState
 from .storage import Storage
-from .work import Lend, Read, Return
+from .work import Lend, Read, Return, Run
 
 
 class ExternalBinding:
@@ -164,6 +164,8 @@ class TensorState:
         """The contents once all earlier work is done: a new array, or None with ``view``, flat
         bytes that are filled. Raises as ``use``."""
         d = self.descriptor
+        if view is None and (found := self._read_directly(what)) is not None:
+            return found
         promise: MLPromise[Any] = MLPromise(
             f"an array {d}" if view is None else "None, once the output is filled"
         )
@@ -189,6 +191,32 @@ class TensorState:
         pending = weakref.ref(promise, self._pending.discard)
         self._pending.add(pending)
         self.context.stream.enqueue(Read(self.use(what), done, failed, into=into))
+        return promise
+
+    def _read_directly(self, what: str) -> MLPromise[Any] | None:
+        """The contents as a new array, if the caller can read them itself (``runtime.direct``)."""
+        d, stream, timeline = self.descriptor, self.context.stream, self.context.timeline
+        begun = stream.read(self.use(what))
+        if begun is None:
+            return None
+        value, collect = begun
+        if not value:
+            return MLPromise.resolved(elements(collect(), d))
+
+        def pull(timeout: float | None) -> tuple[np.ndarray] | None:
+            call = timeline.call()
+            if timeline.ended or self.storage is None:
+                raise self._destroyed()
+            over = timeline.direct.wait(value, timeout)
+            data = collect() if over else None
+            del call
+            return None if data is None else (elements(data, d),)
+
+        promise = PulledPromise(
+            f"an array {d}", pull, lambda then, failed: stream.enqueue(Run(then, failed))
+        )
+        # The tensor's end rejects it from here on.
+        self._pending.add(weakref.ref(promise, self._pending.discard))
         return promise
 
     def export(self, caller: Owner) -> Export:

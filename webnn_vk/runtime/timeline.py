@@ -30,6 +30,7 @@ from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
 from .device import Batch, Device
+from .direct import DirectWork
 from .observer import Observer
 from .schedule import PlannedBatch, Schedule
 from .scheduler_lock import SchedulerLock, call, nothing
@@ -66,10 +67,12 @@ class Timeline:
         self._users = itertools.count(1)
         self._calls: set[weakref.ref[_RunningCall]] = set()
         schedule = Schedule(throttle_of(device.profile))
-        self._scheduler = SchedulerLock(schedule, device.direct, self._break)
-        #: Runs that their callers submit.
+        self._scheduler = SchedulerLock(
+            schedule, self._break,
+            lambda inbox: DirectWork(device, schedule, inbox, self.call, self.lose, self._adopt),
+        )
+        #: Work that callers start themselves.
         self.direct = self._scheduler.direct
-        self.direct.adopt = self._adopt
         #: The data that waits for the device.
         self.staging = Staging(lambda: self._scheduler.end)
         #: Observes the work; None: no observer.
@@ -199,24 +202,6 @@ class Timeline:
         if self._scheduler.end is not None:
             # The receiver may be gone.
             background.run_on_worker(self._scheduler.process)
-
-    def submit_directly(self, prepared: Any) -> int | None:
-        """See ``DirectRuns.submit``; InvalidStateError if the device is lost. The caller has a
-        ``call``."""
-        try:
-            return self.direct.submit(prepared)
-        except DeviceLostError as error:
-            self.lose(str(error))
-            raise InvalidStateError(f"the context is lost: {error}") from error
-
-    def wait_directly(self, value: int, timeout: float | None = None) -> bool:
-        """See ``DirectRuns.wait``; InvalidStateError if the device is lost. The caller has a
-        ``call``."""
-        try:
-            return self.direct.wait(value, timeout)
-        except DeviceLostError as error:
-            self.lose(str(error))
-            raise InvalidStateError(f"the context is lost: {error}") from error
 
     def await_direct(self, stream: Stream, fence: Fence) -> None:
         """From now on the timeline tells the fence of its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from webnn_vk.driver import Recording
 
@@ -18,11 +18,16 @@ MAX_KEPT = 64
 Key = tuple[int, str]
 
 
-class Transfer(NamedTuple):
-    """Memory for transfers and the recording of the copy from or to it."""
+class Transfer:
+    """Memory for transfers and the recording of the copy from or to it; ``submit`` is what direct
+    work submits (``runtime.direct``), ``last`` the value of its last submission."""
 
-    staged: Any
-    recording: Recording
+    __slots__ = ("last", "recording", "staged", "submit")
+
+    def __init__(self, staged: Any, recording: Recording) -> None:
+        self.staged, self.recording = staged, recording
+        self.submit: Any = None
+        self.last = 0
 
 
 class Transfers:
@@ -33,12 +38,17 @@ class Transfers:
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Transfer | None] = OrderedDict()
 
-    def take(self, key: Key, make: Callable[[], Transfer]) -> Transfer | None:
+    def take(self, key: Key, done: int, make: Callable[[], Transfer]) -> Transfer | None:
         """The kept transfer or, if one is remembered, a new one, which then belongs to the caller;
-        None if there was none, or it is in use."""
+        None if there was none, or it is in use. ``done``: submissions up to this one are over."""
         if key not in self._kept:
             return None
-        return self._kept.pop(key, None) or make()
+        transfer = self._kept.pop(key, None) or make()
+        return transfer if transfer.last <= done else None
+
+    def take_kept(self, key: Key) -> Transfer | None:
+        """The kept transfer, which then belongs to the caller; None if there is none."""
+        return self._kept.pop(key, None) if self._kept.get(key) is not None else None
 
     def keep(self, key: Key, transfer: Transfer | None) -> None:
         """Leaves a transfer for the next time, as no work uses it any more; None only remembers

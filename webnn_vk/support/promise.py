@@ -280,6 +280,11 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
             if report is not None:
                 report.seen = True
             return False
+        self._notify()
+        return True
+
+    def _notify(self) -> None:
+        """Tell everybody that it is settled. Not for the main thread, see above."""
         try:
             self._event.set()
         except MemoryError:
@@ -295,7 +300,6 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
                 # SystemExit and the like; the callbacks after it are called nevertheless.
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), None)))
         self._tell_waiters()
-        return True
 
     def _tell_waiters(self) -> None:
         """Tell ``concurrent.futures.wait`` and ``as_completed``."""
@@ -320,6 +324,92 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
                 waiter.add_result(self)
             else:
                 waiter.add_exception(self)
+
+
+class PulledPromise(MLPromise[T]):
+    """A promise whose result those who ask for it get themselves, on any thread, without another
+    one, until somebody has to be told.
+
+    pull: the result, once it is there, within so many seconds (None: no limit), in a tuple; None if
+    it isn't. It may raise its error, and be called by several threads. push: has a library thread
+    call a function, once the result is there, or another one with an error.
+    """
+
+    def __init__(
+        self, of: str, pull: Callable[[float | None], tuple[T] | None],
+        push: Callable[[Callable[[], Any], Callable[[Exception], Any]], Any],
+    ) -> None:
+        self._pull, self._push = pull, push
+        self._pushed = False
+        super().__init__(of)
+
+    def done(self) -> bool:
+        """Whether it has its result or error; at once, raises nothing."""
+        self._try(0)
+        return super().done()
+
+    def running(self) -> bool:
+        """Whether it is not done yet; at once, raises nothing."""
+        return not self.done()
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+        """See ``MLPromise``."""
+        self._hand_over()
+        super().add_done_callback(fn)
+
+    # ``concurrent.futures.wait`` and ``as_completed`` take the first, then look at the second.
+    @property
+    def _condition(self) -> Any:
+        self._hand_over()
+        return self._lock
+
+    @_condition.setter
+    def _condition(self, lock: Any) -> None:
+        self._lock = lock
+
+    @property
+    def _state(self) -> str:
+        return "FINISHED" if self._outcome else "RUNNING"
+
+    @_state.setter
+    def _state(self, state: str) -> None:
+        pass
+
+    def _settled(self, timeout: float | None) -> tuple[Any, BaseException | None]:
+        if not self._outcome and not self._pushed:
+            self._check_fork()
+            self._try(0 if on_timeline() else timeout)
+            if not self._outcome and timeout is not None:
+                self._check_wait()
+                raise TimeoutError
+        return super()._settled(timeout)
+
+    def _try(self, timeout: float | None) -> None:
+        if self._outcome or self._pushed or os.getpid() != self._pid:
+            return
+        try:
+            found, error = self._pull(timeout), None
+        except Exception as failed:
+            found, error = None, failed
+        if found is not None or error is not None:
+            # One step: nobody has to be told, or a library thread does it.
+            value = None if found is None else found[0]
+            self._outcome.setdefault("settled", (value, error, None))
+
+    def _hand_over(self) -> None:
+        """From now on a library thread settles it."""
+        if not self._outcome and not self._pushed:
+            self._push(self._finish, self._fail)
+            self._pushed = True
+
+    def _finish(self) -> None:
+        self._pushed = False
+        self._try(None)
+        self._notify()
+
+    def _fail(self, error: Exception) -> None:
+        self._outcome.setdefault("settled", (None, error, _Unseen(error, self._described())))
+        self._notify()
 
 
 class _Unseen:

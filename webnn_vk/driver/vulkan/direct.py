@@ -126,15 +126,15 @@ class VulkanDirect:
                 raise error
         return result >= 0
 
-    def over(self, value: int) -> bool:
+    def completed(self) -> int:
         out = vk.new("uint64_t *")
         driver = self._driver
         result = vk.lib.vkGetSemaphoreCounterValue(driver.handle, driver._timeline.handle, out)
         if result < 0:
             raise driver._failed(result, "vkGetSemaphoreCounterValue")
         process.check_validation()
-        over: bool = out[0] >= value
-        return over
+        reached: int = out[0]
+        return reached
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         driver = self._driver

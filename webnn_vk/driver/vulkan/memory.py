@@ -120,12 +120,12 @@ class VulkanAllocation(Allocation):
     """A range of device memory: `buffer` at `offset`, `size` bytes (rounded up). `held`: the Range.
     """
 
-    __slots__ = ("buffer", "cached", "offset")
+    __slots__ = ("buffer", "cached", "coherent", "offset")
 
     def __init__(self, held: Range, label: str = "") -> None:
         native, end = held.block.native, held.offset + held.size
         self.buffer, self.offset = native.buffer, held.offset
-        self.cached = held.block.pool.cached
+        self.cached, self.coherent = held.block.pool.cached, held.block.pool.coherent
         mapped = None if native.mapped is None else native.mapped[held.offset : end]
         super().__init__(held, held.size, mapped, label)
 
