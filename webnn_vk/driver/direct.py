@@ -74,7 +74,9 @@ class Turn:
         return True
 
 
+# Nobody can take it.
 _END = Turn(0)
+_END.end()
 
 
 class Turns:

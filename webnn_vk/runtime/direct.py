@@ -55,6 +55,8 @@ class DirectWork:
         # -- of the lock's holder
         # The last submission before direct work, while that is open.
         self._opened: int | None = None
+        # The next turn, when ``quiet`` was called last.
+        self._seen: Any = None
         # -- of callers
         # The number of records of work before, and the submission that this counts from.
         self._counted: tuple[int, int] | None = None
@@ -78,6 +80,12 @@ class DirectWork:
         self._schedule.queued += last - opened
         if last > opened and not self._over(last):
             self._adopt(last)
+
+    def quiet(self) -> bool:
+        """Whether there was no direct work since it was called before."""
+        turn = None if self._submits is None else self._submits.turn()
+        seen, self._seen = self._seen, turn
+        return turn is seen
 
     def _over(self, value: int) -> bool:
         try:

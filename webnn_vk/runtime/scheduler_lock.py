@@ -131,8 +131,8 @@ class SchedulerLock:
         self, seconds: float, quiet: Callable[[], Any]
     ) -> tuple[PlannedBatch | None, Effects]:
         """The next batch, if there is one, with the functions to call before it. ``quiet`` is
-        called after this many seconds without messages. The thread that starts batches holds the
-        lock meanwhile."""
+        called after this many seconds without messages and direct work. The thread that starts
+        batches holds the lock meanwhile."""
         with self._lock:
             self._holder = threading.get_ident()
             try:
@@ -147,7 +147,7 @@ class SchedulerLock:
                         self.direct.open()
                     if self.inbox.wait(seconds):
                         effects = self._take_in()
-                    else:
+                    elif self.direct.quiet():
                         effects.append(quiet)
                 return None, effects
             except BaseException as error:

@@ -1,7 +1,8 @@
 """`NullDriver`: the driver interface without a device, for tests and for looking at submissions.
 
-Memory is host memory, initially zero. Copies and fills are executed. Dispatches are not: the memory
-that they would write keeps its contents.
+Memory is host memory, initially zero; a discrete device's is mapped only where the host needs it.
+Copies and fills are executed. Dispatches are not: the memory that they would write keeps its
+contents.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class NullDriver:
             memory = _Bytes(rounded)
             self._live.add(memory)
         label = f"{label or 'memory'}#{next(self._numbers)}"
-        return Allocation(memory, rounded, memory.view, label)
+        seen = host or host_access or profile.device_type != "discrete"
+        return Allocation(memory, rounded, memory.view if seen else None, label)
 
     def pipelines(self, requests: Sequence[PipelineRequest]) -> list[NullPipeline]:
         self._ready()

@@ -20,9 +20,7 @@ from webnn_vk.driver.vulkan.recording import (
     new_command_buffer,
     put_barrier,
 )
-
-# The longest time inside one foreign call, in ns: Python handles signals in between.
-_SLICE = 100_000_000
+from webnn_vk.driver.vulkan.semaphores import SLICE
 
 
 class NativeSubmit(Native):
@@ -86,7 +84,8 @@ class VulkanDirect:
     open while they run."""
 
     def __init__(self, driver: Any) -> None:
-        self._driver, self._turns = driver, driver._turns
+        self._driver, self._turns, self._timeline = driver, driver._turns, driver._timeline
+        self._reached = driver._timeline.value_without_lock
         #: The next direct submit.
         self.turn = driver._turns.next
 
@@ -127,29 +126,16 @@ class VulkanDirect:
         return result >= 0
 
     def completed(self) -> int:
-        out = vk.new("uint64_t *")
-        driver = self._driver
-        result = vk.lib.vkGetSemaphoreCounterValue(driver.handle, driver._timeline.handle, out)
-        if result < 0:
-            raise driver._failed(result, "vkGetSemaphoreCounterValue")
+        reached: int = self._reached()
         process.check_validation()
-        reached: int = out[0]
         return reached
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        driver = self._driver
-        values = vk.new("uint64_t[]", [value])
-        semaphores = vk.new("VkSemaphore[]", [driver._timeline.handle])
-        info = vk.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1,
-                         pSemaphores=semaphores, pValues=values)
         end = None if timeout is None else time.monotonic() + timeout
-        left = _SLICE
-        while True:
-            if end is not None:
-                left = min(max(int((end - time.monotonic()) * 1e9), 0), _SLICE)
-            result = vk.lib.vkWaitSemaphores(driver.handle, info, left)
-            if result < 0:
-                raise driver._failed(result, "vkWaitSemaphores")
-            if result != vk.TIMEOUT or left < _SLICE:
-                process.check_validation()
-                return bool(result != vk.TIMEOUT)
+        while self._reached() < value:
+            left = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
+            if not left:
+                return False
+            self._timeline.sleep(value, left)
+        process.check_validation()
+        return True

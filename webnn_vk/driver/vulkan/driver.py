@@ -123,7 +123,7 @@ class VulkanDriver:
         self.absent = {} if self.timestamps else {"timestamps": "it has no timestamps"}
         self._submission = Submission(self.handle, physical.queue_family, self._timeline)
         self._turns = Turns()
-        self.direct = None if SIGNAL_DEADLOCKS_WAIT in self._quirks else VulkanDirect(self)
+        self.direct = VulkanDirect(self)
         # None under the validation layer: its table of devices, which all calls read, has no lock.
         another = None if process.instance().validating else lambda: open_driver(
             physical, profile=profile)

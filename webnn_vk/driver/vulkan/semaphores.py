@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from operator import call
 from typing import Any
 
 from webnn_vk.driver.vulkan import binding as vk
@@ -17,8 +19,8 @@ from webnn_vk.support import forks
 _turns = threading.Lock()
 forks.renew(globals(), _turns=threading.Lock)
 _POLL = 0.0003
-# The longest time inside one foreign call, in seconds: Python handles signals in between.
-_SLICE = 0.1
+#: The longest time inside one foreign call, in seconds: Python handles signals in between.
+SLICE = 0.1
 _OPAQUE_FD = "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT"
 
 
@@ -58,6 +60,29 @@ class NativeTimeline(Native):
         self._check(result, "vkGetSemaphoreCounterValue")
         return out[0]
 
+    def value_without_lock(self) -> int:
+        """The current value, in the main thread too, where a signal handler may come between any
+        two steps of Python code. The caller sees to it that the semaphore lives."""
+        out = vk.new("uint64_t *")
+        read = partial(vk.lib.vkGetSemaphoreCounterValue, self._device, self.handle, out)
+        # In turns: one call into C.
+        result = [*map(call, (_turns.acquire, read, _turns.release))][1] if self._in_turns else (
+            read()
+        )
+        self._check(result, "vkGetSemaphoreCounterValue")
+        return out[0]
+
+    def sleep(self, value: int, seconds: float) -> None:
+        """Waits for the value for at most that many seconds, as `value_without_lock` reads it."""
+        if self._in_turns:
+            return time.sleep(min(seconds, _POLL))
+        values = vk.new("uint64_t[]", [value])
+        handles = vk.new("VkSemaphore[]", [self.handle])
+        info = vk.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1,
+                         pSemaphores=handles, pValues=values)
+        self._check(vk.lib.vkWaitSemaphores(self._device, info, int(seconds * 1e9)),
+                    "vkWaitSemaphores")
+
     def signal(self, value: int) -> None:
         """Sets a value greater than the current one (ValueError otherwise), from the host."""
         current = self.value()
@@ -81,7 +106,7 @@ class NativeTimeline(Native):
         end = None if timeout is None else time.monotonic() + max(timeout, 0)
         try:
             while True:
-                left = _SLICE if end is None else min(max(end - time.monotonic(), 0), _SLICE)
+                left = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
                 if self._in_turns:
                     with self._turn:
                         result = vk.lib.vkWaitSemaphores(self._device, info, 0)
