@@ -9,7 +9,8 @@ function here either has its whole effect or none, whatever signal handlers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -112,13 +113,26 @@ class DirectWork:
         taken: DirectRun | None = executable.take_direct(inputs, outputs)
         return taken
 
-    def submit(self, prepared: DirectRun | Transfer) -> int | None:
-        """Submit it; the value that marks its end. None: other work is queued, or much is running.
-        InvalidStateError if the device is lost."""
-        call = self._call()
+    def _turn(self, touched: Collection[Storage], lent: Collection[weakref.ref[Storage]]) -> Any:
+        """The turn to take for work on storages; None if other work is queued, if they are lent, or
+        if what failed before is for the timeline to see."""
         turn = self._submits.turn()
-        # In this order: see above.
+        # After that: what changes them later keeps the turn from being taken.
         if turn is None or not self._inbox.empty():
+            return None
+        if any(storage.error is not None for storage in touched):
+            return None
+        return None if lent and any(weakref.ref(s) in lent for s in touched) else turn
+
+    def submit(
+        self, prepared: DirectRun | Transfer, touched: Collection[Storage] = (),
+        lent: Collection[weakref.ref[Storage]] = (),
+    ) -> int | None:
+        """Submit work on storages, of which some may be lent; the value that marks its end. None
+        if that can't be. InvalidStateError if the device is lost."""
+        call = self._call()
+        turn = self._turn(touched, lent)
+        if turn is None:
             return None
         value: int = turn.value
         try:
@@ -132,26 +146,27 @@ class DirectWork:
             raise self._lost(error) from error
 
     def run(
-        self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+        self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
+        lent: Collection[weakref.ref[Storage]],
     ) -> bool:
         """Start a run of a graph; False if that can't be."""
         run = self.prepared(executable, inputs, outputs)
         if run is None:
             return False
-        # What failed before is for the timeline to see.
-        failed = any(s.error is not None for s in (*inputs.values(), *outputs.values()))
-        value = None if failed else self.submit(run)
+        value = self.submit(run, (*inputs.values(), *outputs.values()), lent)
         executable.keep_direct(run)
         return value is not None
 
-    def write(self, storage: Storage, data: np.ndarray) -> bool:
+    def write(
+        self, storage: Storage, data: np.ndarray, lent: Collection[weakref.ref[Storage]]
+    ) -> bool:
         """Replace the bytes of a storage; False if that can't be."""
-        if not 0 < storage.size <= KEPT_BYTES or storage.error is not None or not self.possible:
+        if not self._small(storage):
             return False
         backing = storage.backing
         if backing.mapped is not None and backing.coherent:
             target = backing.mapped[: storage.size]
-            if self._copy(partial(target.__setitem__, slice(None), memoryview(data))):
+            if self._copy(memoryview(data), target, storage, lent):
                 return True
         transfer = self._transfer(storage, "upload")
         if transfer is None:
@@ -159,26 +174,31 @@ class DirectWork:
         value = None
         if self._over(transfer.last):
             transfer.staged.write(data)
-            value = self.submit(transfer)
+            value = self.submit(transfer, (storage,), lent)
         self._device.transfers.keep((storage.serial, "upload"), transfer)
         return value is not None
 
-    def read(self, storage: Storage) -> tuple[int, Callable[[], np.ndarray]] | None:
+    def _small(self, storage: Storage) -> bool:
+        return 0 < storage.size <= KEPT_BYTES and storage.backing is not None and self.possible
+
+    def read(
+        self, storage: Storage, lent: Collection[weakref.ref[Storage]]
+    ) -> tuple[int, Callable[[], np.ndarray]] | None:
         """The submission that reads the bytes of a storage, 0 if they are there already, and a
         function that returns them then. None if that can't be."""
-        if not 0 < storage.size <= KEPT_BYTES or storage.error is not None or not self.possible:
+        if not self._small(storage):
             return None
         backing = storage.backing
         if backing.mapped is not None and backing.coherent and backing.cached:
             data = np.empty(storage.size, np.uint8)
             source = backing.mapped[: storage.size]
-            if self._copy(partial(memoryview(data).__setitem__, slice(None), source)):
+            if self._copy(source, memoryview(data), storage, lent):
                 return 0, lambda: data
         transfer = self._transfer(storage, "download")
         if transfer is None:
             return None
         key, size = (storage.serial, "download"), storage.size
-        value = self.submit(transfer)
+        value = self.submit(transfer, (storage,), lent)
         if value is None:
             self._device.transfers.keep(key, transfer)
             return None
@@ -196,12 +216,16 @@ class DirectWork:
             self._device.prepare_transfer(transfer)
         return transfer
 
-    def _copy(self, copy: Callable[[], Any]) -> bool:
+    def _copy(
+        self, source: memoryview, target: memoryview, storage: Storage,
+        lent: Collection[weakref.ref[Storage]],
+    ) -> bool:
         """Copies on the host, by one function of C, if nothing is running."""
         call = self._call()
-        turn = self._submits.turn()
-        if turn is None or not self._inbox.empty() or not self._over(turn.value - 1):
+        turn = self._turn((storage,), lent)
+        if turn is None or not self._over(turn.value - 1):
             return False
+        copy = partial(target.__setitem__, slice(None), source)
         copied = turn.take((copy, partial(int, _NO_SUBMIT))) is not None
         del call
         return copied

@@ -126,7 +126,7 @@ class Stream(StreamState):
         self, executable: Executable, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> None:
         """Append a run of a graph; it is submitted now if nothing else is queued or running."""
-        if not (self._direct and self.timeline.direct.run(executable, inputs, outputs)):
+        if not (self._direct and self.timeline.direct.run(executable, inputs, outputs, self.lent)):
             self.enqueue(RunGraph(executable, inputs, outputs))
 
     @property
@@ -134,15 +134,15 @@ class Stream(StreamState):
         """Whether its work may be direct (``runtime.direct``)."""
         timeline = self.timeline
         timeline.check_fork()
-        return timeline.observer is None and not self.lent
+        return timeline.observer is None
 
     def write(self, storage: Storage, data: np.ndarray) -> bool:
         """Replace the bytes of a storage after all work so far, directly; False if it can't be."""
-        return self._direct and self.timeline.direct.write(storage, data)
+        return self._direct and self.timeline.direct.write(storage, data, self.lent)
 
     def read(self, storage: Storage) -> tuple[int, Callable[[], np.ndarray]] | None:
         """See ``DirectWork.read``."""
-        return self.timeline.direct.read(storage) if self._direct else None
+        return self.timeline.direct.read(storage, self.lent) if self._direct else None
 
     def follow(self, other: Stream) -> None:
         """Order all later work here after everything that ``other`` has queued."""

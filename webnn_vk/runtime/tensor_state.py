@@ -201,7 +201,9 @@ class TensorState:
             return None
         value, collect = begun
         if not value:
-            return MLPromise.resolved(elements(collect(), d))
+            read: MLPromise[Any] = MLPromise(f"an array {d}")
+            read.resolve(elements(collect(), d))
+            return read
 
         def pull(timeout: float | None) -> tuple[np.ndarray] | None:
             call = timeline.call()

@@ -143,7 +143,8 @@ def test_a_tensor_lent_amid_a_dispatch(world, request):
     world.check(0)
 
 
-#: While the main thread waits for a call, its submit is running and sends this process a signal.
+#: While the main thread waits for a call, its submit is running and sends this process a signal;
+#: direct work does so itself before it waits.
 _SIGNALLED = """
 import os, signal, sys, threading
 from tests.system.interrupts.world import World
@@ -158,6 +159,13 @@ def signalling(works):
         handled.wait()
     return execute(works)
 opened.execute = signalling
+if opened.direct is not None:
+    wait = opened.direct.wait
+    def waiting(value, timeout=None):
+        if armed:
+            os.kill(os.getpid(), armed.pop())
+        return wait(value, timeout)
+    opened.direct.wait = waiting
 handled = threading.Event()
 def handle(*_):
     if signal.SIGUSR1 == int(number):
