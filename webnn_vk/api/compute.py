@@ -121,7 +121,7 @@ def _run_directly(
     if run is not None:
         for name, view in inputs.items():
             fill(own[name], view)
-        value = timeline.direct.submit(run)
+        value = timeline.direct.submit(run, insist=True)
         if value is None:
             executable.keep_direct(run)
     if value is None:

@@ -9,6 +9,7 @@ function here either has its whole effect or none, whatever signal handlers do.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -20,10 +21,14 @@ from webnn_vk.driver import DeviceLost
 from webnn_vk.support.errors import InvalidStateError
 
 from .inbox import Inbox
-from .schedule import MAX_IN_FLIGHT, SHORT_SECONDS, Schedule
+from .schedule import SHORT_SECONDS, Schedule
 from .storage import Storage
 from .transfers import KEPT_BYTES, Transfer
 
+#: Submits on the device at the same time: a write, a run and a read. With more of them, other
+#: threads are at work, whose calls are better submitted together.
+MAX_DIRECT = 3
+_ATTEMPTS = 100
 #: The result of a turn in which nothing was submitted: its value is the next one's.
 _NO_SUBMIT = -1
 
@@ -126,21 +131,26 @@ class DirectWork:
 
     def submit(
         self, prepared: DirectRun | Transfer, touched: Collection[Storage] = (),
-        lent: Collection[weakref.ref[Storage]] = (),
+        lent: Collection[weakref.ref[Storage]] = (), insist: bool = False,
     ) -> int | None:
-        """Submit work on storages, of which some may be lent; the value that marks its end. None
-        if that can't be. InvalidStateError if the device is lost."""
+        """Submit work on storages, of which some may be lent; the value that marks its end. None if
+        that can't be. InvalidStateError if the device is lost. ``insist``: wait for another thread
+        that is submitting, for a while; without it the timeline submits the work of both."""
         call = self._call()
-        turn = self._turn(touched, lent)
-        if turn is None:
-            return None
-        value: int = turn.value
         try:
-            done = self._submits.completed()
-            if prepared.last > done or value - done > MAX_IN_FLIGHT:
-                return None
-            prepared.last = value
-            return value if self._submits.submit(turn, prepared.submit) else None
+            for _ in range(_ATTEMPTS if insist else 1):
+                turn = self._turn(touched, lent)
+                if turn is None:
+                    break
+                value: int = turn.value
+                done = self._submits.completed()
+                if prepared.last > done or value - done > MAX_DIRECT:
+                    break
+                prepared.last = value
+                if self._submits.submit(turn, prepared.submit):
+                    return value
+                time.sleep(0)
+            return None
         except DeviceLost as error:
             del call
             raise self._lost(error) from error

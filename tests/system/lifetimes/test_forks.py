@@ -267,7 +267,7 @@ def test_a_child_that_returns_from_the_callback_ends(device: str) -> None:
             if os.getpid() != parent:
                 os._exit(9)
             said.append(promise.result())
-        # Into arrays: other reads may be over at once, so that this thread would call the callbacks.
+        # Into arrays: other reads may be over at once, and this thread would call the callbacks.
         arrays = [np.ones(3, np.float32) for _ in range(2)]
         first, second = (context.read_tensor(tensor, array) for array in arrays)
         first.add_done_callback(fork)
