@@ -18,6 +18,7 @@ WHAT = {
     "cold": "a new process, from import to a model's first result: empty caches, again, loaded",
     "interop": "ways to a tensor's contents",
     "dispatch": "dispatches per second of one addition, beside wgpu-py",
+    "calls": "what a call costs its caller, on the null driver and on the device",
     "drivers": "dispatches, building and memory of each driver",
     "memory": "resident memory before, while and after a large model is built",
     "cpu": "the CPU device beside ONNX Runtime itself",
@@ -152,6 +153,10 @@ def main() -> int:
             from . import dispatch
 
             dispatch.main(options.device, options.runs or 5)
+        elif options.what == "calls":
+            from . import calls
+
+            calls.main(options.device, options.runs or 15)
         elif options.what == "generation":
             from . import generation
 
