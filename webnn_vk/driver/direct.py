@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import call
 from typing import Any
 
@@ -36,10 +37,14 @@ class Turn:
     def take(self, calls: Sequence[Callable[[], Any]]) -> int | None:
         """Calls functions of C, of which only the last returns a number, the VkResult of the
         submit, which is returned. None, and nothing was called, if another thread has the turn."""
+        mine: list[bool] = []
+        taken = partial(mine.append, True)
         try:
             # One call into C: no Python code runs in between.
-            self._results.extend(map(call, (self._token.popleft, *calls)))
+            self._results.extend(map(call, (self._token.popleft, taken, *calls)))
         except IndexError:
+            if mine:
+                raise  # by a signal handler
             return None
         result: int = self._results[-1]
         return result

@@ -231,6 +231,9 @@ class DirectWork:
         lent: Collection[weakref.ref[Storage]],
     ) -> bool:
         """Copies on the host, by one function of C, if nothing is running."""
+        # What could fail in the call below.
+        if source.nbytes != target.nbytes or not source.format == target.format == "B":
+            return False
         call = self._call()
         turn = self._turn((storage,), lent)
         if turn is None or not self._over(turn.value - 1):

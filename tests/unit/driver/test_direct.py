@@ -35,6 +35,14 @@ def test_nothing_is_called_by_a_thread_that_comes_too_late(turns):
     assert not called
 
 
+def test_an_error_of_a_signal_handler_is_none_of_a_thread_that_comes_too_late(turns):
+    """It comes right after the call into C; here in its place, after the submit."""
+    turn = turns.next()
+    with pytest.raises(IndexError):
+        turn.take([SUBMIT, [].pop])
+    assert turns.next().value == 9
+
+
 def test_a_failed_submit_leaves_its_value_to_the_next(turns):
     assert turns.next().take([FAILURE]) == -4
     turn = turns.next()
