@@ -30,7 +30,7 @@ from webnn_vk.support.errors import InvalidStateError
 from webnn_vk.support.event import Event
 
 from .device import Batch, Device
-from .direct import DirectWork
+from .direct import POLL_SECONDS, DirectWork
 from .observer import Observer
 from .schedule import PlannedBatch, Schedule
 from .scheduler_lock import SchedulerLock, call, nothing
@@ -44,9 +44,6 @@ FORKED_ON_VULKAN = (
     "this context was made before a fork, which Vulkan devices don't survive; make one on the CPU "
     f"device in the child process, or {forks.SPAWN}"
 )
-#: For this many seconds at most, a thread polls for the end of a batch instead of sleeping: waking
-#: it takes 20 to 50 µs, and other Python threads may wait for the interpreter meanwhile.
-POLL_SECONDS = 0.0002
 #: After this many seconds without a call the device may free unused memory.
 QUIET_SECONDS = 0.5
 _live: set[Timeline] = set()

@@ -124,6 +124,21 @@ def test_memory_is_not_tidied_while_there_is_direct_work(world):
         assert not direct.quiet() or call is world.calls["fence"]
 
 
+@pytest.mark.parametrize("polls", [True, False])
+def test_a_gpu_is_polled_before_a_thread_sleeps(world, monkeypatch, polls):
+    slept = []
+
+    def sleep(value, timeout=None):
+        slept.append(value)
+        return True
+
+    monkeypatch.setattr(world.timeline.direct, "_polls", polls)
+    monkeypatch.setattr(world.timeline.device.direct, "wait", sleep)
+    world.dispatch()
+    assert world.context.fence().wait(PATIENCE)
+    assert len(slept) == (not polls)
+
+
 def test_an_error_is_seen(world):
     """Of work before: it is the timeline's."""
     world.x._state.storage.error = InvalidStateError("of before")
@@ -143,6 +158,7 @@ def test_a_lost_device_is_announced(world, monkeypatch, call, at):
         raise DeviceLost("gone", "VK_ERROR_DEVICE_LOST")
 
     monkeypatch.setattr(world.timeline.device.direct, at, lost)
+    monkeypatch.setattr(world.timeline.direct, "_polls", at == "completed")
     try:
         world.calls[call]()
     except InvalidStateError as error:

@@ -32,6 +32,7 @@ def pending(discrete, monkeypatch):
 
     discrete.all(4)
     monkeypatch.setattr(discrete.timeline.device.direct, "wait", wait)
+    monkeypatch.setattr(discrete.timeline.direct, "_polls", False)
     promise = discrete.read()
     promise.open = opened.set
     yield promise
