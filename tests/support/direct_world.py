@@ -16,8 +16,9 @@ FOUR = {"data_type": "float32", "shape": [4]}
 class World:
     """The identity of four numbers, by a copy, which is all that the null driver computes."""
 
-    def __init__(self, context: MLContext) -> None:
-        self.context = context
+    def __init__(self, context: MLContext, waits: bool = False) -> None:
+        """``waits``: between a dispatch and a read, so that the host may read in place."""
+        self.context, self.waits = context, waits
         builder = MLGraphBuilder(self.context)
         identity = builder.reshape(builder.input("x", FOUR), [4])
         self.graph = builder.build({"y": identity}).result(PATIENCE)
@@ -60,6 +61,8 @@ class World:
     def all(self, number):
         self.write(number)
         self.dispatch()
+        if self.waits:
+            self.context.fence().wait(PATIENCE)
         assert self.read().result(PATIENCE).tolist() == [number] * 4
 
 

@@ -116,7 +116,8 @@ def _run_directly(
         return None
     own, made = tensors
     call, run, value = timeline.call(), None, None
-    if all(map(can_fill, own.values())) and all(map(can_copy, made.values())):
+    whole = own.keys() == inputs.keys() and made.keys() == executable.program.outputs.keys()
+    if whole and all(map(can_fill, own.values())) and all(map(can_copy, made.values())):
         run = timeline.direct.prepared(executable, own, made)
     if run is not None:
         for name, view in inputs.items():

@@ -22,12 +22,12 @@ from typing import Any
 
 
 class Turn:
-    """One submission. `value`: what it signals."""
+    """One submission. `value`: what it signals; `number`: how many turns came before it."""
 
-    __slots__ = ("_following", "_results", "_token", "value")
+    __slots__ = ("_following", "_results", "_token", "number", "value")
 
-    def __init__(self, value: int) -> None:
-        self.value = value
+    def __init__(self, value: int, number: int) -> None:
+        self.value, self.number = value, number
         self._token = deque((None,))
         # Of the calls of the submit, beginning with the token; the last is the submit's result.
         self._results: deque[Any] = deque()
@@ -65,7 +65,7 @@ class Turn:
         if (known := self._following.get(0)) is not None:
             return known
         if following is None:
-            following = Turn(self.submitted + 1)
+            following = Turn(self.submitted + 1, self.number + 1)
         return self._following.setdefault(0, following)
 
     def end(self) -> bool:
@@ -80,7 +80,7 @@ class Turn:
 
 
 # Nobody can take it.
-_END = Turn(0)
+_END = Turn(0, 0)
 _END.end()
 
 
@@ -90,6 +90,8 @@ class Turns:
     def __init__(self) -> None:
         # A list of the last turn that a caller saw, while there are turns.
         self._line: list[Turn] | None = None
+        #: How many were taken until they were closed last.
+        self.taken = 0
 
     def next(self) -> Turn | None:
         """The turn to take; None if there is none now."""
@@ -103,7 +105,7 @@ class Turns:
 
     def open(self, submitted: int) -> None:
         """`submitted`: the value of the last submission."""
-        self._line = [Turn(submitted + 1)]
+        self._line = [Turn(submitted + 1, self.taken)]
 
     def close(self) -> int | None:
         """No turn can be taken any more. The value of the last submission; None if there were no
@@ -115,5 +117,7 @@ class Turns:
         while not turn.end():
             before, turn = turn, turn.after(_END)
             if turn is _END:
+                self.taken = before.number + 1
                 return before.submitted
+        self.taken = turn.number
         return turn.value - 1

@@ -64,11 +64,12 @@ class DirectSubmits(Protocol):
         """Recordings to be submitted by one thread at a time, again and again, each time once they
         are done. Freed by garbage collection, once no submission uses it."""
 
-    def open(self) -> int:
-        """Allows direct submits; the timeline value of the last submission."""
+    def open(self) -> tuple[int, int]:
+        """Allows direct submits; the timeline value of the last submission, and the number of turns
+        taken so far."""
 
-    def close(self) -> int:
-        """No more direct submits; the timeline value of the last submission."""
+    def close(self) -> tuple[int, int]:
+        """No more direct submits; the same as ``open``."""
 
     def turn(self) -> Turn | None:
         """The next direct submit, with its timeline value; None if there is none now."""

@@ -258,7 +258,7 @@ class BatchAssembly:
 
         key = storage.serial, kind
         try:
-            transfer = self.device.transfers.take(key, self.driver.completed(), make)
+            transfer = self.device.transfers.take(key, self.driver.completed, make)
         except (OutOfDeviceMemory, OutOfHostMemory):
             return None
         self._transfers.append((key, transfer))

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_vk.driver import DeviceLost
-from webnn_vk.support.errors import InvalidStateError
+from webnn_vk.driver import DeviceLost, DriverError
+from webnn_vk.support.errors import InvalidStateError, OperationError
 
 from .inbox import Inbox
 from .schedule import SHORT_SECONDS, Schedule
@@ -64,12 +64,12 @@ class DirectWork:
         self._adopt, self._call, self._lose = adopt, call, lose
         self._polls = device.profile is not None and device.profile.device_type != "cpu"
         # -- of the lock's holder
-        # The last submission before direct work, while that is open.
-        self._opened: int | None = None
+        # The last submission, and the number of turns, before direct work, while that is open.
+        self._opened: tuple[int, int] | None = None
         # The next turn, when ``quiet`` was called last.
         self._seen: Any = None
         # -- of callers
-        # The number of records of work before, and the submission that this counts from.
+        # The number of records of work before, and the number of turns that this counts from.
         self._counted: tuple[int, int] | None = None
 
     # -- for the holder of the scheduler lock ----------------------------------------------------
@@ -79,7 +79,7 @@ class DirectWork:
             return
         if self._schedule.at_rest and self._inbox.empty():
             self._opened = self._submits.open()
-            self._counted = self._schedule.queued, self._opened
+            self._counted = self._schedule.queued, self._opened[1]
 
     def close(self) -> None:
         """No more of it; what is running becomes a batch of the schedule."""
@@ -87,10 +87,16 @@ class DirectWork:
             return
         opened, self._opened = self._opened, None
         self._counted = None
-        last = self._submits.close()
-        self._schedule.queued += last - opened
-        if last > opened and not self._over(last):
-            self._adopt(last)
+        closed = self._submits.close()
+        self._schedule.queued += closed[1] - opened[1]
+        last = closed[0]
+        if last > opened[0]:
+            try:
+                over = self._submits.completed() >= last
+            except DriverError:
+                over = False  # waiting for it finds that, too
+            if not over:
+                self._adopt(last)
 
     def quiet(self) -> bool:
         """Whether there was no direct work since it was called before."""
@@ -98,17 +104,21 @@ class DirectWork:
         seen, self._seen = self._seen, turn
         return turn is seen
 
-    def _over(self, value: int) -> bool:
-        try:
-            return bool(self._submits.completed() >= value)
-        except DeviceLost:
-            return False  # waiting for it finds that, too
-
     # -- for callers -----------------------------------------------------------------------------
     @property
     def possible(self) -> bool:
         """Whether direct work may be possible now."""
         return self._submits is not None and self._submits.turn() is not None
+
+    def _over(self, value: int) -> bool:
+        """Whether the submission is over, as far as that can be told. InvalidStateError if the
+        device is lost."""
+        try:
+            return bool(self._submits.completed() >= value)
+        except DeviceLost as error:
+            raise self._lost(error) from error
+        except DriverError:
+            return False  # waiting for it finds that, too
 
     def prepared(
         self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
@@ -159,6 +169,8 @@ class DirectWork:
         except DeviceLost as error:
             del call
             raise self._lost(error) from error
+        except DriverError:
+            return None  # the timeline finds it, too
 
     def run(
         self, executable: Any, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
@@ -227,8 +239,8 @@ class DirectWork:
 
     def _transfer(self, storage: Storage, kind: str) -> Transfer | None:
         transfer = self._device.transfers.take_kept((storage.serial, kind))
-        if transfer is not None and transfer.submit is None:
-            self._device.prepare_transfer(transfer)
+        if transfer is None or not self._device.prepare_transfer(transfer):
+            return None
         return transfer
 
     def _copy(
@@ -256,22 +268,28 @@ class DirectWork:
         turn = self._submits.turn()
         if turn is None or not self._inbox.empty() or self._counted is not counted:
             return None
-        last, (records, opened) = turn.value - 1, counted
-        return last, records + last - opened
+        records, turns = counted
+        return turn.value - 1, records + turn.number - turns
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         """Wait for the end of a submission for at most that many seconds; whether it came.
-        InvalidStateError if the device is lost. The caller has a ``call``."""
+        InvalidStateError if the device is lost, OperationError if waiting fails for another reason.
+        The caller has a ``call``."""
         seconds = POLL_SECONDS if timeout is None else min(timeout, POLL_SECONDS)
-        try:
-            end = time.monotonic() + seconds
-            while self._polls and time.monotonic() < end:
-                if self._submits.completed() >= value:
-                    return True
-            over: bool = self._submits.wait(value, timeout)
-            return over
-        except DeviceLost as error:
-            raise self._lost(error) from error
+        end = time.monotonic() + seconds
+        while self._polls and time.monotonic() < end:
+            if self._over(value):
+                return True
+        for attempt in range(_ATTEMPTS):
+            try:
+                over: bool = self._submits.wait(value, timeout)
+                return over
+            except DeviceLost as error:
+                raise self._lost(error) from error
+            except DriverError as error:
+                failed = error
+            time.sleep(0.0001 * attempt)  # memory is short
+        raise OperationError(f"waiting for the device failed: {failed}")
 
     def _lost(self, error: DeviceLost) -> InvalidStateError:
         self._lose(str(error))

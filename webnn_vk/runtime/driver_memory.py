@@ -174,10 +174,16 @@ class DriverMemory:
         alive = [reference() for reference in self._executables.copy()]
         return [executable for executable in alive if executable is not None]
 
-    def prepare_transfer(self, transfer: Transfer) -> None:
-        """Make its submit."""
-        with translated():
-            transfer.submit = background.run_on_worker(self.direct.prepare, [transfer.recording])
+    def prepare_transfer(self, transfer: Transfer) -> bool:
+        """Make its submit, if there is none; whether there is one."""
+        if transfer.submit is None:
+            try:
+                transfer.submit = background.run_on_worker(
+                    self.direct.prepare, [transfer.recording]
+                )
+            except DriverError:
+                return False  # the timeline finds it, too
+        return True
 
     def trim(self) -> None:
         """See ``device.Device``."""

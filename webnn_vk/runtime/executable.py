@@ -336,12 +336,14 @@ class DriverExecutable:
     def _prepare_direct(
         self, key: tuple[int, ...], inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> DirectRun | None:
-        found = self.recordings(inputs, outputs, copying=True)
-        if len(found) != 1:
+        try:
+            found = self.recordings(inputs, outputs, copying=True)
+            if len(found) == 1:
+                return DirectRun(key, self.device.direct.prepare(found))
             self._direct = None
-            return None
-        with translated():
-            return DirectRun(key, self.device.direct.prepare(found))
+        except DriverError:
+            pass  # the timeline finds it, too
+        return None
 
     def keep_direct(self, run: DirectRun) -> None:
         """Leaves it for the next run on the same storages."""

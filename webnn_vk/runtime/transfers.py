@@ -38,13 +38,15 @@ class Transfers:
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Transfer | None] = OrderedDict()
 
-    def take(self, key: Key, done: int, make: Callable[[], Transfer]) -> Transfer | None:
+    def take(
+        self, key: Key, completed: Callable[[], int], make: Callable[[], Transfer]
+    ) -> Transfer | None:
         """The kept transfer or, if one is remembered, a new one, which then belongs to the caller;
-        None if there was none, or it is in use. ``done``: submissions up to this one are over."""
+        None if there was none, or it is in use. ``completed``: the last submission that is over."""
         if key not in self._kept:
             return None
         transfer = self._kept.pop(key, None) or make()
-        return transfer if transfer.last <= done else None
+        return transfer if not transfer.last or transfer.last <= completed() else None
 
     def take_kept(self, key: Key) -> Transfer | None:
         """The kept transfer, which then belongs to the caller; None if there is none."""

@@ -7,15 +7,19 @@ import pytest
 
 from tests.support.contexts import open_context
 from tests.support.direct_world import PATIENCE, World, counting
+from webnn_vk.runtime.direct import DirectWork
 from webnn_vk.support import background
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("vulkan")]
 
 
-@pytest.fixture(scope="module")
-def world(vulkan):
-    world = World(open_context("vulkan"))
-    yield world
+@pytest.fixture(scope="module", params=["in place", "transfers"])
+def world(vulkan, request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "transfers":
+            patch.setattr(DirectWork, "_copy", lambda *arguments: False)
+        world = World(open_context("vulkan"), waits=request.param == "in place")
+        yield world
     world.context.destroy()
 
 

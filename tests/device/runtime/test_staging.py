@@ -14,6 +14,7 @@ from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from webnn_vk import InvalidStateError, MLContext, MLGraphBuilder
 from webnn_vk.runtime import staging
+from webnn_vk.runtime.direct import DirectWork
 
 MB = 1 << 20
 BOUND = 8 * MB
@@ -60,6 +61,8 @@ def busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param == "vulkan":
         require_vulkan()
     monkeypatch.setattr(staging, "STAGING_BYTES", BOUND)
+    # Direct work would go on.
+    monkeypatch.setattr(DirectWork, "open", lambda self: None)
     with open_context(request.param) as context:
         made = Busy(context, monkeypatch)
         yield made

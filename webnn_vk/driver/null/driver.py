@@ -209,16 +209,16 @@ class NullDirect:
         moves = [move for recording in recordings for move in recording.moves]
         return (*moves, int)  # zero, for success
 
-    def open(self) -> int:
+    def open(self) -> tuple[int, int]:
         with self._driver._lock:
             self._driver._close_turns()
             self._turns.open(self._driver._submitted)
-            return self._driver._submitted
+            return self._driver._submitted, self._turns.taken
 
-    def close(self) -> int:
+    def close(self) -> tuple[int, int]:
         with self._driver._lock:
             self._driver._close_turns()
-            return self._driver._submitted
+            return self._driver._submitted, self._turns.taken
 
     def submit(self, turn: Turn, prepared: tuple[Callable[[], Any], ...]) -> bool:
         return turn.take(prepared) is not None

@@ -96,21 +96,19 @@ class VulkanDirect:
             lambda: driver._track(VulkanSubmit, NativeSubmit(driver, recordings)))
         return submit
 
-    def open(self) -> int:
+    def open(self) -> tuple[int, int]:
         driver = self._driver
         with driver._lock:
             driver._close_turns()
             if not driver._closed:
                 self._turns.open(driver._submitted)
-            value: int = driver._submitted
-            return value
+            return driver._submitted, self._turns.taken
 
-    def close(self) -> int:
+    def close(self) -> tuple[int, int]:
         driver = self._driver
         with driver._lock:
             driver._close_turns()
-            value: int = driver._submitted
-            return value
+            return driver._submitted, self._turns.taken
 
     def submit(self, turn: Turn, prepared: VulkanSubmit) -> bool:
         native = prepared._native

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contexts import open_context
+from tests.support.direct_world import World
 from tests.support.discriminating import assert_allclose
 from tests.support.open_files import left_open, open_files
 from tests.support.running import software_profile
@@ -30,6 +31,7 @@ from webnn_vk.driver.vulkan import binding
 from webnn_vk.driver.vulkan.driver import open_driver
 from webnn_vk.driver.vulkan.snapshot import PhysicalDevice
 from webnn_vk.runtime import timeline
+from webnn_vk.runtime.direct import DirectWork
 
 TABLE = Path(__file__).with_name("failing_calls.txt")
 PATIENCE = 60
@@ -69,6 +71,12 @@ def library(monkeypatch: pytest.MonkeyPatch, vulkan: None) -> Iterator[FaultyLib
     monkeypatch.setattr(binding, "lib", library)
     yield library
     library.disarm()
+
+
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call is direct work: which would be depends on the timeline's threads."""
+    monkeypatch.setattr(DirectWork, "open", lambda self: None)
 
 
 def life(library: FaultyLibrary) -> dict[str, Any]:
@@ -226,7 +234,7 @@ def software() -> None:
 @pytest.mark.sample(0.5)
 @pytest.mark.parametrize("call", ERRORS)
 def test_a_call_that_fails(
-    software: None, library: FaultyLibrary, call: str, request: Any
+    software: None, queued: None, library: FaultyLibrary, call: str, request: Any
 ) -> None:
     rows = measure(library, call)
     known = TABLE.read_text().splitlines() if TABLE.is_file() else []
@@ -271,3 +279,29 @@ def test_the_table_is_whole() -> None:
             continue
         places = {row[0] for row in mine}
         assert [row[1] for row in mine] == [*errors_of(call)] * len(places), call
+
+
+@pytest.mark.parametrize("call", ["vkQueueSubmit", "vkGetSemaphoreCounterValue"])
+def test_direct_work_that_fails(
+    software: None, library: FaultyLibrary, call: str
+) -> None:
+    """It is queued instead, or the loss is announced."""
+    for name in ("write", "dispatch", "read", "compute", "fence"):
+        for error in errors_of(call):
+            library.place = "before"
+            world = World(open_context("vulkan"))
+            world.settle()
+            library.place = "direct"
+            library.arm(call, "direct", error)
+            try:
+                world.calls[name]()
+                world.context.fence().wait(PATIENCE)
+            except InvalidStateError as lost:
+                assert error == "DEVICE_LOST", (name, error, lost)
+            if library.injected and error == "DEVICE_LOST":
+                assert "VK_ERROR_DEVICE_LOST" in world.context.lost.result(PATIENCE).message
+            library.disarm()
+            if not world.context.lost.done():
+                world.all(9)
+                world.compute(10)
+            world.context.destroy()
