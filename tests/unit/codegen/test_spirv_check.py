@@ -34,6 +34,7 @@ void main() {
 WIDE = """#version 460
 #extension GL_KHR_shader_subgroup_arithmetic : enable
 #extension GL_KHR_shader_subgroup_shuffle : enable
+#extension GL_KHR_memory_scope_semantics : enable
 layout(local_size_x = 64) in;
 layout(binding = 0) buffer A { uint data[]; };
 layout(binding = 1) uniform samplerBuffer texels;
@@ -47,6 +48,8 @@ void main() {
   data[3] = floatBitsToUint(all) + bitCount(old) + uint(any(isnan(pair.value)));
   if (subgroupElect()) data[4] = uint(findMSB(old)) ^ ~old;
   data[5] = uint(texelFetch(texels, 1).x);
+  atomicStore(data[6], old, gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelease);
+  data[7] = atomicLoad(data[6], gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquire);
 }
 """
 
