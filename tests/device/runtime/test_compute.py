@@ -146,6 +146,19 @@ def test_twins_of_a_graph_with_steps_on_the_cpu(vulkan):
             assert_allclose(outputs["sum"], expected + x, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("access", ["write", "read"])
+def test_sizes_in_place_and_with_twins(vulkan, access):
+    context, _ = open_over(lambda driver: Watched(driver, hidden=True))
+    with context:
+        device = context._state.device
+        places = []
+        for limit in (driver_memory.IN_PLACE_BYTES, driver_memory.TWIN_BYTES):
+            for size in (limit, limit + 4):
+                storage = device.create_storage(size, host_access=access)
+                places.append((storage.backing.mapped is not None, storage.twin is not None))
+        assert places == [(True, False), (False, True), (False, True), (False, False)]
+
+
 def test_large_arrays_have_no_twins(vulkan, monkeypatch):
     monkeypatch.setattr(driver_memory, "TWIN_BYTES", 64 * 300 * 4 - 1)
     context, driver = open_over(lambda driver: Watched(driver, hidden=True))
