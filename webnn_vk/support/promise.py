@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import background
 from .background import on_timeline
+from .errors import DOMException
 from .errors import InvalidStateError as StateError
 from .event import Event
 from .mixins import PublicDir
@@ -331,15 +332,17 @@ class PulledPromise(MLPromise[T]):
     one, until somebody has to be told.
 
     pull: the result, once it is there, within so many seconds (None: no limit), in a tuple; None if
-    it isn't. It may raise its error, and be called by several threads. push: has a library thread
-    call a function, once the result is there, or another one with an error.
+    it isn't. It may raise a DOMException, with which the promise is rejected; other exceptions are
+    those of signal handlers. Several threads may call it. push: has a library thread call a
+    function, once the result is there, or another one with an error.
     """
 
     def __init__(
         self, of: str, pull: Callable[[float | None], tuple[T] | None],
         push: Callable[[Callable[[], Any], Callable[[Exception], Any]], Any],
     ) -> None:
-        self._pull, self._push = pull, push
+        # Both until it is settled: they keep memory alive.
+        self._source: tuple[Any, Any] | None = (pull, push)
         self._pushed = False
         super().__init__(of)
 
@@ -385,21 +388,25 @@ class PulledPromise(MLPromise[T]):
         return super()._settled(timeout)
 
     def _try(self, timeout: float | None) -> None:
-        if self._outcome or self._pushed or os.getpid() != self._pid:
+        source = self._source
+        if source is None or self._pushed or os.getpid() != self._pid:
             return
+        found, error = None, None
         try:
-            found, error = self._pull(timeout), None
-        except Exception as failed:
-            found, error = None, failed
+            found = source[0](timeout)
+        except DOMException as failed:
+            error = failed
         if found is not None or error is not None:
             # One step: nobody has to be told, or a library thread does it.
             value = None if found is None else found[0]
             self._outcome.setdefault("settled", (value, error, None))
+            self._source = None
 
     def _hand_over(self) -> None:
         """From now on a library thread settles it."""
-        if not self._outcome and not self._pushed:
-            self._push(self._finish, self._fail)
+        source = self._source
+        if source is not None and not self._outcome and not self._pushed:
+            source[1](self._finish, self._fail)
             self._pushed = True
 
     def _finish(self) -> None:
@@ -409,6 +416,7 @@ class PulledPromise(MLPromise[T]):
 
     def _fail(self, error: Exception) -> None:
         self._outcome.setdefault("settled", (None, error, _Unseen(error, self._described())))
+        self._source = None
         self._notify()
 
 

@@ -51,6 +51,38 @@ def test_a_promise_that_is_not_over(pending):
     assert pending.result().tolist() == [4] * 4
 
 
+def test_an_exception_of_a_signal_handler_is_not_the_promise_s(discrete, pending, monkeypatch):
+    direct = discrete.timeline.direct
+
+    def alarm(value, timeout=None):
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(direct, "_polls", False)
+    monkeypatch.setattr(direct, "wait", alarm)
+    with pytest.raises(ZeroDivisionError):
+        pending.result()
+    assert pending.result().tolist() == [4] * 4
+
+
+def test_slow_threads_have_the_bytes_of_the_first(discrete, pending, monkeypatch):
+    """Another read has its memory by then."""
+    transfers = discrete.timeline.device.transfers
+    keep, kept = transfers.keep, []
+
+    def keeping(key, transfer):
+        transfer.staged.mapped[:16] = bytes(16)
+        kept.append(key)
+        keep(key, transfer)
+
+    monkeypatch.setattr(transfers, "keep", keeping)
+    pull = pending._source[0]
+    pending.open()
+    found = [pull(None)[0] for _ in range(3)]
+    assert [array.tolist() for array in found] == [[4] * 4] * 3
+    assert len(kept) == 1
+
+
 def test_many_threads_wait_for_one(pending):
     found = []
     threads = [
