@@ -200,16 +200,11 @@ class TensorState:
         if begun is None:
             return None
         value, collect = begun
-        if not value:
-            read: MLPromise[Any] = MLPromise(f"an array {d}")
-            read.resolve(elements(collect(), d))
-            return read
-
         def pull(timeout: float | None) -> tuple[np.ndarray] | None:
             call = timeline.call()
             if timeline.ended or self.storage is None:
                 raise self._destroyed()
-            over = timeline.direct.wait(value, timeout)
+            over = not value or timeline.direct.wait(value, timeout)
             data = collect() if over else None
             del call
             return None if data is None else (elements(data, d),)

@@ -59,6 +59,15 @@ def test_a_read_comes_before_later_writes(world, counted):
     assert not counted
 
 
+def test_a_read_of_a_tensor_that_is_destroyed_before_anybody_asks(world):
+    """As in JavaScript, where nothing is settled before the end of a script."""
+    world.all(3)
+    read = world.read()
+    world.y.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed before it was read"):
+        read.result(PATIENCE)
+
+
 def test_two_reads_at_a_time(world):
     world.all(3)
     first, second = world.read(), world.read()
