@@ -34,6 +34,7 @@ POLL_SECONDS = 0.0002
 #: threads are at work, whose calls are better submitted together.
 MAX_DIRECT = 3
 _ATTEMPTS = 100
+_UNUSED = 8
 #: The result of a turn in which nothing was submitted: its value is the next one's.
 _NO_SUBMIT = -1
 
@@ -67,6 +68,8 @@ class DirectWork:
         # -- of the lock's holder
         # The last submission, and the number of turns, before direct work, while that is open.
         self._opened: tuple[int, int] | None = None
+        # How often in a row it was open, and nobody did any.
+        self._unused = self._skipped = 0
         # The next turn, when ``quiet`` was called last.
         self._seen: Any = None
         # -- of callers
@@ -82,6 +85,14 @@ class DirectWork:
             self._opened = self._submits.open()
             self._counted = self._schedule.queued, self._opened[1]
 
+    def pays(self) -> bool:
+        """Whether to open it at once: after many calls in a row that were others it would only take
+        time, but for one in a few."""
+        if self._submits is None or self._opened is not None or self._unused < _UNUSED:
+            return True
+        self._skipped += 1
+        return self._skipped % _UNUSED == 0
+
     def close(self) -> None:
         """No more of it; what is running becomes a batch of the schedule."""
         if self._opened is None:
@@ -89,6 +100,7 @@ class DirectWork:
         opened, self._opened = self._opened, None
         self._counted = None
         closed = self._submits.close()
+        self._unused = 0 if closed[1] > opened[1] else self._unused + 1
         self._schedule.queued += closed[1] - opened[1]
         last = closed[0]
         if last > opened[0]:

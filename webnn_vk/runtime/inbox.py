@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from operator import call
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
@@ -18,11 +20,12 @@ class Inbox(Generic[M]):
     def __init__(self) -> None:
         self._messages: deque[M] = deque()
         self._awake: SimpleQueue[None] = SimpleQueue()
-        self._wake = partial(self._awake.put, None)
+        # The function that wakes the thread that waits, while it does.
+        self._waiting: deque[Callable[[], None]] = deque()
 
     def put(self, message: M) -> None:
         """Append a message. One call into C, which no signal handler can split."""
-        any(map(call, (partial(self._messages.append, message), self._wake)))
+        any(map(call, chain((partial(self._messages.append, message),), self._waiting)))
 
     def empty(self) -> bool:
         """Whether all messages so far were handled."""
@@ -40,14 +43,16 @@ class Inbox(Generic[M]):
         self._messages.popleft()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a message for at most that long; False: none was put meanwhile."""
+        """Wait until there is a message, for at most that long; False: none came. For one thread at
+        a time."""
+        self._waiting.append(partial(self._awake.put, None))
         try:
-            self._awake.get(timeout=seconds)
+            if not self._messages:  # in this order: see ``put``
+                self._awake.get(timeout=seconds)
+            return True
         except Empty:
             return False
-        while not self._awake.empty():
-            try:
-                self._awake.get_nowait()
-            except Empty:
-                break
-        return True
+        finally:
+            self._waiting.clear()
+            while not self._awake.empty():
+                self._awake.get()

@@ -28,6 +28,9 @@ from .work import Work
 
 T = TypeVar("T")
 
+#: After this many seconds without a message, direct work is possible in any case.
+_PAUSE = 0.001
+
 #: Types of messages: work or a fence on a stream, or a call for the holder of the scheduler lock.
 Message = tuple[Stream, "tuple[Work | Follow, ...] | Fence"] | Callable[[], Any]
 
@@ -144,6 +147,9 @@ class SchedulerLock:
                     if self._fences:
                         self._reach_fences()  # a fence is over when it has its place
                     if self.end is None and not self._fences:
+                        if not self.direct.pays() and self.inbox.wait(_PAUSE):
+                            effects = self._take_in()
+                            continue
                         self.direct.open()
                     if self.inbox.wait(seconds):
                         effects = self._take_in()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.gated_device import FakeDevice
+from webnn_vk.runtime import timeline
 from webnn_vk.runtime.timeline import Timeline
 
 
@@ -14,8 +15,14 @@ def device():
 @pytest.fixture
 def stream(device):
     """The one stream of a timeline."""
-    timeline = Timeline(device)
-    yield timeline.stream()
+    made = Timeline(device)
+    yield made.stream()
     device.gate.set()
-    timeline.close()
+    made.close()
     assert device.closed
+
+
+@pytest.fixture
+def never_quiet(monkeypatch):
+    """What only the next call would use is kept, however long a busy machine takes for it."""
+    monkeypatch.setattr(timeline, "QUIET_SECONDS", 3600.0)

@@ -10,8 +10,13 @@ from tests.support.direct_world import PATIENCE, World, counting
 from webnn_vk import InvalidStateError, Settings, ml
 from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.driver import DeviceLost
+from webnn_vk.runtime.direct import _UNUSED
 from webnn_vk.runtime.work import Await
 from webnn_vk.support import background
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*the null driver"), pytest.mark.usefixtures("never_quiet"),
+]
 
 
 @pytest.fixture(params=["other", "discrete"])
@@ -146,6 +151,22 @@ def test_a_gpu_is_polled_before_a_thread_sleeps(world, monkeypatch, polls):
     world.dispatch()
     assert world.context.fence().wait(PATIENCE)
     assert len(slept) == (not polls)
+
+
+def test_it_is_not_opened_at_once_after_many_calls_that_were_others(world):
+    """But it is for one in a few, and when no call comes for a moment."""
+    direct = world.timeline.direct
+    direct.close()
+    assert direct.pays()
+    for _ in range(2 * _UNUSED):
+        direct.open()
+        direct.close()
+    assert sum(direct.pays() for _ in range(4 * _UNUSED)) == 4
+    world.timeline.catch_up()
+    world.settle()
+    world.dispatch()
+    world.timeline.catch_up()
+    assert direct.pays()
 
 
 def test_an_error_is_seen(world):

@@ -12,6 +12,10 @@ import pytest
 from tests.support.direct_world import PATIENCE, World
 from webnn_vk import InvalidStateError, Settings, ml
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*the null driver"), pytest.mark.usefixtures("never_quiet"),
+]
+
 
 @pytest.fixture
 def discrete(monkeypatch):
