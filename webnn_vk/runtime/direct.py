@@ -298,9 +298,11 @@ class DirectWork:
         The caller has a ``call``."""
         seconds = POLL_SECONDS if timeout is None else min(timeout, POLL_SECONDS)
         end = time.monotonic() + seconds
-        while self._polls and time.monotonic() < end:
+        while self._polls:
             if self._over(value):
                 return True
+            if time.monotonic() > end:
+                break
         for attempt in range(_ATTEMPTS):
             try:
                 over: bool = self._submits.wait(value, timeout)
