@@ -26,10 +26,11 @@ def world(vulkan, request):
 @pytest.mark.parametrize("call", ["write", "dispatch", "read", "fence", "compute", "all"])
 @pytest.mark.usefixtures("never_quiet")
 def test_nothing_is_recorded_and_no_thread_wakes(world, monkeypatch, call):
-    world.settle()
     for _ in range(3):
+        world.settle()
         world.calls[call]()
         world.context.fence().wait(PATIENCE)
+    world.settle()
     seen = []
     driver, inbox = world.timeline.device.driver, world.timeline._scheduler.inbox
     for owner, name in ((inbox, "put"), (background, "run_on_worker"), (driver, "record")):
