@@ -121,7 +121,7 @@ def _switches() -> int:
 
 
 def _rate(context: MLContext, name: str, number: int, seconds: float = 1.0) -> float:
-    """Calls per second of so many threads, each on a graph and tensors of its own."""
+    """Calls per second of ``number`` threads, each with its own graph and tensors."""
     calls = [_World(context).call(name) for _ in range(number)]
     counts, over = [0] * number, threading.Event()
 

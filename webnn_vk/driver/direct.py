@@ -3,9 +3,9 @@
 Signal handlers run in the main thread between any two steps of Python code, may raise, and may make
 calls themselves. So the main thread must neither hold a lock nor change in several steps what
 others read. A `Turn` is a place in the order of submissions, with the timeline value that its
-submit signals. One thread takes its token, and submits, in one call into C: afterwards either
-nothing has happened, or the turn holds the result, whatever becomes of that thread. The turn after
-it exists once somebody asks for it.
+submit signals. A thread takes its token and submits in one call into C: afterwards either nothing
+has happened, or the turn holds the result, whatever happens to that thread. The next turn is made
+when a thread asks for it.
 
 There are turns between `Turns.open` and `Turns.close`, which the driver calls with its lock held;
 its other submits close them meanwhile.
@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import call
 from typing import Any
 
@@ -37,14 +36,13 @@ class Turn:
     def take(self, calls: Sequence[Callable[[], Any]]) -> int | None:
         """Calls functions of C, of which only the last returns a number, the VkResult of the
         submit, which is returned. None, and nothing was called, if another thread has the turn."""
-        mine: list[bool] = []
-        taken = partial(mine.append, True)
         try:
             # One call into C: no Python code runs in between.
-            self._results.extend(map(call, (self._token.popleft, taken, *calls)))
-        except IndexError:
-            if mine:
-                raise  # by a signal handler
+            self._results.extend(map(call, (self._token.popleft, *calls)))
+        except IndexError as error:
+            traceback = error.__traceback__
+            if traceback is not None and traceback.tb_next is not None:
+                raise  # from Python code, which is a signal handler's
             return None
         result: int = self._results[-1]
         return result
@@ -69,7 +67,7 @@ class Turn:
         return self._following.setdefault(0, following)
 
     def end(self) -> bool:
-        """Whether nobody can take it any more, and nobody has."""
+        """Close it; whether no thread had taken it."""
         try:
             self._token.popleft()
         except IndexError:
@@ -79,7 +77,7 @@ class Turn:
         return True
 
 
-# Nobody can take it.
+# No thread can take it.
 _END = Turn(0, 0)
 _END.end()
 

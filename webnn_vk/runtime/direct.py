@@ -68,7 +68,7 @@ class DirectWork:
         # -- of the lock's holder
         # The last submission, and the number of turns, before direct work, while that is open.
         self._opened: tuple[int, int] | None = None
-        # How often in a row it was open, and nobody did any.
+        # How often in a row it was open, and unused.
         self._unused = self._skipped = 0
         # The next turn, when ``quiet`` was called last.
         self._seen: Any = None

@@ -14,8 +14,8 @@ M = TypeVar("M")
 
 
 class Inbox(Generic[M]):
-    """A message stays first until it is handled, so that whoever finds the inbox empty knows that
-    all messages so far have had their effect."""
+    """A message stays first until it is handled: if the inbox is empty, all messages so far have
+    had their effect."""
 
     def __init__(self) -> None:
         self._messages: deque[M] = deque()

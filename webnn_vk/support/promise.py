@@ -328,13 +328,13 @@ class MLPromise(PublicDir, Future[T], Coroutine[Any, Any, T]):
 
 
 class PulledPromise(MLPromise[T]):
-    """A promise whose result those who ask for it get themselves, on any thread, without another
-    one, until somebody has to be told.
+    """A promise whose result is fetched by the threads that ask for it. A library thread fetches it
+    only for callbacks, event loops and ``concurrent.futures``.
 
-    pull: the result, once it is there, within so many seconds (None: no limit), in a tuple; None if
-    it isn't. It may raise a DOMException, with which the promise is rejected; other exceptions are
-    those of signal handlers. Several threads may call it. push: has a library thread call a
-    function, once the result is there, or another one with an error.
+    pull: waits for the result for at most the given seconds (None: no limit) and returns it in a
+    tuple, or None if it isn't there yet. A DOMException that it raises rejects the promise; other
+    exceptions are those of signal handlers. Several threads may call it. push(then, failed):
+    has a library thread call ``then`` once the result is there, or ``failed`` with an error.
     """
 
     def __init__(

@@ -36,10 +36,14 @@ def test_nothing_is_called_by_a_thread_that_comes_too_late(turns):
 
 
 def test_an_error_of_a_signal_handler_is_none_of_a_thread_that_comes_too_late(turns):
-    """It comes right after the call into C; here in its place, after the submit."""
+    """Python runs it right before or after the call into C; here it is called inside."""
+
+    def handler():
+        raise IndexError("of the handler")
+
     turn = turns.next()
-    with pytest.raises(IndexError):
-        turn.take([SUBMIT, [].pop])
+    with pytest.raises(IndexError, match="of the handler"):
+        turn.take([SUBMIT, handler])
     assert turns.next().value == 9
 
 

@@ -85,7 +85,7 @@ def test_the_same_array_each_time(world):
 
 
 def test_calls_behind_queued_work_wait_for_it(world):
-    """Whoever has queued it: here another thread."""
+    """Also behind another thread's."""
     opened, waiting = threading.Event(), threading.Event()
 
     def wait():
