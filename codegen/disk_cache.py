@@ -1,6 +1,7 @@
 """The user's cache of SPIR-V modules: files in a folder that belongs to the user alone.
 
-The name of a file has the module's address and the identity of the compiler that made it. Files are
+The name of a file has the module's address and the identity of the compiler that made it. Empty
+files say which self-tests of modules passed on the user's devices. Files are
 untrusted input: a folder that other users own or can write to is not used, and a bad file counts as
 missing and is replaced.
 """
@@ -23,6 +24,9 @@ from .files import CacheFiles, belongs_to_user, is_shortage
 #: The version of the addresses of modules, and of the files.
 FORMAT = 1
 _ENTRIES = CacheFiles(b"WNNVKSPV", FORMAT, largest=64 << 20)
+#: How the names of files for self-tests that passed end.
+PASSED = ".passed"
+_PASSED = CacheFiles(b"WNNVTEST", FORMAT, largest=1024)
 
 
 class DiskCache:
@@ -80,10 +84,22 @@ class DiskCache:
 
     def put(self, place: bytes, identity: str, module: bytes) -> None:
         """Writes an entry. On a full or read-only disk the module will be compiled again."""
-        if not self._ready(create=True):
-            return
+        if self._ready(create=True):
+            self._write(_ENTRIES, self._path(place, identity), place, module)
+
+    def has_passed(self, test: bytes) -> bool:
+        """Whether `keep_passed` was called for a self-test of shaders, by its key of 32 bytes."""
+        path = self._folder / f"{test.hex()}{PASSED}" if self._ready(create=False) else None
+        return path is not None and _PASSED.read(path, test) is not None
+
+    def keep_passed(self, test: bytes) -> None:
+        """Later processes need not repeat this self-test. Failures as for `put`."""
+        if self._ready(create=True):
+            self._write(_PASSED, self._folder / f"{test.hex()}{PASSED}", test, b"")
+
+    def _write(self, files: CacheFiles, path: Path, key: bytes, data: bytes) -> None:
         try:
-            _ENTRIES.write(self._path(place, identity), place, module)
+            files.write(path, key, data)
         except OSError as error:
             # An obstacle to this entry, or a temporary shortage, does not concern the folder.
             if not isinstance(error, IsADirectoryError) and not is_shortage(error):

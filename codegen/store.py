@@ -105,7 +105,8 @@ class ShaderStore:
                     "no home directory (HOME is not set, and the user has none): shaders are not "
                     "kept from one process to the next; WEBNN_VK_CACHE can name a folder for them"
                 )
-        self._cache = DiskCache(cache_dir)
+        #: The user's cache.
+        self.cache = DiskCache(cache_dir)
         self._pack = _open_pack(pack)
         self._compiler = find_compiler() if compiler == _DEFAULT else compiler
         self._memo: OrderedDict[str, bytes] = OrderedDict()
@@ -186,7 +187,7 @@ class ShaderStore:
         module, origin = self._by_quick_name(spec), "pack"
         if module is None:
             identity = None if self._compiler is None else self._compiler.identity
-            module, origin = self._cache.get(cache_key(spec), identity), "cache"
+            module, origin = self.cache.get(cache_key(spec), identity), "cache"
         if module is None and self._compiler is not None:
             # While Jinja renders its first template, which takes 0.1 s too.
             self._compiler.prepare()
@@ -250,7 +251,7 @@ class ShaderStore:
                 continue
             module = spirv.add_float_controls(spirv.strip(result), spec.features)
             modules[spec.key()] = module
-            self._cache.put(cache_key(spec), compiler.identity, module)
+            self.cache.put(cache_key(spec), compiler.identity, module)
             self._remember(spec, module, "compiler")
         for spec, result in zip(specs, results, strict=True):  # after the others were stored
             if isinstance(result, GlslError):

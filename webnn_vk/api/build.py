@@ -17,6 +17,7 @@ from webnn_vk.codegen.store import ShaderUnavailable
 from webnn_vk.compiler.ir import Graph
 from webnn_vk.compiler.program import (
     Constants,
+    Planned,
     Program,
     Target,
     TensorStorage,
@@ -44,7 +45,7 @@ from .donation import check_in_place
 from .ml_graph import MLGraph, executable_of
 from .shaped_executables import ShapedExecutables
 
-#: The executable of a graph, before its set-up; the inputs that were described, but that no node
+#: The executable of a graph, whose set-up is queued; the inputs that were described, but that no node
 #: reads; and for a graph with named dimensions, which is set up, its executables by shape.
 Loaded = tuple[Executable, frozenset[str], ShapedExecutables | None]
 
@@ -119,7 +120,7 @@ def _shapes(
                 raise
             executable = _compiled(compile_for_sizes, state.target, state, other)
         done: MLPromise[None] = state.new_promise("the end of the set-up")
-        executable.set_up(state.stream, Run(lambda: done.resolve(None), done.reject))
+        state.stream.enqueue(Run(lambda: done.resolve(None), done.reject))
         done.result()
         if (error := executable.setup_error()) is not None:
             raise error
@@ -134,14 +135,24 @@ def _compiled(
 ) -> Executable:
     """A graph compiled, without the kernels that the device is known to refuse or miscompile.
     ``like``: an executable of the same graph for other sizes."""
+    with state.device.planning() as planned:
+        return _loaded(compile_graph, target, state, like, planned)
+
+
+def _loaded(
+    compile_graph: CompileFor, target: Target, state: ContextState, like: Executable | None,
+    planned: Planned | None,
+) -> Executable:
     while True:
         try:
-            program, constants = compile_graph(target)
+            program, constants = compile_graph(replace(target, planned=planned))
             start = time.perf_counter()
             state.device.find_shaders(program)
             program.report.build_seconds["shaders"] = time.perf_counter() - start
             state.device.try_out(program)
-            return load_executable(state, program, constants, like=like)
+            executable = load_executable(state, program, constants, like=like)
+            executable.set_up(state.stream)
+            return executable
         except ShadersMissing as error:
             if not target.has_compiler:
                 raise
@@ -205,7 +216,9 @@ def load_graph(state: ContextState, folder: Path | None, key: str) -> MLPromise[
         for described in (*parts.program.inputs.values(), *parts.program.outputs.values()):
             require_data_type(described.data_type, state.experimental, "load_graph")
         parts.program.report.build_seconds["load"] = time.perf_counter() - start
-        return load_executable(state, parts.program, parts.constants, parts.modules), unused, None
+        executable = load_executable(state, parts.program, parts.constants, parts.modules)
+        executable.set_up(state.stream)
+        return executable, unused, None
 
     return _make_graph(state, prepare, "load_graph")
 
@@ -304,7 +317,7 @@ def _make_graph(
                     failed(error)
 
             with state.noticing_loss():
-                executable.set_up(state.stream, Run(set_up, failed))
+                state.stream.enqueue(Run(set_up, failed))
         except BaseException as error:  # panics of Rust libraries are not Exceptions
             failed(error)
 

@@ -6,6 +6,7 @@ import platform
 import time
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -191,6 +192,9 @@ class CpuDevice:
 
     def available(self, spec: KernelSpec) -> bool:
         return False
+
+    def planning(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def load(
         self, program: Program, constants: Constants, modules: Mapping[Any, bytes] | None = None,

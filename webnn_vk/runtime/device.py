@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from webnn_vk.codegen.spec import KernelSpec
-from webnn_vk.compiler.program import Constants, Program
+from webnn_vk.compiler.program import Constants, Planned, Program
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.driver.resources import HostAccess
 from webnn_vk.support.dataclass import dataclass
@@ -107,6 +108,10 @@ class Device(Protocol):
 
     def available(self, spec: KernelSpec) -> bool:
         """Whether a shader is available without a compiler."""
+
+    def planning(self) -> AbstractContextManager[Planned | None]:
+        """A block in which a graph is compiled and loaded, with a function that begins to make each
+        pipeline that is planned; None where there are none."""
 
     def load(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import ShaderStore, ShaderUnavailable
-from webnn_vk.compiler.program import Constants, Program
+from webnn_vk.compiler.program import Constants, Planned, Program
 from webnn_vk.driver import DeviceLost, Driver, DriverError
 from webnn_vk.support.heap import trim_heap
 
@@ -19,6 +20,7 @@ from .device import Batch
 from .driver_memory import DriverMemory, translated
 from .engine import NUMPY, HostEngine
 from .executable import DriverExecutable
+from .pipelines_ahead import pipelines_ahead
 from .self_test import Trials
 from .storage import DeviceLostError, KernelsRefused, ShadersMissing
 from .work import Executable, Work
@@ -75,6 +77,9 @@ class DriverDevice(DriverMemory):
 
     def available(self, spec: KernelSpec) -> bool:
         return self.shaders.available(spec, compiling=False)
+
+    def planning(self) -> AbstractContextManager[Planned]:
+        return pipelines_ahead(self.driver, self.shaders)
 
     def load(
         self,

@@ -22,6 +22,7 @@ from webnn_vk.compiler.program import (
     Program,
     Range,
     RepeatStep,
+    SpecConstants,
 )
 from webnn_vk.driver import (
     BarrierCommand,
@@ -64,6 +65,8 @@ _WITH_COPIES = -1
 #: Errors that say nothing about the kernel being made or run.
 NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
 
+# The module and the specialisation constants.
+_PipelineKey = tuple[KernelSpec, SpecConstants]
 #: The memory of a range: allocation, offset and size in bytes.
 Bind = Callable[[Range], tuple[Any, int, int]]
 
@@ -107,13 +110,11 @@ class DriverExecutable:
             modules = dict(zip(specs, device.shaders.get(specs), strict=True))
         self.modules = modules
         self._stage("shaders", start)
-        start = time.perf_counter()
-        self._pipelines = self._make_pipelines(modules)
-        trim_heap()
-        device.wait_value(device.driver.precompile(list(self._pipelines.values())))
-        # The heap of the driver's compiler is freed before memory for the weights is allocated.
-        trim_heap()
-        self._stage("pipelines", start)
+        self._pipelines: dict[_PipelineKey, Any] = {}
+        # Where a processor is the device, it would do both itself.
+        self._makes_late = bool(program.constants) and not device.profile.is_software
+        self._make_pipelines(program.dispatches_of_setup if self._makes_late
+                             else program.dispatches)
         start = time.perf_counter()
         # Allocations and storages by slot: those that all dispatches use.
         self._allocations: dict[int, Any] = {}
@@ -169,22 +170,33 @@ class DriverExecutable:
     def _stage(self, name: str, start: float) -> None:
         self.build_seconds[name] = time.perf_counter() - start
 
-    def _make_pipelines(self, modules: Mapping[Any, bytes]) -> dict[Any, Any]:
-        requests: dict[Any, PipelineRequest] = {
+    def _make_pipelines(self, dispatches: Iterable[DispatchStep]) -> None:
+        """Make the pipelines of dispatches, except those that are there. KernelsRefused."""
+        start, driver = time.perf_counter(), self.device.driver
+        requests = {
             (step.spec, step.constants): pipeline_request(
-                step.spec, modules[step.spec], step.constants, self.device.profile
+                step.spec, self.modules[step.spec], step.constants, self.device.profile
             )
-            for step in self.program.dispatches
+            for step in dispatches if (step.spec, step.constants) not in self._pipelines
         }
         try:
-            made = self.device.driver.pipelines(list(requests.values()))
+            made = dict(zip(requests, driver.pipelines(list(requests.values())), strict=True))
         except NOT_OF_KERNELS:
             raise
         except DriverError:
-            return self._one_by_one(requests)
-        return dict(zip(requests, made, strict=True))
+            made = self._one_by_one(requests)
+        trim_heap()
+        self.device.wait_value(driver.precompile(list(made.values())))
+        # The heap of the driver's compiler is freed before memory for the weights is allocated.
+        trim_heap()
+        self._pipelines |= made
+        self.build_seconds["pipelines"] = (
+            self.build_seconds.get("pipelines", 0) + time.perf_counter() - start
+        )
 
-    def _one_by_one(self, requests: Mapping[Any, PipelineRequest]) -> dict[Any, Any]:
+    def _one_by_one(
+        self, requests: Mapping[_PipelineKey, PipelineRequest]
+    ) -> dict[_PipelineKey, Any]:
         """The pipelines after the driver has refused one of them; KernelsRefused if it still does.
         """
         made, refused = {}, {}
@@ -250,7 +262,11 @@ class DriverExecutable:
         """See ``work.Executable``."""
         setup, self._setup = self._setup, None
         assert setup is not None, "a graph is set up once"
-        setup.queue(self._record_part, self._setup_errors.append, order, after)
+        setup.queue(self._record_part, self._setup_errors.append, order)
+        if self._makes_late:
+            with translated():
+                self._make_pipelines(self.program.dispatches_of_a_run)
+        order.enqueue(*after)
 
     def setup_error(self) -> Exception | None:
         """See ``work.Executable``."""

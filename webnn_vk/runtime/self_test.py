@@ -1,8 +1,10 @@
 """Self-tests on a device: small programs with known results, run once before graphs rely on their
-kernels, on the thread that builds."""
+kernels, on the thread that builds. One that passed is not repeated by later processes, until the
+driver, the features in use or the templates change."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,10 @@ import numpy as np
 
 from webnn_vk.codegen.glsl import GlslError
 from webnn_vk.codegen.store import ShaderUnavailable
+from webnn_vk.codegen.template_files import fingerprint
 from webnn_vk.compiler.program import Program
 from webnn_vk.driver import DriverError
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support import forks
 from webnn_vk.support.integers import padded
 
@@ -35,14 +39,27 @@ class Trials:
         with forks.undisturbed():
             from webnn_vk.compiler.program.self_test_programs import self_test_keys, self_tests
 
-        keys = self_test_keys(program)
+        keys, cache = self_test_keys(program), device.shaders.cache
+        marks = {key: _mark(key, device.profile) for key in keys - self._outcomes.keys()}
+        self._outcomes |= {key: "" for key, mark in marks.items() if cache.has_passed(mark)}
         for trial in self_tests(keys - self._outcomes.keys(), device.profile):
             start = time.perf_counter()
-            self._outcomes[trial.key] = outcome(device, trial)
+            self._outcomes[trial.key] = found = outcome(device, trial)
             self.seconds += time.perf_counter() - start
+            if not found:
+                cache.keep_passed(marks[trial.key])
         for key in keys:
             if self._outcomes[key]:
                 raise Miscompiles(self._outcomes[key], key.feature)
+
+
+def _mark(key: Tiling, profile: DeviceProfile) -> bytes:
+    """The key of a self-test on a device in the user's cache."""
+    about = (
+        profile.name, profile.vendor_id, profile.device_id, profile.uuid, profile.driver_name,
+        profile.driver_version, sorted(profile.features), fingerprint(), key,
+    )
+    return hashlib.sha256(repr(about).encode()).digest()
 
 
 def outcome(device: DriverMemory, trial: SelfTest) -> str:

@@ -68,10 +68,9 @@ class Setup:
         record: Record,
         failed: Callable[[Exception], Any],
         order: Order,
-        after: Sequence[Work],
     ) -> None:
-        """Queue the uploads and the packing, then ``after``. From then on only the queued work
-        keeps the constants alive, each until it has begun."""
+        """Queue the uploads and the packing. From then on only the queued work keeps the constants
+        alive, each until it has begun."""
         program, constants = self._program, self._constants
         for number in program.host_constants():
             self.host_constants[number] = constants.read(number)
@@ -107,7 +106,7 @@ class Setup:
                 constants.release(number)
             if forms:
                 works.append(Run(partial(_filled, forms), lambda error: None))
-            order.enqueue(*works, *after)
+            order.enqueue(*works)
             for form in forms:
                 self._device.packed.add(form)
 

@@ -140,8 +140,9 @@ class Executable(Protocol):
 
     def set_up(self, order: Order, *after: Work) -> None:
         """Queue, on ``order``, the work that has to be over before the first dispatch (constants
-        uploaded and packed), and ``after`` behind it. To be called once; from then on the library
-        holds no other copy of constants on the device."""
+        uploaded and packed), and ``after`` behind it; a GPU does this while its driver makes the
+        other pipelines. To be called once; from then on the library holds no other copy of
+        constants on the device. KernelsRefused as by ``Device.load``."""
 
     def at(self, program: Program, order: Order) -> Executable:
         """The executable for a program that differs from this one's only in sizes: with the same

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from webnn_vk import __version__
-from webnn_vk.codegen.disk_cache import cache_state, damaged_entries
+from webnn_vk.codegen.disk_cache import PASSED, cache_state, damaged_entries
 from webnn_vk.compiler.program.saved_graphs import SavedGraphs
 from webnn_vk.runtime.tuning.store import (
     FOLDER,
@@ -129,7 +129,8 @@ def clear(only: str | None, as_json: bool) -> None:
         if only in (None, "shaders"):
             for path in folder.joinpath("spirv").glob("*.spv"):
                 removed["shaders"] += _remove(path)
-            for path in archive_cache.files(folder / archive_cache.FOLDER):
+            passed = folder.joinpath("spirv").glob(f"*{PASSED}")
+            for path in [*passed, *archive_cache.files(folder / archive_cache.FOLDER)]:
                 _remove(path)
         if only in (None, "graphs"):
             graphs = _graphs()

@@ -206,10 +206,11 @@ def test_the_driver_refuses_a_schedule(vulkan: None, tmp_path: Path) -> None:
             f"{reason}; not the one meant for it: {why}" if "softmax" in step.operators else reason
             for reason, step in zip(usual, report.steps, strict=True)
         ]
-        # All together, and by itself: never again.
-        assert len(driver.refused) == 2
+        # Ahead of the others, with them, and by itself: never again.
+        refused = len(driver.refused)
+        assert refused in (2, 3)
         again = _network(context)
-        assert len(driver.refused) == 2
+        assert len(driver.refused) == refused
         _check_network(context, again)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,8 +75,12 @@ class WrongMatrices(Matrices):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def _separate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test says what it has to say, knows of no test that passed before, and makes a pipeline
+    only when it is needed."""
     monkeypatch.setattr(library_warnings, "_said", set())
+    monkeypatch.setenv("WEBNN_VK_CACHE", str(tmp_path))
+    monkeypatch.setattr(DriverDevice, "planning", lambda self: nullcontext())
 
 
 @pytest.fixture
@@ -134,6 +140,48 @@ def test_a_device_that_computes_wrongly_gets_other_kernels_and_says_so_once(open
     for graph in (first, second):
         assert _kernels(graph) == ["matmul_tiled"]
         _check(context, graph)
+
+
+def test_a_test_that_passed_is_not_repeated_by_later_processes(opened, tmp_path) -> None:
+    context, first = opened(Matrices)
+    _build(context)
+    assert len(first.made) == 2
+    context, second = opened(Matrices)
+    graph = _build(context)
+    assert len(second.made) == 1, "only the graph's own kernel"
+    _check(context, graph)
+    (mark,) = tmp_path.glob("spirv/*.passed")
+    mark.write_bytes(mark.read_bytes()[:-1])
+    damaged, third = opened(Matrices)
+    _check(damaged, _build(damaged))
+    assert len(third.made) == 2
+    assert len(list(tmp_path.glob("spirv/*.passed"))) == 1
+
+
+class UpdatedMatrices(Matrices):
+    """Another version of the driver."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__(driver)
+        self.profile = self.profile.replace(driver_version="next")
+
+
+def test_another_driver_is_tried_again(opened, tmp_path) -> None:
+    for driver in (Matrices, UpdatedMatrices):
+        context, proxy = opened(driver)
+        _build(context)
+        assert len(proxy.made) == 2
+    assert len(list(tmp_path.glob("spirv/*.passed"))) == 2
+
+
+def test_a_test_that_failed_is_repeated(opened, tmp_path) -> None:
+    for _ in range(2):
+        context, driver = opened(WrongMatrices)
+        library_warnings._said.clear()
+        with pytest.warns(RuntimeWarning, match=LEFT_ALONE):
+            _build(context)
+        assert len(driver.made) == 1
+    assert not list(tmp_path.glob("spirv/*.passed"))
 
 
 def test_a_mask_switches_them_off(opened, monkeypatch) -> None:

@@ -187,7 +187,7 @@ def test_a_bad_entry_is_a_miss_and_is_replaced(tmp_path: Path, kind: str) -> Non
 def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
     """Even with a correct hash, written by anyone."""
     store = ShaderStore(tmp_path, pack=None, compiler=Counting())
-    store._cache.put(cache_key(SPECS[0]), "counting 1", b"\0" * 64)
+    store.cache.put(cache_key(SPECS[0]), "counting 1", b"\0" * 64)
     assert len(_entries(tmp_path)) == 1
     assert not ShaderStore(tmp_path, pack=None, compiler=None).available(SPECS[0])
 

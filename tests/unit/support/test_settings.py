@@ -66,7 +66,7 @@ def test_no_cache(vulkan_context, monkeypatch, tmp_path):
         builder = MLGraphBuilder(context)
         a = builder.input("a", {"data_type": "float32", "shape": [4]})
         builder.build({"y": builder.abs(builder.exp(a))}).result(60)
-        assert context._state.device.shaders._cache._folder is None
+        assert context._state.device.shaders.cache._folder is None
     assert list(tmp_path.iterdir()) == []
 
 

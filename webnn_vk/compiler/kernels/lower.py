@@ -34,7 +34,7 @@ def _target(compilation: Compilation) -> KernelTarget:
     assert profile is not None, "the CPU device has no kernels"
     return KernelTarget(
         profile, compilation.tuned, compilation.available, compilation.refused,
-        packs=PACK.name not in compilation.skip,
+        packs=PACK.name not in compilation.skip, planned=compilation.planned,
     )
 
 

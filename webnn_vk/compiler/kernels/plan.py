@@ -19,7 +19,7 @@ from webnn_vk.support.dataclass import dataclass
 
 from . import attention, conv_columns, coopmat
 from .choose import ranked
-from .dispatch import Dispatch, KernelRefused, Packed, Refused, Unsupported
+from .dispatch import Dispatch, KernelRefused, Packed, Refused, Specialised, Unsupported
 from .family import Family, family_of, solver_of
 from .node import KernelNode
 from .packing import is_weight
@@ -41,6 +41,7 @@ class KernelTarget:
     available: whether a module is in the shader archive or the cache, or can be compiled.
     refused: modules that the GLSL compiler refuses and pipelines that the driver refuses, and why.
     packs: whether constant weights are packed.
+    planned: is told each pipeline.
     """
 
     profile: DeviceProfile
@@ -48,6 +49,7 @@ class KernelTarget:
     available: Callable[[KernelSpec], bool] = lambda spec: True
     refused: Refused = field(default_factory=dict)
     packs: bool = True
+    planned: Callable[[KernelSpec, Specialised], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,17 @@ def dispatches_by(task: Task, schedule: Schedule, target: KernelTarget) -> tuple
     one of them or one that packs constants for them; Unsupported if one is unavailable or exceeds
     the device's limits."""
     dispatches = task.lowered(schedule, target.profile)
-    for dispatch in (*dispatches, *packing_of(dispatches, target.profile)):
+    needed = (*dispatches, *packing_of(dispatches, target.profile))
+    for dispatch in needed:
         if (refusal := dispatch.refusal(target.refused)) is not None:
             raise KernelRefused(refusal)
         if not target.available(dispatch.spec):
             raise _Missing(
                 f"no shader for {dispatch.kernel} in the shader archive and no GLSL compiler"
             )
+    if target.planned is not None:
+        for dispatch in needed:
+            target.planned(dispatch.spec, dispatch.specialised)
     return tuple(dispatches)
 
 

@@ -58,7 +58,8 @@ class Target:
     archive, the cache or the compiler). ``refused``: the modules and pipelines that the GLSL
     compiler or the driver refused, and why (``kernels.dispatch.Refused``). ``skip``: names of
     passes left out. ``tuned``: schedules chosen by measurements, by kernels. ``dump``: a folder for
-    the texts of the graphs. ``after_pass`` is called with a pass's name and the graph after it.
+    the texts of the graphs. ``after_pass`` is called with a pass's name and the graph after it,
+    ``planned`` with each pipeline (``program.Planned``).
     """
 
     profile: DeviceProfile | None
@@ -70,6 +71,7 @@ class Target:
     tuned: Mapping[Any, Any] = field(default_factory=dict)
     dump: Path | None = None
     after_pass: Callable[[str, Any], None] | None = None
+    planned: Callable[[Any, Any], None] | None = None
 
 
 @dataclass(frozen=True)

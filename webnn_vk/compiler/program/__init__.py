@@ -18,10 +18,12 @@ from .program import (
     DeviceStep,
     DispatchStep,
     HostSegment,
+    Planned,
     Program,
     Range,
     RepeatStep,
     SetupPart,
+    SpecConstants,
 )
 
 if TYPE_CHECKING:

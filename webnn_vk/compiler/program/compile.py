@@ -83,7 +83,8 @@ def kernels_of(graph: Graph, target: Target) -> list[KernelNode]:
     """The kernels of a graph on a device, before scheduling. Raises as
     ``compile_program``."""
     graph = without_empty(graph)
-    compilation = _compilation(replace(target, dump=None, after_pass=None), graph.donated)
+    silent = replace(target, dump=None, after_pass=None, planned=None)
+    compilation = _compilation(silent, graph.donated)
     return kernel_nodes(_placed(graph, compilation), compilation)
 
 

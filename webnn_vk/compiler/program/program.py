@@ -8,7 +8,7 @@ operators of CPU steps are names. One program serves many contexts and can be wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 #: Values of specialisation constants: number and 4 bytes of each.
 SpecConstants = tuple[tuple[int, bytes], ...]
+#: Is told the module and the constants of each pipeline as soon as its dispatch is planned. A later
+#: plan may do without it.
+Planned = Callable[[KernelSpec, SpecConstants], None]
 
 #: Kinds of slots; see ``Slot``.
 KINDS = (
@@ -272,9 +275,14 @@ class Program:
     @property
     def dispatches(self) -> Iterator[DispatchStep]:
         """Every dispatch; the dispatches of the set-up come first."""
+        yield from self.dispatches_of_setup
+        yield from self.dispatches_of_a_run
+
+    @property
+    def dispatches_of_setup(self) -> Iterator[DispatchStep]:
+        """The dispatches of the set-up."""
         for part in self.setup:
             yield from (step for step in part.steps if isinstance(step, DispatchStep))
-        yield from self.dispatches_of_a_run
 
     @property
     def dispatches_of_a_run(self) -> Iterator[DispatchStep]:
