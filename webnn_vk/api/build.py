@@ -45,8 +45,8 @@ from .donation import check_in_place
 from .ml_graph import MLGraph, executable_of
 from .shaped_executables import ShapedExecutables
 
-#: The executable of a graph, whose set-up is queued; the inputs that were described, but that no node
-#: reads; and for a graph with named dimensions, which is set up, its executables by shape.
+#: The executable of a graph, whose set-up is queued; the inputs that were described, but that no
+#: node reads; and for a graph with named dimensions, which is set up, its executables by shape.
 Loaded = tuple[Executable, frozenset[str], ShapedExecutables | None]
 
 

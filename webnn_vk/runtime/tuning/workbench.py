@@ -4,8 +4,8 @@ and functions that time its dispatches and read its results."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from webnn_vk.driver import (
     Command,
     CopyCommand,
     DispatchCommand,
+    FillCommand,
     Recording,
     TimestampCommand,
     timestamps_of,
 )
 from webnn_vk.support.dataclass import dataclass
-from webnn_vk.support.integers import padded
+from webnn_vk.support.integers import ceil_divide, padded
 
 from ..driver_memory import DriverMemory, translated
 from ..executable import pipeline_request
@@ -30,19 +31,25 @@ from ..executable import pipeline_request
 #: Target duration of one measurement in seconds: dispatches are repeated until they take that long.
 _LONG_ENOUGH = 1e-3
 _MOST_REPEATS = 32
+#: On a GPU, at least so many other bytes are read or written between two uses of a constant: more
+#: than caches hold, as by the other weights of a large model.
+_BYTES_BETWEEN = 128 << 20
 #: Contents of results before they are written: NaN as a float, -1 as an integer.
 _POISON = 0xFF
 
 
 @dataclass
 class Trial:
-    """A kernel by one schedule: its commands, its results, and how often a measurement repeats it.
-    """
+    """A kernel by one schedule: its commands, the memory of its results and of the constants that
+    it reads, and how often a measurement repeats it. ``copies``: of the constants, for further
+    repetitions."""
 
     commands: list[Command]
     outputs: dict[Value, Any]
+    constants: list[Any]
     repeats: int = 1
     recording: Recording | None = None
+    copies: list[list[Any]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
 
@@ -54,6 +61,8 @@ class Workbench:
         self._device, self._node = device, node
         self._driver = device.driver
         self._held: list[Any] = []
+        # What is written before a measurement, to fill the caches.
+        self._other: Any = None
         #: "timestamps" of the device, or "submits": seconds from a submit to its end.
         self.timed_by = "submits" if device.driver.timestamps is None else "timestamps"
         random = np.random.default_rng(0)
@@ -81,7 +90,13 @@ class Workbench:
             self._submit(packing)
         commands = self._commands(dispatches, places)
         outputs = {value: places[value] for value in self._node.writes}
-        return Trial(commands, outputs)
+        constants = [
+            held for value, held in places.items()
+            if isinstance(value, Packed) or (isinstance(value, Value) and value.is_constant)
+        ]
+        read = {id(held) for command in commands if isinstance(command, DispatchCommand)
+                for held, _, _ in command.bindings}
+        return Trial(commands, outputs, [held for held in constants if id(held) in read])
 
     def results(self, trial: Trial) -> list[np.ndarray]:
         """The results of a trial's dispatches, run once."""
@@ -98,28 +113,54 @@ class Workbench:
         """Seconds of the dispatches of a trial, run now, often enough to be measurable."""
         if trial.recording is None:
             with translated():
-                trial.recording = self._driver.record(self._timed(trial.commands, trial.repeats))
+                trial.recording = self._driver.record(self._timed(trial))
         seconds = self._run(trial.recording) / trial.repeats
         if not trial.seconds and trial.repeats == 1 and seconds < _LONG_ENOUGH / 2:
             trial.repeats = min(_MOST_REPEATS, int(_LONG_ENOUGH / max(seconds, 1e-9)))
-            trial.recording.free()
-            trial.recording = None
+            self.done(trial)
             return self.measure(trial)
         trial.seconds.append(seconds)
         return seconds
 
     def done(self, trial: Trial) -> None:
-        """Free a trial's recording."""
+        """Free a trial's recording and copies."""
         if trial.recording is not None:
             trial.recording.free()
             trial.recording = None
+        for held in (held for copies in trial.copies for held in copies):
+            self._held.remove(held)
+            held.free()
+        trial.copies.clear()
 
     # -- on the device -------------------------------------------------------------------------
-    def _timed(self, commands: Sequence[Command], repeats: int) -> list[Command]:
-        repeated = [command for _ in range(repeats) for command in commands]
+    def _timed(self, trial: Trial) -> list[Command]:
+        """A trial's commands as often as they are repeated, between timestamps."""
+        size = sum(held.size for held in trial.constants)
+        if size and not self._device.profile.is_software:
+            needed = 1 + ceil_divide(_BYTES_BETWEEN, size)
+            trial.copies = [
+                [self._copy(held) for held in trial.constants]
+                for _ in range(min(trial.repeats, needed) - 1)
+            ]
+        turns: list[Sequence[Command]] = [trial.commands]
+        for copies in trial.copies:
+            other = dict(zip(map(id, trial.constants), copies, strict=True))
+            turns.append([_with_memory(command, other) for command in trial.commands])
+        repeated = [
+            command for turn in range(trial.repeats) for command in turns[turn % len(turns)]
+        ]
         if self._driver.timestamps is None:
             return repeated
-        return [TimestampCommand(0), *repeated, TimestampCommand(1)]
+        before: list[Command] = []
+        if size and not self._device.profile.is_software:
+            self._other = self._other or self._memory(_BYTES_BETWEEN, "other")
+            before = [FillCommand(self._other, 0, _BYTES_BETWEEN), BarrierCommand()]
+        return [*before, TimestampCommand(0), *repeated, TimestampCommand(1)]
+
+    def _copy(self, held: Any) -> Any:
+        copy = self._memory(held.size, "copy")
+        self._submit([CopyCommand(held, 0, copy, 0, held.size)])
+        return copy
 
     def _run(self, recording: Recording) -> float:
         start = time.perf_counter()
@@ -209,6 +250,16 @@ class Workbench:
         )
         size = length - binding.offset if binding.size is None else binding.size
         return held, binding.offset, size
+
+
+def _with_memory(command: Command, other: Mapping[int, Any]) -> Command:
+    """A dispatch with other memory in place of some, by the first one's ``id``."""
+    if not isinstance(command, DispatchCommand):
+        return command
+    bindings = tuple(
+        (other.get(id(held), held), offset, size) for held, offset, size in command.bindings
+    )
+    return replace(command, bindings=bindings)
 
 
 def _numbers(random: np.random.Generator, value: Value, fan: float) -> np.ndarray:

@@ -17,13 +17,20 @@ from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.support.drivers import require_vulkan
 from tests.support.running import node_of, software_profile
-from webnn_vk import MLContext, MLGraphBuilder
+from webnn_vk import MLContext, MLGraphBuilder, MLOperandDescriptor
+from webnn_vk.compiler.ir import Emitter, Value
 from webnn_vk.compiler.kernels import KernelNode, Schedule, family_of
 from webnn_vk.compiler.kernels.matmul import MATMUL
 from webnn_vk.compiler.kernels.schedule import problem_class
 from webnn_vk.compiler.program import kernels_of
-from webnn_vk.driver import DriverError, OutOfDeviceMemory
-from webnn_vk.runtime.tuning import probe, tuner
+from webnn_vk.driver import (
+    DispatchCommand,
+    DriverError,
+    FillCommand,
+    OutOfDeviceMemory,
+    TimestampCommand,
+)
+from webnn_vk.runtime.tuning import probe, tuner, workbench
 from webnn_vk.runtime.tuning.probe import known_profile, probed_profile
 from webnn_vk.runtime.tuning.store import TunedStore, schedule_files
 from webnn_vk.runtime.tuning.tuner import Outcome, Plan, Tuner, accepted, difference
@@ -116,6 +123,81 @@ def test_all_memory_is_given_back(vulkan: None, rng: np.random.Generator) -> Non
         before = device.memory_in_use()
         tune([product(rng)], device, TunedStore(None, device.profile), QUICK)
         assert device.memory_in_use() == before
+
+
+class Recorder(DriverProxy):
+    """Keeps what is recorded between timestamps: the memory that is written before it, and each
+    dispatch's."""
+
+    def __init__(self, driver: Any, **profile: Any) -> None:
+        super().__init__(driver)
+        self.profile = driver.profile.replace(**profile)
+        self.timed: list[tuple[int, list[list[int]]]] = []
+
+    def record(self, commands: Any) -> Any:
+        stamps = [n for n, c in enumerate(commands) if isinstance(c, TimestampCommand)]
+        if stamps:
+            first, last = stamps
+            written = sum(c.size for c in commands[:first] if isinstance(c, FillCommand))
+            bound = [[id(held) for held, _, _ in c.bindings] for c in commands[first:last]
+                     if isinstance(c, DispatchCommand)]
+            self.timed.append((written, bound))
+        return self.driver.record(commands)
+
+
+@pytest.mark.parametrize("between, copies", [(20_000, 4), (200_000, 28)])
+def test_a_gpu_reads_constants_from_memory(
+    vulkan: None, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, between: int,
+    copies: int,
+) -> None:
+    """As in a large model: whenever a constant is read, so many other bytes were used since."""
+    monkeypatch.setattr(workbench, "_BYTES_BETWEEN", between)
+    emit, weight = Emitter(), _floats(rng, 48, 40)  # 7,680 bytes
+    a = Value(MLOperandDescriptor("float32", (8, 48)), name="a")
+    b = Value(MLOperandDescriptor("float32", weight.shape), data=weight)
+    emit.matmul(a, b)
+    context, driver = open_over(
+        lambda driver: Recorder(driver, device_type="discrete", vendor_id=0x10DE), tune=False
+    )
+    with context:
+        device, node = device_of(context), KernelNode.of(emit.nodes[-1])
+        before = device.memory_in_use()
+        plain = MATMUL.lower(node, MATMUL.problem(node),
+                             MATMUL.candidates(MATMUL.problem(node), device.profile)[0],
+                             device.profile)
+        bench = Workbench(device, node, 48.0)
+        trial = bench.trial(plain)
+        (expected,) = bench.results(trial)
+        trial.repeats = 32
+        bench.measure(trial)
+        np.testing.assert_array_equal(bench.results(trial)[0], expected)
+        held = device.memory_in_use()
+        bench.done(trial)
+        assert held - device.memory_in_use() >= (copies - 1) * weight.nbytes
+        bench.close()
+        assert device.memory_in_use() == before
+    ((written, dispatches),) = driver.timed
+    assert written == between and len(dispatches) == 32
+    (constant,) = {place for place, held in enumerate(zip(*dispatches, strict=True))
+                   if len(set(held)) > 1}
+    memory = [bound[constant] for bound in dispatches]
+    assert memory == (memory[:copies] * 32)[:32] and len(set(memory)) == copies
+
+
+def test_software_and_kernels_without_constants_read_the_same_memory(
+    vulkan: None, rng: np.random.Generator
+) -> None:
+    emit = Emitter()
+    emit.softmax(Value(MLOperandDescriptor("float32", (16, 64)), name="x"), 1)
+    for profile in ({}, {"device_type": "discrete", "vendor_id": 0x10DE}):
+        context, driver = open_over(lambda driver, p=profile: Recorder(driver, **p), tune=False)
+        with context:
+            device = device_of(context)
+            nodes = [KernelNode.of(emit.nodes[-1])] if profile else [product(rng)]
+            tune(nodes, device, TunedStore(None, device.profile), QUICK)
+        assert driver.timed
+        for written, dispatches in driver.timed:
+            assert not written and len(set(map(tuple, dispatches))) <= 2
 
 
 def test_progress_is_told(context: MLContext, rng: np.random.Generator) -> None:
