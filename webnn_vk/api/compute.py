@@ -124,7 +124,7 @@ def _run_directly(
             fill(own[name], view)
         value = timeline.direct.submit(run, insist=True)
         if value is None:
-            executable.keep_direct(run)
+            executable.kept.keep_direct(run)
     if value is None:
         workspace.keep(tensors)
         return None
@@ -133,7 +133,7 @@ def _run_directly(
         name: elements(copied(made[name]), d) for name, d in executable.program.outputs.items()
     }
     del call
-    executable.keep_direct(run)
+    executable.kept.keep_direct(run)
     workspace.keep(tensors)
     return outputs
 

@@ -194,7 +194,7 @@ class DirectWork:
         if run is None:
             return False
         value = self.submit(run, (*inputs.values(), *outputs.values()), lent)
-        executable.keep_direct(run)
+        executable.kept.keep_direct(run)
         return value is not None
 
     def write(

@@ -168,7 +168,7 @@ class DriverMemory:
                 executables = self._alive()
             with self.lock:
                 for executable in executables:
-                    executable.forget(gone.key)
+                    executable.kept.forget(gone.key)
 
     def _alive(self) -> list[Any]:
         alive = [reference() for reference in self._executables.copy()]

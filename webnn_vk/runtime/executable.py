@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any
@@ -49,18 +48,13 @@ from .direct import DirectRun
 from .driver_memory import DriverMemory, from_twins, to_twins, translated
 from .engine import Refused
 from .host import Arrays
+from .kept_recordings import KeptRecordings, Key, Recordings, key_of
 from .mapping import fill
 from .setup import Setup, params_of
 from .storage import KernelsRefused, Storage
 from .throttle import BATCH_SECONDS, Cost, seconds_of
 from .work import Order, Work, Write
 from .workspace import Workspace
-
-#: Recorded command buffers that a graph keeps, one per set of tensors.
-MAX_RECORDINGS = 64
-
-# The end of the key of recordings that also copy from and to twins.
-_WITH_COPIES = -1
 
 #: Errors that say nothing about the kernel being made or run.
 NOT_OF_KERNELS = (DeviceLost, OutOfDeviceMemory, OutOfHostMemory, DriverClosed, ForkedProcess)
@@ -136,14 +130,7 @@ class DriverExecutable:
         self._host_constants: Mapping[int, np.ndarray] = self._setup.host_constants
         self._setup_errors: list[Exception] = []
         self._stage("memory", start)
-        self._recordings: OrderedDict[tuple[int, ...], list[Recording | HostSegment]] = (
-            OrderedDict()
-        )
-        # The keys of recordings by the tensors that they refer to.
-        self._keys: dict[int, set[tuple[int, ...]]] = {}
-        # Runs that callers may submit themselves, by the same keys; changed in single steps, by any
-        # thread. None: no run of this program is a single submit.
-        self._direct: dict[tuple[int, ...], DirectRun] | None = None if self.on_host else {}
+        self.kept = KeptRecordings(device.lock, direct=not self.on_host)
         device.add(self)
 
     @property
@@ -236,8 +223,7 @@ class DriverExecutable:
         other.program = program
         other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
-        other._recordings, other._keys = OrderedDict(), {}
-        other._direct = None if self._direct is None else {}
+        other.kept = KeptRecordings(self.device.lock, direct=self.kept.direct)
         if program.params != self.program.params:
             with translated():
                 made = self._with_params(program, order)
@@ -305,33 +291,18 @@ class DriverExecutable:
     # -- recordings ----------------------------------------------------------------------------
     def recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], copying: bool = False
-    ) -> list[Recording | HostSegment]:
+    ) -> Recordings:
         """The recordings of each device segment for this set of tensors, from the cache or made
         now: one, and more where it is cut (``_pieces``). ``copying``: with the copies from the
         inputs' twins and to the outputs'."""
         before = from_twins(inputs) if copying else []
         after = to_twins(outputs) if copying else []
-        key = self._key(inputs, outputs, bool(before or after))
-        with self.device.lock:
-            found = self._recordings.get(key)
-            if found is not None:
-                self._recordings.move_to_end(key)
-                return found
-        found = self._record(inputs, outputs, before, after)
-        with self.device.lock:
-            self._recordings[key] = found
-            for serial in key:
-                self._keys.setdefault(serial, set()).add(key)
-            if len(self._recordings) > MAX_RECORDINGS:
-                self._drop(next(iter(self._recordings)))
+        key = key_of(self.program, inputs, outputs, bool(before or after))
+        found = self.kept.get(key)
+        if found is None:
+            found = self._record(inputs, outputs, before, after)
+            self.kept.keep(key, found)
         return found
-
-    def _key(
-        self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage], copying: bool
-    ) -> tuple[int, ...]:
-        key = [inputs[name].serial for name in self.program.inputs]
-        key += [outputs[name].serial for name in self.program.outputs]
-        return (*key, _WITH_COPIES) if copying else tuple(key)
 
     def take_direct(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
@@ -340,71 +311,43 @@ class DriverExecutable:
         belongs to the caller; None if it never ran, another caller has it, or it is not a single
         submit."""
         donated = self.program.donated.items()
-        if self._direct is None or any(inputs[i] is not outputs[o] for i, o in donated):
+        if not self.kept.direct or any(inputs[i] is not outputs[o] for i, o in donated):
             return None
         twins = any(s.twin is not None for s in (*inputs.values(), *outputs.values()))
-        key = self._key(inputs, outputs, twins)
-        run = self._direct.pop(key, None)
-        if run is None and key in self._recordings:
+        key = key_of(self.program, inputs, outputs, twins)
+        run = self.kept.take_direct(key)
+        if run is None and key in self.kept:
             run = background.run_on_worker(self._prepare_direct, key, inputs, outputs)
         return run
 
     def _prepare_direct(
-        self, key: tuple[int, ...], inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
+        self, key: Key, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
     ) -> DirectRun | None:
         try:
             found = self.recordings(inputs, outputs, copying=True)
             if len(found) == 1:
                 return DirectRun(key, self.device.direct.prepare(found))
-            self._direct = None
+            self.kept.never_direct()
         except DriverError:
             pass  # the timeline finds it, too
         return None
 
-    def keep_direct(self, run: DirectRun) -> None:
-        """Leaves it for the next run on the same storages."""
-        if self._direct is not None:
-            self._direct[run.key] = run
-
     def timed_recordings(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage]
-    ) -> list[Recording | HostSegment]:
+    ) -> Recordings:
         """Like ``recordings``, but made for this call and not kept, with timestamps in the
         recordings' own slots: one before the first step, and one after each dispatch and copy."""
         return self._record(inputs, outputs, [], [], timed=True)
-
-    def forget(self, serial: int) -> None:
-        """Free the recordings that refer to a freed tensor (lock held)."""
-        for key in list(self._keys.get(serial, ())):
-            self._drop(key)
-        for key in list(self._direct or ()):
-            if serial in key:
-                self._drop_direct(key)
 
     def trim(self) -> None:
         """Free objects that only the next run would use."""
         if self.workspace is not None:
             self.workspace.clear()
 
-    def _drop(self, key: tuple[int, ...]) -> None:
-        for serial in key:
-            keys = self._keys.get(serial)
-            if keys is not None:
-                keys.discard(key)
-                if not keys:
-                    del self._keys[serial]
-        # Freed with the last reference, which the submission being assembled may hold.
-        del self._recordings[key]
-        self._drop_direct(key)
-
-    def _drop_direct(self, key: tuple[int, ...]) -> None:
-        if self._direct is not None:
-            self._direct.pop(key, None)
-
     def _record(
         self, inputs: Mapping[str, Storage], outputs: Mapping[str, Storage],
         before: Sequence[Command], after: Sequence[Command], timed: bool = False,
-    ) -> list[Recording | HostSegment]:
+    ) -> Recordings:
         """``before``, ``after``: commands for the begin and the end."""
         tensors = {("input", name): s.backing for name, s in inputs.items()}
         tensors |= {("output", name): s.backing for name, s in outputs.items()}
@@ -412,7 +355,7 @@ class DriverExecutable:
         def bind(place: Range) -> tuple[Any, int, int]:
             return self._bind(place, tensors)
 
-        parts: list[Recording | HostSegment] = []
+        parts: Recordings = []
         numbers = [n for n, s in enumerate(self.program.segments) if not isinstance(s, HostSegment)]
         for number, segment in enumerate(self.program.segments):
             if isinstance(segment, HostSegment):

@@ -121,11 +121,11 @@ def test_recordings_with_copies_end_with_their_memory(vulkan):
         plain = executable.recordings(inputs, outputs)
         assert plain is executable.recordings(inputs, outputs)
         copying = executable.recordings(inputs, outputs, copying=True)
-        assert plain is not copying and len(executable._recordings) == 2
+        assert plain is not copying and len(executable.kept) == 2
         del inputs, outputs, plain, copying
         executable.workspace.clear()
         assert device.memory_in_use() == before
-        assert not executable._recordings and not executable._keys
+        assert not executable.kept and not executable.kept._keys
 
 
 def test_twins_of_a_graph_with_steps_on_the_cpu(vulkan):

@@ -20,7 +20,7 @@ from webnn_vk import (
 )
 from webnn_vk.api.ml_graph import executable_of
 from webnn_vk.runtime import workspace
-from webnn_vk.runtime.executable import MAX_RECORDINGS
+from webnn_vk.runtime.kept_recordings import MAX_RECORDINGS
 from webnn_vk.runtime.work import Await
 from webnn_vk.support import background
 
@@ -119,7 +119,7 @@ def test_a_graph_keeps_so_many_sets_of_memory(watched, monkeypatch, limit):
         del promise, made
         assert len(executable_of(graph).workspace._kept) == min(number, 3)
     context.fence().wait(60)
-    assert len(executable_of(graph)._recordings) <= MAX_RECORDINGS
+    assert len(executable_of(graph).kept) <= MAX_RECORDINGS
     assert returns_to(context, before)
 
 

@@ -13,7 +13,7 @@ from tests.support.discriminating import assert_allclose
 from tests.support.driver_proxy import DriverProxy
 from tests.system.lifetimes.conftest import adder, build, ints, make_tensor
 from webnn_vk import MLGraphBuilder
-from webnn_vk.runtime.executable import MAX_RECORDINGS
+from webnn_vk.runtime.kept_recordings import MAX_RECORDINGS
 from webnn_vk.runtime.schedule import MAX_IN_FLIGHT
 
 
@@ -138,8 +138,8 @@ def test_more_sets_of_tensors_than_a_graph_keeps_recordings(over):
         driver.gate.set()
         assert context.read_tensor(tensors[-1]).result()[0] == count
         settled_bytes(context)
-        assert len(graph._executable._recordings) == MAX_RECORDINGS
-        assert sum(map(len, graph._executable._keys.values())) == 3 * MAX_RECORDINGS
+        assert len(graph._executable.kept) == MAX_RECORDINGS
+        assert sum(map(len, graph._executable.kept._keys.values())) == 3 * MAX_RECORDINGS
 
 
 def test_contexts_run_side_by_side(over):

@@ -211,11 +211,11 @@ def test_an_ended_context_takes_no_direct_work(world):
 
 def test_runs_of_freed_tensors_are_freed(world):
     executable = executable_of(world.graph)
-    assert executable._direct
+    assert executable.kept._direct
     world.x.destroy()
     world.y.destroy()
     world.x = world.y = None
     gc.collect()
     executable.workspace.clear()
     world.timeline.device.free_deferred()
-    assert not executable._direct
+    assert not executable.kept._direct
