@@ -22,13 +22,15 @@ from webnn_vk.driver.device_info import DeviceInfo
 from webnn_vk.runtime.context_state import ContextState, MLContextLostInfo
 from webnn_vk.runtime.device import Device
 from webnn_vk.runtime.driver_device import DriverDevice
+from webnn_vk.runtime.mapping import is_host_memory, staged_write
 from webnn_vk.runtime.staging import Reservation
+from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.stream import Fence
 from webnn_vk.runtime.tensor_state import Owner, TensorState, owned
 from webnn_vk.runtime.timeline import Timeline
-from webnn_vk.runtime.work import Write
+from webnn_vk.runtime.work import Await, Write
 from webnn_vk.support import background, forks
-from webnn_vk.support.errors import NotSupportedError, shortage_error
+from webnn_vk.support.errors import NotSupportedError, OperationError, shortage_error
 from webnn_vk.support.mixins import AsyncManager, OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise, settle_in_background
 from webnn_vk.support.settings import Settings
@@ -50,6 +52,8 @@ if TYPE_CHECKING:  # imported on first use: running a model needs none of it
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
+#: From this size on, writing waits for the timeline's copy, where that is the only one.
+WAITED_BYTES = 8 << 20
 _MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
 
 
@@ -147,11 +151,8 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
             what = "create_constant_tensor"
             wanted = checked_descriptor(self._state, descriptor, what)
             view = as_bytes(input_data, wanted, what)
-            held = self._state.timeline.staging.reserve(view.nbytes, what)
             plain = to_descriptor(wanted, MLTensorDescriptor)
-            staged = self._state.stage(view)
-            copied = None if staged else view.copy()
-            return create_tensor(self._state, plain, copied, staged=staged, held=held)
+            return create_tensor(self._state, plain, view)
 
         return background.run_on_worker(self._state.promised, create)
 
@@ -176,7 +177,9 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
         ``input_data`` is copied before the call returns. The call waits for the device when
-        ``runtime.staging.STAGING_BYTES`` of data are queued already. Raises TypeError when the
+        ``runtime.staging.STAGING_BYTES`` of data are queued already. An interrupt of a call with
+        more than 8 MiB may leave the tensor unwritten: reading it then is an error. Raises
+        TypeError when the
         tensor belongs to another context or is not writable, or when the data does not match;
         InvalidStateError when the tensor was destroyed, and in a callback that would have to wait;
         OperationError when out of memory."""
@@ -193,12 +196,29 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
     def _write(self, state: TensorState, view: np.ndarray) -> None:
         if self._state.stream.write(state.use("write_tensor"), view):
             return
-        staging = self._state.timeline.staging
-        stage = partial(self._state.stage, view)
-        held, staged = staging.reserve_and(view.nbytes, "write_tensor", stage)
-        copied = None if staged else view.copy()
-        storage = state.use("write_tensor")  # the tensor may have been destroyed or lent meanwhile
-        self._state.stream.enqueue(Write(storage, copied, staged or (), held=held))
+        if view.nbytes >= WAITED_BYTES and self._write_and_wait(state.use("write_tensor"), view):
+            return
+        write = staged_write(self._state.timeline, state.use("write_tensor"), view, "write_tensor")
+        state.use("write_tensor")  # it may have been destroyed or lent meanwhile
+        self._state.stream.enqueue(write)
+
+    def _write_and_wait(self, storage: Storage, view: np.ndarray) -> bool:
+        """Have the timeline copy the data to the tensor's own memory, without a copy in between.
+        False if other work is queued or running, or the device has its own memory."""
+        state = self._state
+        if (
+            background.on_timeline() or not state.timeline.idle
+            or not is_host_memory(storage, state.device.profile)
+        ):
+            return False
+        try:
+            state.stream.enqueue(Write(storage, view, waited=True))
+            state.stream.fence().wait()
+        except BaseException:
+            # The caller may change the data before it is copied.
+            state.stream.enqueue(Await(partial(_spoil, storage)))
+            raise
+        return True
 
     def read_tensor(self, tensor: MLTensor, output: Any = None) -> MLPromise[Any]:
         """A readable tensor's contents after all earlier work (§8.3.4): a NumPy array of its data
@@ -454,6 +474,13 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
         """A fence after all work queued so far (extension), with its ``value`` on the timeline,
         ``done``, and ``wait(timeout)`` in seconds. Returns at once and never raises."""
         return self._state.stream.fence()
+
+
+def _spoil(storage: Storage) -> None:
+    """Work from here on finds that the tensor was not written."""
+    storage.error = OperationError(
+        "write_tensor was interrupted before the data was copied; write the tensor again"
+    )
 
 
 def _build_module() -> ModuleType:

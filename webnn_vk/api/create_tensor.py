@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from webnn_vk.compiler.types.data_types import (
     to_descriptor,
 )
 from webnn_vk.runtime.context_state import ContextState
-from webnn_vk.runtime.staging import Reservation
+from webnn_vk.runtime.mapping import fill, staged_write
+from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
 from webnn_vk.runtime.work import Run, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
@@ -46,17 +46,19 @@ def create_tensor(
     descriptor: MLTensorDescriptor,
     data: np.ndarray | None = None,
     *,
-    staged: Sequence[Any] = (),
     external: ExternalBinding | None = None,
-    held: Reservation | None = None,
 ) -> MLPromise[MLTensor]:
-    """A constant tensor with ``data``, or with what is in transfer memory (``staged``), or a tensor
-    of zeros, resolved when its memory is allocated. ``held``: the reservation of the data until it
-    is written."""
+    """A constant tensor with a copy of ``data``, or a tensor of zeros, resolved when its memory is
+    allocated. With data not for the main thread."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
     exportable = external is not None and external.exportable
     storage, works = context.new_storage(descriptor.byte_length, exportable)
-    constant = data is not None or bool(staged)
+    if data is None:
+        works = *works, Write(storage, None)
+    elif works or not _filled(context, storage, data):
+        what = "create_constant_tensor"
+        works = *works, staged_write(context.timeline, storage, data, what)
+    constant = data is not None
     state = TensorState(context, descriptor, storage, constant=constant, external=external)
     context.register(state)
     tensor = MLTensor(state)
@@ -74,9 +76,14 @@ def create_tensor(
             error = UnknownError(f"{descriptor}: {error}")
         promise.reject(error)
 
-    write = Write(storage, data, staged, held=held)
-    context.stream.enqueue(*works, write, Run(allocated, failed))
+    context.stream.enqueue(*works, Run(allocated, failed))
     return promise
+
+
+def _filled(context: ContextState, storage: Storage, data: np.ndarray) -> bool:
+    """Whether the host could write to the new memory."""
+    with context.timeline.building():
+        return fill(storage, data)
 
 
 def import_constant(

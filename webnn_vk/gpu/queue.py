@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.compiler.types.buffers import check_byte_order
+from webnn_vk.runtime.mapping import staged_write
 from webnn_vk.runtime.stream import Fence
-from webnn_vk.runtime.work import Read, Run, Write
+from webnn_vk.runtime.work import Read, Run
 from webnn_vk.support.mixins import OneOfAKind, PublicDir
 from webnn_vk.support.promise import MLPromise
 
@@ -103,18 +104,11 @@ def write_bytes(
     """Replace bytes of a buffer from ``offset`` on, in order with other work; ``view`` is copied
     before this returns."""
     device.check(what)
-    staging = device.timeline.staging
-    held, staged = staging.reserve_and(view.nbytes, what, partial(_stage, device, view))
-    copied = None if staged else view.copy()
-    device.check(what)
-    storage = alive(buffer, what)
     part = offset, len(view)
-    device.stream.enqueue(Write(storage, copied, staged or (), part, held=held))
-
-
-def _stage(device: DeviceState, view: np.ndarray) -> Sequence[Any]:
-    with device.timeline.building():
-        return device.device.stage(view)
+    write = staged_write(device.timeline, alive(buffer, what), view, what, part)
+    device.check(what)
+    alive(buffer, what)
+    device.stream.enqueue(write)
 
 
 def byte_view(data: Any, what: str) -> np.ndarray:

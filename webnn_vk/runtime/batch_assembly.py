@@ -50,6 +50,8 @@ from .work import (
 #: Transfers are divided into pieces of this many bytes: the device copies one while the host copies
 #: the next.
 PIECE_BYTES = 32 << 20
+#: From this size on, the timeline's thread reads memory of an idle device in place.
+IN_PLACE_BYTES = 1 << 20
 #: Staging memory of one batch; a batch that transfers more uses it again and again.
 STAGED_BYTES = 64 << 20
 
@@ -76,7 +78,8 @@ class _Result:
     def __init__(self, work: Read, size: int) -> None:
         self._work = work
         self._size = size
-        self._begun = False
+        #: Whether a piece, or all, was there.
+        self.begun = False
         self._target: np.ndarray | None = None
 
     def fill(self, start: int, data: np.ndarray) -> None:
@@ -93,8 +96,8 @@ class _Result:
             self._work.done(target)
 
     def _begin(self) -> np.ndarray | None:
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             self._target = self._work.target(self._size)
         return self._target
 
@@ -191,7 +194,10 @@ class BatchAssembly:
                 command = CopyCommand(staged, 0, storage.backing, offset + start, copied)
                 self._transfer("upload", command)
             return
-        if work.fresh and storage.backing.mapped is not None:
+        if (work.fresh or work.waited) and storage.backing.mapped is not None:
+            if work.waited:
+                self._finish()
+                self.device.wait_idle()
             storage.backing.write(work.data, offset)
             drop_pages(work.data)
             work.data = None
@@ -219,14 +225,18 @@ class BatchAssembly:
         backing = storage.backing
         place = backing if storage.twin is None else storage.twin
         # Reading memory that the host doesn't cache takes longer than copying it on the device.
-        if work.last and place.mapped is not None and place.cached:
+        if place.mapped is not None and place.cached:
 
             def collect_in_place() -> None:
                 result.fill(0, place.read()[offset : offset + total])
 
-            self._collects.append((work, collect_in_place))
-            self._promised.append((work, result.done))
-            return
+            if work.last:
+                self._collects.append((work, collect_in_place))
+            elif total >= IN_PLACE_BYTES and self._is_idle():
+                collect_in_place()
+            if work.last or result.begun:
+                self._promised.append((work, result.done))
+                return
 
         def collect(staged: Any, start: int, size: int) -> None:
             result.fill(start, staged.read()[:size])
@@ -242,6 +252,12 @@ class BatchAssembly:
                 self._transfer("download", command)
                 self._collects.append((work, partial(collect, staged, start, size)))
         self._promised.append((work, result.done))
+
+    def _is_idle(self) -> bool:
+        """Whether the device has nothing to do, in this batch either."""
+        if self._commands or self._recordings or self.observer is not None:
+            return False
+        return self.driver.completed() >= self._last_value()
 
     def _kept_transfer(self, storage: Storage, kind: str) -> Transfer | None:
         """A transfer of the whole storage, added to the batch and kept for the next time; None if

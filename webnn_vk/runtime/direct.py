@@ -123,6 +123,14 @@ class DirectWork:
         """Whether direct work may be possible now."""
         return self._submits is not None and self._submits.turn() is not None
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or running now. InvalidStateError if the device is lost."""
+        if not (self._inbox.empty() and self._schedule.at_rest):
+            return False
+        turn = None if self._submits is None else self._submits.turn()
+        return turn is None or self._over(turn.value - 1)
+
     def _over(self, value: int) -> bool:
         """Whether the submission is over, as far as that can be told. InvalidStateError if the
         device is lost."""

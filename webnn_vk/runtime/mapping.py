@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_vk.driver import CopyCommand, DeviceLost, DriverError
+from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.errors import InvalidStateError, OperationError
 
 from .storage import Storage, again
 from .stream import Stream
-from .work import Submit
+from .timeline import Timeline
+from .work import Submit, Write
 
 
 class HostMapping:
@@ -85,6 +88,21 @@ class HostMapping:
             )
 
 
+def staged_write(
+    timeline: Timeline, storage: Storage, data: np.ndarray, what: str,
+    part: tuple[int, int] | None = None,
+) -> Write:
+    """The work that writes a copy of ``data``, made now, to a storage or a ``part`` of it. Raises
+    as ``Staging.reserve``, which waits while too much data is queued; ``what`` names the call."""
+
+    def stage() -> Sequence[Any]:
+        with timeline.building():
+            return timeline.device.stage(data)
+
+    held, staged = timeline.staging.reserve_and(data.nbytes, what, stage)
+    return Write(storage, None if staged else data.copy(), staged or (), part, held=held)
+
+
 def fill(storage: Storage, data: np.ndarray) -> bool:
     """Copy bytes into a storage that no work uses yet, for a run of a graph. Returns False, without
     effect, if the host can't access its memory."""
@@ -116,6 +134,12 @@ def copied(storage: Storage) -> np.ndarray:
     place: Any = storage.twin or storage.backing
     data: np.ndarray = place.read()[: storage.size].copy()
     return data
+
+
+def is_host_memory(storage: Storage, profile: DeviceProfile | None) -> bool:
+    """Whether the device uses the host's own memory (``profile`` None: the CPU device), so that
+    host and device copy equally fast."""
+    return is_host_visible(storage) and (profile is None or profile.device_type != "discrete")
 
 
 def is_host_visible(storage: Storage) -> bool:

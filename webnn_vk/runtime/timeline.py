@@ -174,6 +174,12 @@ class Timeline:
         return call
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or running now, nor observed. InvalidStateError if the device
+        is lost."""
+        return self.observer is None and self.direct.idle
+
+    @property
     def ended(self) -> bool:
         """Whether no more work is accepted."""
         return self._scheduler.end is not None

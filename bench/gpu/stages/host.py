@@ -16,6 +16,7 @@ from ..session import Session
 
 def run(session: Session) -> None:
     import webnn_vk
+    from webnn_vk.driver import CopyCommand
 
     t, context = torch(), session.open_context()
     builder = webnn_vk.MLGraphBuilder(context)
@@ -74,8 +75,25 @@ def run(session: Session) -> None:
         count = session.choose(1 << 26, 1 << 12)
         on_device, v = tensor(count, writable=True, readable=True), noise((count,))
         out = np.empty_like(v)
+        device = context._state.device
+
+        def write() -> None:
+            context.write_tensor(on_device, v)
+            context.fence().wait()
+
+        def write_imported() -> None:
+            """By a copy on the device from the array's own pages."""
+            pages, target = device.import_storage(v.view(np.uint8)), on_device._state.storage
+            copy = CopyCommand(pages.backing, 0, target.backing, 0, v.nbytes)
+            recording = device.driver.record([copy])
+            device.driver.wait(device.driver.submit([recording]))
+            recording.free()
+
         ways: dict[str, Callable[[], Any]] = {
-            "write, wait": lambda: (context.write_tensor(on_device, v), context.fence().wait()),
+            "write, wait": write,
+            # Transfer memory has to be allocated again.
+            "write, wait, nothing kept": lambda: (device.trim(), write()),
+            "write from imported pages": write_imported,
             "read": lambda: context.read_tensor(on_device).result(),
             "read into an array": lambda: context.read_tensor(on_device, out).result(),
             "numpy's copy": lambda: np.copyto(out, v),

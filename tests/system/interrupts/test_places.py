@@ -16,9 +16,9 @@ from tests.support.paths import ROOT
 from tests.system.interrupts.world import World
 from webnn_vk import InvalidStateError
 
-METHODS = ("write", "write_large", "dispatch", "read", "result", "read_into", "compute",
-           "compute_async", "create", "destroy", "fence", "fence_done", "callback", "to_numpy",
-           "asarray", "build")
+METHODS = ("write", "write_large", "write_waited", "dispatch", "read", "result", "read_into",
+           "compute", "compute_async", "create", "destroy", "fence", "fence_done", "callback",
+           "to_numpy", "asarray", "build")
 #: How many places of each method are tested in an ordinary run.
 SAMPLE = 12
 

@@ -10,10 +10,13 @@ import numpy as np
 
 from tests.support.contexts import open_context
 from webnn_vk import InvalidStateError, MLContext, MLGraphBuilder
+from webnn_vk.api.context import WAITED_BYTES
 
 SHAPE = {"data_type": "float32", "shape": [4]}
 #: Staged on the caller's thread, because it is larger than what is copied twice.
 LARGE = {"data_type": "float32", "shape": [100, 100]}
+#: Its data is copied by the timeline while the caller waits.
+WAITED = {"data_type": "float32", "shape": [WAITED_BYTES // 4]}
 #: Seconds within which a context computes correctly after an interrupt, or reports that it is lost.
 PATIENCE = 60
 
@@ -24,15 +27,17 @@ class World:
     def __init__(self, device: str) -> None:
         self.context: MLContext = open_context(device)
         self.graph = self.build().result(60)
-        self.x, self.y, self.large = (
+        self.x, self.y, self.large, self.waited = (
             self.context.create_tensor({**d, "readable": True, "writable": True}).result()
-            for d in (SHAPE, SHAPE, LARGE)
+            for d in (SHAPE, SHAPE, LARGE, WAITED)
         )
         self.large_data = np.ones((100, 100), np.float32)
+        self.waited_data = np.ones(WAITED["shape"], np.float32)
         self.data = np.arange(4, dtype=np.float32)
         self.calls: dict[str, Callable[[], Any]] = {
             "write": lambda: self.context.write_tensor(self.x, self.data),
             "write_large": lambda: self.context.write_tensor(self.large, self.large_data),
+            "write_waited": lambda: self.context.write_tensor(self.waited, self.waited_data),
             "dispatch": self.dispatch,
             "read": lambda: self.context.read_tensor(self.y),
             "result": lambda: self.context.read_tensor(self.y).result(PATIENCE),
