@@ -194,10 +194,8 @@ class BatchAssembly:
                 command = CopyCommand(staged, 0, storage.backing, offset + start, copied)
                 self._transfer("upload", command)
             return
-        if (work.fresh or work.waited) and storage.backing.mapped is not None:
-            if work.waited:
-                self._finish()
-                self.device.wait_idle()
+        in_place = work.fresh or (work.waited and self._is_idle())
+        if in_place and storage.backing.mapped is not None:
             storage.backing.write(work.data, offset)
             drop_pages(work.data)
             work.data = None

@@ -76,9 +76,9 @@ class Write:
 
     ``staged`` are pieces of transfer memory that hold the data already. ``part``: the bytes
     (offset, size) to replace, all of them if None. ``fresh``: no work before it uses the memory, so
-    that the host may write to it in place if it can. ``waited``: the caller waits for the end; the
-    host writes in place once earlier work is over. ``held``: the data's reservation while it waits
-    (``staging``).
+    that the host may write to it in place if it can. ``waited``: the caller waits for the end, so
+    that an idle device's memory can be written in place, too. ``held``: the data's reservation
+    while it waits (``staging``).
     """
 
     storage: Storage
