@@ -177,12 +177,11 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
         ``input_data`` is copied before the call returns. The call waits for the device when
-        ``runtime.staging.STAGING_BYTES`` of data are queued already. An interrupt of a call with
-        more than 8 MiB may leave the tensor unwritten: reading it then is an error. Raises
-        TypeError when the
-        tensor belongs to another context or is not writable, or when the data does not match;
-        InvalidStateError when the tensor was destroyed, and in a callback that would have to wait;
-        OperationError when out of memory."""
+        ``runtime.staging.STAGING_BYTES`` of data are queued already. If a call with 8 MiB or more is
+        interrupted, the tensor may be left unwritten, and reading it is an error. Raises TypeError
+        when the tensor belongs to another context or is not writable, or when the data does not
+        match; InvalidStateError when the tensor was destroyed, and in a callback that would have to
+        wait; OperationError when out of memory."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
         state.use("write_tensor")

@@ -6,16 +6,17 @@ the same pipelines afterwards: those that are there or being made are not made a
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from webnn_vk.codegen.spec import KernelSpec
 from webnn_vk.codegen.store import ShaderStore
 from webnn_vk.compiler.program import Planned, SpecConstants
-from webnn_vk.driver import Driver, PipelineRequest
+from webnn_vk.driver import Driver, DriverError, PipelineRequest
 from webnn_vk.support import memory_probe
 from webnn_vk.support.processor import cores
 
@@ -28,12 +29,14 @@ _MOMENT = 50e-6
 
 
 class _Ahead:
-    """Makes pipelines on threads of its own. Its errors are of no account: whoever needs the
+    """Makes pipelines on threads of its own. Their errors are of no account: whoever needs the
     pipeline meets them again."""
 
-    def __init__(self, driver: Driver, shaders: ShaderStore, pool: ThreadPoolExecutor) -> None:
-        self._driver, self._shaders, self._pool = driver, shaders, pool
+    def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
+        self._driver, self._shaders = driver, shaders
         self._seen: set[tuple[KernelSpec, SpecConstants]] = set()
+        self._left: deque[PipelineRequest] = deque()
+        self._threads: list[threading.Thread] = []
         # The driver may drop a pipeline that nobody uses.
         self._made: list[Any] = []
 
@@ -47,24 +50,37 @@ class _Ahead:
             return
         # Found by this thread: the others get the interpreter for moments only.
         (module,) = self._shaders.get([spec])
-        request = pipeline_request(spec, module, constants, self._driver.profile)
-        try:
-            memory_probe.require_for_thread()
-            self._pool.submit(self._make, request)
-        except RuntimeError:
-            return  # the system has no thread left, or the process ends
+        self._left.append(pipeline_request(spec, module, constants, self._driver.profile))
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) < max(1, min(_MAX_THREADS, cores() - 1)):
+            thread = threading.Thread(target=self._make, name="webnn_vk-pipelines", daemon=True)
+            try:
+                memory_probe.require_for_thread()
+                thread.start()
+            except RuntimeError:
+                return  # the system has no thread left
+            self._threads.append(thread)
         time.sleep(_MOMENT)
 
-    def _make(self, request: PipelineRequest) -> None:
-        self._made += self._driver.pipelines([request])
+    def end(self) -> None:
+        """Begin with no more of them, and wait for those that are being made."""
+        self._left.clear()
+        for thread in self._threads:
+            thread.join()
+
+    def _make(self) -> None:
+        while self._left:
+            try:
+                self._made += self._driver.pipelines([self._left.popleft()])
+            except (DriverError, IndexError, MemoryError, ValueError):
+                pass  # refused, or another thread has taken it
 
 
 @contextmanager
 def pipelines_ahead(driver: Driver, shaders: ShaderStore) -> Iterator[Planned]:
     """The function for ``Target.planned``. After the block no pipeline is being made."""
-    threads = max(1, min(_MAX_THREADS, cores() - 1))
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="webnn_vk-pipelines")
+    ahead = _Ahead(driver, shaders)
     try:
-        yield _Ahead(driver, shaders, pool).planned
+        yield ahead.planned
     finally:
-        pool.shutdown(cancel_futures=True)
+        ahead.end()

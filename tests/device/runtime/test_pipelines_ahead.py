@@ -37,8 +37,7 @@ class Gated(DriverProxy):
 
     def pipelines(self, requests: Sequence[PipelineRequest]) -> Any:
         for request in requests:
-            name = threading.current_thread().name.rpartition("_")[0]
-            self.by.setdefault(request.name, set()).add(name)
+            self.by.setdefault(request.name, set()).add(threading.current_thread().name)
             self.before(request)
         return self.driver.pipelines(requests)
 
@@ -91,15 +90,15 @@ def test_pipelines_are_begun_while_the_graph_is_planned(opened, monkeypatch) -> 
     monkeypatch.setattr(device, "find_shaders", after_planning)
     graph = _build(context)
     for threads in driver.by.values():
-        assert any(thread.startswith(AHEAD) for thread in threads)
-    assert not [t for t in threading.enumerate() if t.name.startswith(AHEAD)]
+        assert AHEAD in threads
+    assert not [t for t in threading.enumerate() if t.name == AHEAD]
     _run(context, graph)
 
 
 def test_each_pipeline_is_begun_once(opened) -> None:
     context, driver = opened
     asked = []
-    driver.before = lambda request: threading.current_thread().name.startswith(AHEAD) and (
+    driver.before = lambda request: threading.current_thread().name == AHEAD and (
         asked.append((request.spirv, request.constants))
     )
     for _ in range(2):  # the second time its modules are there
@@ -120,7 +119,7 @@ def test_without_another_thread_the_executable_makes_them(opened, monkeypatch) -
 
     monkeypatch.setattr(pipelines_ahead.memory_probe, "require_for_thread", none_left)
     graph = _build(context)
-    assert not [name for names in driver.by.values() for name in names if name.startswith(AHEAD)]
+    assert not [name for names in driver.by.values() for name in names if name == AHEAD]
     monkeypatch.undo()
     _run(context, graph)
 
@@ -136,14 +135,14 @@ def test_modules_for_the_compiler_are_left_to_it(vulkan: None, tmp_path: Path) -
             value = builder.tan(builder.add(value, builder.sin(x)))
         builder.build({"y": value}).result(120)
         assert driver.by
-        assert not [n for names in driver.by.values() for n in names if n.startswith(AHEAD)]
+        assert not [n for names in driver.by.values() for n in names if n == AHEAD]
 
 
 def test_what_fails_ahead_is_tried_again(opened) -> None:
     context, driver = opened
 
     def fails_ahead(request: PipelineRequest) -> None:
-        if threading.current_thread().name.startswith(AHEAD):
+        if threading.current_thread().name == AHEAD:
             raise OutOfDeviceMemory("planted")
 
     driver.before = fails_ahead
