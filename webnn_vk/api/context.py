@@ -19,6 +19,7 @@ from webnn_vk.compiler.types.data_types import (
     to_descriptor,
 )
 from webnn_vk.driver.device_info import DeviceInfo
+from webnn_vk.runtime.batch_assembly import IN_PLACE_BYTES
 from webnn_vk.runtime.context_state import ContextState, MLContextLostInfo
 from webnn_vk.runtime.device import Device
 from webnn_vk.runtime.driver_device import DriverDevice
@@ -52,8 +53,6 @@ if TYPE_CHECKING:  # imported on first use: running a model needs none of it
 
 __all__ = ["MLContext", "MLContextLostInfo"]
 
-#: From this size on, writing waits for the timeline's copy, where that is the only one.
-WAITED_BYTES = 8 << 20
 _MAPPINGS = "dispatch: inputs and outputs are mappings of names to tensors"
 
 
@@ -177,11 +176,11 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
     def write_tensor(self, tensor: MLTensor, input_data: Any) -> None:
         """Replace a writable tensor's contents, in order with other work (§8.3.6).
         ``input_data`` is copied before the call returns. The call waits for the device when
-        ``runtime.staging.STAGING_BYTES`` of data are queued already. If a call with 8 MiB or more is
-        interrupted, the tensor may be left unwritten, and reading it is an error. Raises TypeError
-        when the tensor belongs to another context or is not writable, or when the data does not
-        match; InvalidStateError when the tensor was destroyed, and in a callback that would have to
-        wait; OperationError when out of memory."""
+        ``runtime.staging.STAGING_BYTES`` of data are queued already. If a call with 1 MiB or more
+        is interrupted, the tensor may be left unwritten, and reading it is an error. Raises
+        TypeError when the tensor belongs to another context or is not writable, or when the data
+        does not match; InvalidStateError when the tensor was destroyed, and in a callback that
+        would have to wait; OperationError when out of memory."""
         self._state.timeline.check_fork()
         state = owned(tensor, self._state, "write_tensor")
         state.use("write_tensor")
@@ -195,7 +194,7 @@ class MLContext(PublicDir, OneOfAKind, AsyncManager):
     def _write(self, state: TensorState, view: np.ndarray) -> None:
         if self._state.stream.write(state.use("write_tensor"), view):
             return
-        if view.nbytes >= WAITED_BYTES and self._write_and_wait(state.use("write_tensor"), view):
+        if view.nbytes >= IN_PLACE_BYTES and self._write_and_wait(state.use("write_tensor"), view):
             return
         write = staged_write(self._state.timeline, state.use("write_tensor"), view, "write_tensor")
         state.use("write_tensor")  # it may have been destroyed or lent meanwhile

@@ -50,7 +50,8 @@ from .work import (
 #: Transfers are divided into pieces of this many bytes: the device copies one while the host copies
 #: the next.
 PIECE_BYTES = 32 << 20
-#: From this size on, the timeline's thread reads memory of an idle device in place.
+#: From this size on, the timeline's thread reads the memory of an idle device in place, and writes
+#: to it while the caller waits.
 IN_PLACE_BYTES = 1 << 20
 #: Staging memory of one batch; a batch that transfers more uses it again and again.
 STAGED_BYTES = 64 << 20

@@ -29,7 +29,7 @@ KIND = {**SHAPE, "readable": True, "writable": True}
 
 @pytest.fixture(autouse=True)
 def _every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context_module, "WAITED_BYTES", 4 * COUNT)
+    monkeypatch.setattr(context_module, "IN_PLACE_BYTES", 4 * COUNT)
 
 
 @pytest.fixture(params=["vulkan", "cpu"])

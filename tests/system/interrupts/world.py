@@ -10,13 +10,13 @@ import numpy as np
 
 from tests.support.contexts import open_context
 from webnn_vk import InvalidStateError, MLContext, MLGraphBuilder
-from webnn_vk.api.context import WAITED_BYTES
+from webnn_vk.runtime.batch_assembly import IN_PLACE_BYTES
 
 SHAPE = {"data_type": "float32", "shape": [4]}
 #: Staged on the caller's thread, because it is larger than what is copied twice.
 LARGE = {"data_type": "float32", "shape": [100, 100]}
 #: Its data is copied by the timeline while the caller waits.
-WAITED = {"data_type": "float32", "shape": [WAITED_BYTES // 4]}
+WAITED = {"data_type": "float32", "shape": [IN_PLACE_BYTES // 4]}
 #: Seconds within which a context computes correctly after an interrupt, or reports that it is lost.
 PATIENCE = 60
 
