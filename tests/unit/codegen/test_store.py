@@ -17,6 +17,7 @@ from webnn_vk.codegen import archive
 from webnn_vk.codegen import store as store_module
 from webnn_vk.codegen.archive import ArchiveError, ShaderArchive, write_archive
 from webnn_vk.codegen.compiler import find_compiler
+from webnn_vk.codegen.disk_cache import DiskCache
 from webnn_vk.codegen.glsl import CompilerUnavailable, GlslError, Source
 from webnn_vk.codegen.spec import Buffer, KernelSpec, Param
 from webnn_vk.codegen.spirv import info
@@ -190,6 +191,29 @@ def test_an_entry_that_is_no_spirv_is_a_miss(tmp_path: Path) -> None:
     store.cache.put(cache_key(SPECS[0]), "counting 1", b"\0" * 64)
     assert len(_entries(tmp_path)) == 1
     assert not ShaderStore(tmp_path, pack=None, compiler=None).available(SPECS[0])
+
+
+def test_self_tests_that_passed_are_known_later(tmp_path: Path) -> None:
+    first, second = (bytes([number]) * 32 for number in range(2))
+    cache = DiskCache(tmp_path)
+    assert not cache.has_passed(first)
+    cache.keep_passed(first)
+    again = DiskCache(tmp_path)
+    assert again.has_passed(first) and not again.has_passed(second)
+    (mark,) = tmp_path.glob("spirv/*.passed")
+    mark.rename(mark.with_stem(second.hex()))
+    assert not again.has_passed(first) and not again.has_passed(second), "another test's"
+
+
+def test_without_a_usable_folder_no_self_test_has_passed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for cache in (DiskCache(None), DiskCache(tmp_path / "file")):
+        cache.keep_passed(b"0" * 32)
+        assert not cache.has_passed(b"0" * 32)
+    DiskCache(tmp_path).keep_passed(b"0" * 32)
+    (tmp_path / "spirv").chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="others may write to it"):
+        assert not DiskCache(tmp_path).has_passed(b"0" * 32)
 
 
 def test_the_folder_is_private_and_a_public_one_is_not_used(tmp_path: Path) -> None:

@@ -274,6 +274,8 @@ def test_cache_is_shown_verified_and_cleared(command, model, tmp_path):
     schedule = tmp_path / "cache" / "tuned" / f"{'00' * 20}.json"
     schedule.parent.mkdir(mode=0o700)
     schedule.write_bytes(b"{}")
+    passed = shader.with_suffix(".passed")
+    passed.write_bytes(b"a self-test that passed")
     remembered = schedule.with_suffix(".probe")
     remembered.write_bytes(b"{}")
     assert command.json("cache", "stat")["tuned"] == {"entries": 1, "bytes": 2}
@@ -285,9 +287,10 @@ def test_cache_is_shown_verified_and_cleared(command, model, tmp_path):
     assert removed == {"shaders": 0, "graphs": 1, "tuned": 0} and shader.exists()
     removed = command.json("cache", "clear", "--only", "tuned")["removed"]
     assert removed == {"shaders": 0, "graphs": 0, "tuned": 1}
-    assert not schedule.exists() and not remembered.exists() and shader.exists()
+    assert not schedule.exists() and not remembered.exists()
+    assert shader.exists() and passed.exists()
     removed = command.json("cache", "clear")["removed"]
-    assert removed == {"shaders": 1, "graphs": 0, "tuned": 0}
+    assert removed == {"shaders": 1, "graphs": 0, "tuned": 0} and not passed.exists()
     assert command.json("cache", "verify") == clean
 
 
