@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from webnn_vk.compiler.program import (
     Range,
     RepeatStep,
     SpecConstants,
+    executed,
 )
 from webnn_vk.driver import (
     BarrierCommand,
@@ -52,7 +53,7 @@ from .kept_recordings import KeptRecordings, Key, Recordings, key_of
 from .mapping import fill
 from .setup import Setup, params_of
 from .storage import KernelsRefused, Storage
-from .throttle import BATCH_SECONDS, Cost, seconds_of
+from .throttle import Cost, limit_of, seconds_of
 from .work import Order, Work, Write
 from .workspace import Workspace
 
@@ -131,6 +132,8 @@ class DriverExecutable:
         self._setup_errors: list[Exception] = []
         self._stage("memory", start)
         self.kept = KeptRecordings(device.lock, direct=not self.on_host)
+        # Of recordings that are made again once a run was measured.
+        self._cut_by_estimate: set[Key] = set()
         device.add(self)
 
     @property
@@ -224,6 +227,7 @@ class DriverExecutable:
         other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
         other.kept = KeptRecordings(self.device.lock, direct=self.kept.direct)
+        other._cut_by_estimate = set()
         if program.params != self.program.params:
             with translated():
                 made = self._with_params(program, order)
@@ -298,10 +302,13 @@ class DriverExecutable:
         before = from_twins(inputs) if copying else []
         after = to_twins(outputs) if copying else []
         key = key_of(self.program, inputs, outputs, bool(before or after))
-        found = self.kept.get(key)
-        if found is None:
+        found, measured = self.kept.get(key), self.cost.seconds is not None
+        if found is None or (measured and key in self._cut_by_estimate):
             found = self._record(inputs, outputs, before, after)
             self.kept.keep(key, found)
+            self._cut_by_estimate.discard(key)
+            if len(found) > 1 and not measured:
+                self._cut_by_estimate.add(key)
         return found
 
     def take_direct(
@@ -374,24 +381,40 @@ class DriverExecutable:
         self, steps: Iterable[DeviceStep], bind: Bind, before: Sequence[Command] = (),
         after: Sequence[Command] = (),
     ) -> Iterator[Sequence[Command]]:
-        """The commands of a segment, cut between the turns of long loops: each piece is a submit of
-        its own, which no watchdog takes for a hang. ``before``, ``after``: the first and the last
-        commands."""
+        """The commands of a segment, cut between steps and between the turns of loops where it
+        takes long: each piece is a submit of its own, which no watchdog takes for a hang, and lets
+        other work pass. ``before``, ``after``: the first and the last commands."""
         commands: list[Command] = [*before, BarrierCommand()] if before else []
-        seconds = 0.0
-        for loops, group in groupby(steps, lambda step: isinstance(step, RepeatStep)):
-            if not loops:
-                commands += self._commands(group, bind)
-                continue
-            for step in group:
-                assert isinstance(step, RepeatStep)
-                for turn, of_turn in self._turns(step, bind):
-                    if commands and seconds + of_turn > BATCH_SECONDS:
-                        yield commands
-                        commands, seconds = [], 0.0
-                    commands += turn
-                    seconds += of_turn
+        seconds, limit = 0.0, limit_of(self.device.profile)
+        pace = 1.0
+        if self.cost.seconds is not None:
+            pace = self.cost.seconds / max(self._estimate(), 1e-9)
+        for step in steps:
+            if isinstance(step, RepeatStep):
+                turns: Iterable[tuple[Sequence[Command], float]] = self._turns(step, bind)
+            else:
+                turns = ((self._commands((step,), bind), self._seconds_of(step)),)
+            for turn, estimated in turns:
+                if commands and seconds + pace * estimated > limit:
+                    yield commands
+                    commands, seconds = [], 0.0
+                commands += turn
+                seconds += pace * estimated
         yield [*commands, BarrierCommand(), *after] if after else commands
+
+    def _seconds_of(self, step: DeviceStep) -> float:
+        """The estimated seconds of a step outside of loops; 0 where no watchdog runs."""
+        if isinstance(step, DispatchStep) and not self.device.profile.is_software:
+            return seconds_of(step.flops, step.bytes, self.device.profile)
+        return 0.0
+
+    def _estimate(self) -> float:
+        """The estimated seconds of a run."""
+        return sum(
+            times * seconds_of(step.flops, step.bytes, self.device.profile)
+            for times, step in executed(self.program.device_steps)
+            if isinstance(step, DispatchStep)
+        )
 
     def _bind(
         self, place: Range, tensors: Mapping[tuple[str, str], Any]
@@ -455,7 +478,7 @@ class DriverExecutable:
                     commands, seconds = [], 0.0
                     continue
                 if isinstance(inner, DispatchStep):
-                    seconds += seconds_of(inner.flops, self.device.profile)
+                    seconds += seconds_of(inner.flops, inner.bytes, self.device.profile)
                 commands += [_advanced(command, inner, turn) for command in made]
             yield commands, seconds
 

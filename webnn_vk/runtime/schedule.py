@@ -17,7 +17,7 @@ from dataclasses import field
 from webnn_vk.support.dataclass import dataclass
 
 from .storage import Storage
-from .throttle import AHEAD_SECONDS, BATCH_SECONDS, Cost, Duration, Throttle
+from .throttle import AHEAD_SECONDS, Cost, Duration, Throttle
 from .work import Allocate, Await, Lend, Read, Return, RunGraph, Submit, Work, Write, refused
 
 #: Batches on the device at the same time.
@@ -138,7 +138,7 @@ class Schedule:
             cost = self._cost(work)
             if cost is not None and not on_host:
                 seconds += self.throttle.seconds(cost)
-                if seconds > (min(room, BATCH_SECONDS) if costs else room):
+                if seconds > (min(room, self.throttle.limit) if costs else room):
                     break
                 if cost.seconds is None and self._unmeasured(cost, costs):
                     break

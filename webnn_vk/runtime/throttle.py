@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from webnn_vk.driver.device_profile import DeviceProfile
 from webnn_vk.support.dataclass import dataclass
 
-#: Seconds that one submit may take. Watchdogs reset a device after 2 s (Windows) to 10 s (amdgpu).
-#: Other work on the device, a desktop's for example, waits for a submit to end.
+#: Seconds that one submit may take; half of them on a device that draws the desktop, too. Watchdogs
+#: reset a device after 2 s (Windows) to 10 s (amdgpu). Other work on the device waits for a submit
+#: to end.
 BATCH_SECONDS = 0.2
 
 #: Seconds of work that may wait on the device behind the running submit. It can't be taken back: an
@@ -28,8 +29,7 @@ AHEAD_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.01
 
 #: Floating-point operations per second by type of device: the rate of our products on a slow device
-#: of each type, estimated low, since the limit is there for slow devices. A graph is cut only
-#: between the turns of its loops: one that takes longer than the limit otherwise goes alone.
+#: of each type, estimated low, since the limit is there for slow devices.
 RATES = {
     "cpu": 20e9,  # llvmpipe on two cores: 15 to 30 GFLOP/s in float32 products
     "integrated": 200e9,  # a fifth of the 1 TFLOP/s that such GPUs of 2018 on have on paper
@@ -39,7 +39,12 @@ RATES = {
 }
 
 
-#: The seconds that a dispatch of a loop takes at least, with its barrier, on a slow device.
+#: Bytes per second that a slow device of each type reads and writes.
+BANDWIDTHS = {
+    "cpu": 5e9, "integrated": 10e9, "discrete": 100e9, "virtual": 10e9, "other": 5e9,
+}
+
+#: The seconds that a dispatch takes at least, with its barrier, on a slow device.
 _DISPATCH_SECONDS = 2e-5
 
 
@@ -53,9 +58,16 @@ def rate_of(profile: DeviceProfile | None) -> float:
     return RATES["cpu" if profile is None else profile.device_type]
 
 
-def seconds_of(flops: float, profile: DeviceProfile) -> float:
-    """The estimated seconds of a dispatch in a loop."""
-    return _DISPATCH_SECONDS + flops / rate_of(profile)
+def limit_of(profile: DeviceProfile | None) -> float:
+    """The seconds that one submit may take on a device."""
+    alone = profile is None or profile.device_type in ("cpu", "discrete")
+    return BATCH_SECONDS if alone else BATCH_SECONDS / 2
+
+
+def seconds_of(flops: float, size: float, profile: DeviceProfile) -> float:
+    """The estimated seconds of a dispatch that reads and writes ``size`` bytes."""
+    moving = size / BANDWIDTHS[profile.device_type]
+    return _DISPATCH_SECONDS + max(flops / rate_of(profile), moving)
 
 
 class Duration(NamedTuple):
@@ -76,9 +88,10 @@ class Cost:
 @dataclass
 class Throttle:
     """The estimated speed of a device. ``rate``: the initial estimate, in floating-point operations
-    per second."""
+    per second. ``limit``: the seconds that one submit may take."""
 
     rate: float
+    limit: float = BATCH_SECONDS
     #: Whether any work was measured.
     measured: bool = False
     # Estimated operations and measured seconds of recent work.
@@ -152,4 +165,4 @@ class Span:
 
 def throttle_of(profile: DeviceProfile | None) -> Throttle:
     """The throttle of a device on which nothing has run yet; None is the CPU device."""
-    return Throttle(rate_of(profile))
+    return Throttle(rate_of(profile), limit_of(profile))

@@ -24,6 +24,7 @@ from .program import (
     RepeatStep,
     SetupPart,
     SpecConstants,
+    executed,
 )
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.support.contexts import open_over
 from tests.support.driver_proxy import DriverProxy
 from webnn_vk import MLContext, MLGraphBuilder
 from webnn_vk.api.loops import loop_over
-from webnn_vk.runtime import executable, throttle
+from webnn_vk.runtime import throttle
 
 STEPS = 13
 
@@ -76,7 +76,7 @@ def test_a_long_loop_is_several_submits(
     driver = vulkan_context._state.device.driver
     counts = []
     for seconds in (throttle.BATCH_SECONDS, 4.5e-5):
-        monkeypatch.setattr(executable, "BATCH_SECONDS", seconds)
+        monkeypatch.setattr(throttle, "BATCH_SECONDS", seconds)
         with build(vulkan_context) as graph:
             given = feeds("float32")
             check(vulkan_context, graph, given)
@@ -84,7 +84,8 @@ def test_a_long_loop_is_several_submits(
             check(vulkan_context, graph, given)
             counts.append(driver.submitted() - before)
     assert counts[0] <= 2
-    assert counts[0] + STEPS // 2 <= counts[1] <= counts[0] + STEPS
+    # Once a run was measured, each turn may be a submit, and what comes before them.
+    assert counts[0] + STEPS // 2 <= counts[1] <= counts[0] + STEPS + 1
 
 
 class Hidden(DriverProxy):
@@ -100,7 +101,7 @@ class Hidden(DriverProxy):
 def test_the_submits_of_a_loop_copy_inputs_first_and_outputs_last(
     vulkan: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executable, "BATCH_SECONDS", 4.5e-5)
+    monkeypatch.setattr(throttle, "BATCH_SECONDS", 4.5e-5)
     context, driver = open_over(Hidden)
     with context, build(context) as graph:
         rng = np.random.default_rng(4)
@@ -154,7 +155,7 @@ def test_loops_in_loops(where: str, request: Any, monkeypatch: pytest.MonkeyPatc
     submitted = context._state.device.driver.submitted if where == "vulkan_context" else lambda: 0
     submits = []
     for seconds in (throttle.BATCH_SECONDS, 4.5e-5):
-        monkeypatch.setattr(executable, "BATCH_SECONDS", seconds)
+        monkeypatch.setattr(throttle, "BATCH_SECONDS", seconds)
         with build_nested(context) as graph:
             context.save_graph("nested", graph).result()
             for made in (graph, context.load_graph("nested").result()):
