@@ -18,7 +18,7 @@ from webnn_vk.runtime.context_state import ContextState
 from webnn_vk.runtime.mapping import fill, staged_write
 from webnn_vk.runtime.storage import Storage
 from webnn_vk.runtime.tensor_state import ExternalBinding, TensorState
-from webnn_vk.runtime.work import Run, Write
+from webnn_vk.runtime.work import Run, Work, Write
 from webnn_vk.support.errors import InvalidStateError, UnknownError
 from webnn_vk.support.promise import MLPromise
 
@@ -52,12 +52,12 @@ def create_tensor(
     allocated. With data not for the main thread."""
     promise = context.new_promise(f"an MLTensor {descriptor}")
     exportable = external is not None and external.exportable
-    storage, works = context.new_storage(descriptor.byte_length, exportable)
+    storage, allocation = context.new_storage(descriptor.byte_length, exportable)
+    works: list[Work] = [*allocation]
     if data is None:
-        works = *works, Write(storage, None)
-    elif works or not _filled(context, storage, data):
-        what = "create_constant_tensor"
-        works = *works, staged_write(context.timeline, storage, data, what)
+        works.append(Write(storage, None))
+    elif allocation or not _filled(context, storage, data):
+        works.append(staged_write(context.timeline, storage, data, "create_constant_tensor"))
     constant = data is not None
     state = TensorState(context, descriptor, storage, constant=constant, external=external)
     context.register(state)

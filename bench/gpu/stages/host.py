@@ -16,7 +16,7 @@ from ..session import Session
 
 def run(session: Session) -> None:
     import webnn_vk
-    from webnn_vk.driver import CopyCommand
+    from webnn_vk.driver.commands import CopyCommand
 
     t, context = torch(), session.open_context()
     builder = webnn_vk.MLGraphBuilder(context)
@@ -81,6 +81,11 @@ def run(session: Session) -> None:
             context.write_tensor(on_device, v)
             context.fence().wait()
 
+        def write_anew() -> None:
+            """With transfer memory that has to be allocated again."""
+            device.trim()
+            write()
+
         def write_imported() -> None:
             """By a copy on the device from the array's own pages."""
             pages, target = device.import_storage(v.view(np.uint8)), on_device._state.storage
@@ -91,8 +96,7 @@ def run(session: Session) -> None:
 
         ways: dict[str, Callable[[], Any]] = {
             "write, wait": write,
-            # Transfer memory has to be allocated again.
-            "write, wait, nothing kept": lambda: (device.trim(), write()),
+            "write, wait, nothing kept": write_anew,
             "write from imported pages": write_imported,
             "read": lambda: context.read_tensor(on_device).result(),
             "read into an array": lambda: context.read_tensor(on_device, out).result(),

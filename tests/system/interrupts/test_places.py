@@ -146,7 +146,7 @@ def test_a_tensor_lent_amid_a_dispatch(world, request):
 #: While the main thread waits for a call, its submit is running and sends this process a signal;
 #: direct work does so itself before it waits.
 _SIGNALLED = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from tests.system.interrupts.world import World
 from webnn_vk import InvalidStateError
 device, call, number = sys.argv[1:]
@@ -164,6 +164,8 @@ if opened.direct is not None:
     def waiting(value, timeout=None):
         if armed:
             os.kill(os.getpid(), armed.pop())
+            while not handled.is_set():  # another thread may get the signal, some time later
+                time.sleep(0.001)
         return wait(value, timeout)
     opened.direct.wait = waiting
 handled = threading.Event()
