@@ -39,9 +39,11 @@ class NativeBlock:
 class BufferBlocks:
     """The source of `memory.Allocator`'s blocks."""
 
-    def __init__(self, device: Any, profile: DeviceProfile, owner: Any = None) -> None:
+    def __init__(self, device: Any, profile: DeviceProfile, owner: Any = None,
+                 physical: Any = None) -> None:
         # The owner lives as long as an allocation does: it is not collected under mapped memory.
         self._device, self._profile, self._owner = device, profile, owner
+        self._physical = physical
         self._usage = (vk.const("VK_BUFFER_USAGE_STORAGE_BUFFER_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_SRC_BIT")
                        | vk.const("VK_BUFFER_USAGE_TRANSFER_DST_BIT"))
@@ -70,6 +72,18 @@ class BufferBlocks:
         block = self._bound(buffer, size, memory_type, visible=visible, extra=export)
         block.exportable = True
         return block
+
+    def budget(self, heap: int) -> tuple[int, int] | None:
+        """Bytes of a heap that this process uses, and that it may use while other processes use
+        what they do now; None where the driver doesn't say it."""
+        if "memory_budget" not in self._profile.features or self._physical is None:
+            return None
+        found = vk.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT",
+                          "PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT")
+        properties = vk.struct("VkPhysicalDeviceMemoryProperties2",
+                               "PHYSICAL_DEVICE_MEMORY_PROPERTIES_2", pNext=found)
+        vk.lib.vkGetPhysicalDeviceMemoryProperties2(self._physical, properties)
+        return found.heapUsage[heap], found.heapBudget[heap]
 
     def destroy_block(self, native: NativeBlock) -> None:
         """Frees buffer and memory (which unmaps it)."""

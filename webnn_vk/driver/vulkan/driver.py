@@ -106,7 +106,7 @@ class VulkanDriver:
         out = vk.new("VkQueue *")
         vk.lib.vkGetDeviceQueue(self.handle, physical.queue_family, 0, out)
         self._queue = out[0]
-        self._blocks = blocks = BufferBlocks(self.handle, profile, self)
+        self._blocks = blocks = BufferBlocks(self.handle, profile, self, physical.handle)
         with _usages_lock:
             usage = _usages.setdefault((physical.index, profile.memory_heaps),
                                        HeapUsage(len(profile.memory_heaps)))

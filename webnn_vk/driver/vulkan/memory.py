@@ -334,6 +334,10 @@ class Allocator:
     def _create(self, pool: Pool, size: int, *, dedicated: bool,
                 exportable: bool) -> Block | None:
         limit = self._profile.memory_heaps[pool.heap][0]
+        left = self._left(pool.heap)
+        if left is not None and size > left:
+            self._refusal = f"other processes leave {left} bytes of it to this one"
+            return None
         if not self._usage.take(pool.heap, size, limit,
                                 self._profile.max_memory_allocation_count):
             return None
@@ -342,12 +346,22 @@ class Allocator:
                                                exportable=exportable)
         except OutOfDeviceMemory as error:
             self._usage.give(pool.heap, size)
-            self._refusal = str(error)
+            self._refusal = f"the driver refused: {error}"
             return None
         except BaseException:
             self._usage.give(pool.heap, size)
             raise
         return self._enter(Block(native, size, pool, self._numbers, dedicated))
+
+    def _left(self, heap: int) -> int | None:
+        """Bytes of a heap that the driver lets this process allocate now; None if it doesn't say.
+        A budget that can't be right is the heap's size."""
+        found = self._source.budget(heap)
+        if found is None:
+            return None
+        used, budget = found
+        size = self._profile.memory_heaps[heap][0]
+        return max((budget if 0 < budget <= size else size) - used, 0)
 
     def _enter(self, block: Block) -> Block:
         self._numbers += 1
@@ -422,6 +436,6 @@ class Allocator:
         elif self._usage.blocks >= self._profile.max_memory_allocation_count:
             detail = f"all {self._usage.blocks} memory allocations the device allows are in use"
         elif in_use + size <= limit:
-            detail += f", and the driver refused: {self._refusal}"
+            detail += f", but {self._refusal}"
         return OutOfDeviceMemory(f"out of device memory on {self._profile.name}: {what} requested, "
                                  f"{detail}", requested=size, in_use=in_use, limit=limit)

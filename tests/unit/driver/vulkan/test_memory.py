@@ -44,6 +44,12 @@ class FakeBlocks:
         self.created = 0
         self.fail_at, self.error = fail_at, error or OutOfDeviceMemory("refused")
         self.synchronised: list[tuple[int, int, bool]] = []
+        #: Bytes that other processes use, and the budget without them; None: it isn't known.
+        self.others, self.whole = 0, None
+
+    def budget(self, heap: int) -> tuple[int, int] | None:
+        used = sum(self.living.values())
+        return None if self.whole is None else (used, self.whole - self.others)
 
     def create_block(self, size: int, memory_type: int, *, visible: bool,
                      exportable: bool) -> SimpleNamespace:
@@ -94,6 +100,57 @@ def check(allocator: Allocator, blocks: FakeBlocks, living: list[VulkanAllocatio
             assert not ends & block.free_at.keys()
             used = sum(item.size for item in by_block.get(block.native.buffer, []))
             assert used + sum(block.free_at.values()) == block.size
+
+
+def test_what_other_processes_use_is_left_to_them() -> None:
+    """A budget that the driver lowers is kept to; memory that was freed counts again."""
+    allocator, blocks = make()
+    blocks.whole = 64 * MIB
+    first = allocator.allocate(10 * MIB)
+    blocks.others = 48 * MIB
+    with pytest.raises(OutOfDeviceMemory, match=(
+        r"8388608 bytes for 'weights' requested, 10485760 of 67108864 bytes of heap 0 are in use, "
+        r"but other processes leave 6291456 bytes of it to this one$"
+    )) as caught:
+        allocator.allocate(8 * MIB, label="weights")
+    assert (caught.value.requested, caught.value.in_use) == (8 * MIB, 10 * MIB)
+    assert blocks.created == 1, "the driver was not asked"
+    allocator.allocate(6 * MIB).free()
+    first.free()
+    second = allocator.allocate(15 * MIB)
+    blocks.others = 0
+    third = allocator.allocate(16 * MIB)
+    check(allocator, blocks, [second, third])
+
+
+def test_empty_blocks_are_freed_before_a_budget_is_exceeded() -> None:
+    allocator, blocks = make(NVIDIA, block_size=4 * MIB)
+    blocks.whole = 64 * MIB
+    allocator.allocate(MIB, host=True).free()  # leaves an empty block
+    assert sum(blocks.living.values()) == 4 * MIB
+    blocks.others = 40 * MIB
+    allocator.allocate(22 * MIB)
+    assert sum(blocks.living.values()) == 22 * MIB
+
+
+@pytest.mark.parametrize("budget", [0, 65 * MIB, 2**63])
+def test_a_budget_that_cannot_be_right_is_the_size_of_the_heap(budget: int) -> None:
+    allocator, blocks = make()
+    blocks.whole = budget
+    held = [allocator.allocate(16 * MIB) for _ in range(4)]
+    with pytest.raises(OutOfDeviceMemory, match="67108864 of 67108864 bytes of heap 0"):
+        allocator.allocate(MIB)
+    check(allocator, blocks, held)
+
+
+def test_more_than_the_budget_in_use_leaves_nothing() -> None:
+    allocator, blocks = make()
+    blocks.whole = 64 * MIB
+    held = allocator.allocate(10 * MIB)
+    blocks.others = 60 * MIB
+    with pytest.raises(OutOfDeviceMemory, match="other processes leave 0 bytes"):
+        allocator.allocate(16 * MIB)
+    check(allocator, blocks, [held])
 
 
 @given(st.lists(st.one_of(
