@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from webnn_vk.api import create_tensor
 from webnn_vk.api.build import load_executable
 from webnn_vk.api.ml_graph import MLGraph
 from webnn_vk.compiler.kernels.lowered_graph import LoweredGraph
@@ -24,6 +25,7 @@ def stage_constants(monkeypatch: pytest.MonkeyPatch) -> None:
         return Write(storage, data, part=part)
 
     monkeypatch.setattr(setup, "Write", write)
+    monkeypatch.setattr(create_tensor, "fill", lambda storage, data: False)
 
 
 def load(context: Any, lowered: LoweredGraph) -> MLGraph:

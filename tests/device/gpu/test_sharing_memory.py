@@ -13,10 +13,12 @@ from tests.support.gpu_shaders import contents, double
 from tests.support.open_files import left_open, open_files
 from webnn_vk import InvalidStateError
 from webnn_vk.driver import CopyCommand
+from webnn_vk.runtime import batch_assembly
 
 
 def test_no_copy(pair: Any, monkeypatch: pytest.MonkeyPatch, compiler: None) -> None:
     """Exporting and returning records no copy and allocates no memory."""
+    monkeypatch.setattr(batch_assembly, "IN_PLACE_BYTES", 1 << 40)
     context, device = pair
     tensor, values = exportable(pair, "float32", (256, 1024)), numbers("float32", (256, 1024))
     context.write_tensor(tensor, values)

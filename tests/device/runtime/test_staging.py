@@ -13,6 +13,7 @@ import pytest
 from tests.support.contexts import open_context
 from tests.support.drivers import require_vulkan
 from webnn_vk import InvalidStateError, MLContext, MLGraphBuilder
+from webnn_vk.api import create_tensor
 from webnn_vk.runtime import staging
 from webnn_vk.runtime.direct import DirectWork
 
@@ -61,8 +62,11 @@ def busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param == "vulkan":
         require_vulkan()
     monkeypatch.setattr(staging, "STAGING_BYTES", BOUND)
-    # Direct work would go on.
+    # Direct work would go on, and a write that waits for its copy would wait for the gate.
     monkeypatch.setattr(DirectWork, "open", lambda self: None)
+    monkeypatch.setattr(MLContext, "_write_and_wait", lambda *arguments: False)
+    # Constants in the device's memory at once wait for nothing.
+    monkeypatch.setattr(create_tensor, "fill", lambda storage, data: False)
     with open_context(request.param) as context:
         made = Busy(context, monkeypatch)
         yield made

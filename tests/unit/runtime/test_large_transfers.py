@@ -45,6 +45,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> Copied:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverDevice]:
     monkeypatch.setattr(batch_assembly, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(batch_assembly, "STAGED_BYTES", 2 * PIECE)
+    monkeypatch.setattr(batch_assembly, "IN_PLACE_BYTES", 2 * SIZE)
     device = DriverDevice(NullDriver(), ShaderStore())
     yield device
     device.close()
