@@ -132,8 +132,8 @@ class DriverExecutable:
         self._setup_errors: list[Exception] = []
         self._stage("memory", start)
         self.kept = KeptRecordings(device.lock, direct=not self.on_host)
-        # Of recordings that are made again once a run was measured.
-        self._cut_by_estimate: set[Key] = set()
+        # Of recordings that were made before a run was measured.
+        self._estimated: set[Key] = set()
         device.add(self)
 
     @property
@@ -227,7 +227,7 @@ class DriverExecutable:
         other.workspace = Workspace(program)
         other.cost = Cost(program.flops)
         other.kept = KeptRecordings(self.device.lock, direct=self.kept.direct)
-        other._cut_by_estimate = set()
+        other._estimated = set()
         if program.params != self.program.params:
             with translated():
                 made = self._with_params(program, order)
@@ -302,13 +302,16 @@ class DriverExecutable:
         before = from_twins(inputs) if copying else []
         after = to_twins(outputs) if copying else []
         key = key_of(self.program, inputs, outputs, bool(before or after))
-        found, measured = self.kept.get(key), self.cost.seconds is not None
-        if found is None or (measured and key in self._cut_by_estimate):
+        found, seconds = self.kept.get(key), self.cost.seconds
+        if found is not None and seconds is not None and key in self._estimated:
+            self._estimated.discard(key)
+            if len(found) > 1 or seconds > limit_of(self.device.profile):
+                found = None  # it is cut otherwise now
+        if found is None:
             found = self._record(inputs, outputs, before, after)
             self.kept.keep(key, found)
-            self._cut_by_estimate.discard(key)
-            if len(found) > 1 and not measured:
-                self._cut_by_estimate.add(key)
+            if seconds is None:
+                self._estimated.add(key)
         return found
 
     def take_direct(

@@ -29,15 +29,15 @@ _MOMENT = 50e-6
 
 
 class _Ahead:
-    """Makes pipelines on threads of its own. Their errors are of no account: whoever needs the
-    pipeline meets them again."""
+    """Makes pipelines on threads of its own. Errors are ignored here: the executable asks for the
+    same pipelines again and reports them."""
 
     def __init__(self, driver: Driver, shaders: ShaderStore) -> None:
         self._driver, self._shaders = driver, shaders
         self._seen: set[tuple[KernelSpec, SpecConstants]] = set()
         self._left: deque[PipelineRequest] = deque()
         self._threads: list[threading.Thread] = []
-        # The driver may drop a pipeline that nobody uses.
+        # Kept until the end: the driver drops pipelines without users.
         self._made: list[Any] = []
 
     def planned(self, spec: KernelSpec, constants: SpecConstants) -> None:

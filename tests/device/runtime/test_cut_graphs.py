@@ -130,6 +130,15 @@ def test_a_short_graph_is_one_submit_once_it_was_measured(vulkan: None, slow: No
             assert _run(context, driver, graph, x, y) == [LAYERS]
 
 
+def test_a_graph_that_takes_longer_than_estimated_is_cut_afterwards(vulkan: None) -> None:
+    context, driver = open_over(lambda driver: Counting(driver, "integrated"))
+    with context:
+        graph, (x, y) = _build(context), _tensors(context)
+        assert _run(context, driver, graph, x, y) == [LAYERS]
+        executable_of(graph).cost.seconds = LAYERS * 0.06
+        assert _run(context, driver, graph, x, y) == [1] * LAYERS
+
+
 def test_what_moves_many_bytes_is_long_too(vulkan: None, monkeypatch) -> None:
     monkeypatch.setattr(throttle, "BANDWIDTHS", dict.fromkeys(throttle.BANDWIDTHS, 1e5))
     context, driver = open_over(lambda driver: Counting(driver, "integrated"))

@@ -31,8 +31,8 @@ from ..executable import pipeline_request
 #: Target duration of one measurement in seconds: dispatches are repeated until they take that long.
 _LONG_ENOUGH = 1e-3
 _MOST_REPEATS = 32
-#: On a GPU, at least so many other bytes are read or written between two uses of a constant: more
-#: than caches hold, as by the other weights of a large model.
+#: The least number of bytes that a GPU reads or writes between two uses of a constant, as in a
+#: large model: more than its caches hold.
 _BYTES_BETWEEN = 128 << 20
 #: Contents of results before they are written: NaN as a float, -1 as an integer.
 _POISON = 0xFF

@@ -150,7 +150,8 @@ def test_a_gpu_reads_constants_from_memory(
     vulkan: None, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, between: int,
     copies: int,
 ) -> None:
-    """As in a large model: whenever a constant is read, so many other bytes were used since."""
+    """Between two reads of a constant the given number of other bytes is used, as in a large model.
+    """
     monkeypatch.setattr(workbench, "_BYTES_BETWEEN", between)
     emit, weight = Emitter(), _floats(rng, 48, 40)  # 7,680 bytes
     a = Value(MLOperandDescriptor("float32", (8, 48)), name="a")
